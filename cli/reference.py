@@ -14,6 +14,11 @@ import reconciler.settings
 import webhook.settings
 from core import names as n
 from core.jobs.pod_rules import (
+    ADDED_BYTES,
+    ADDED_NODE_ENTRIES,
+    ADDED_RESOURCE_NAMES,
+    ADDED_TOLERATIONS,
+    ADDED_VALUES,
     MAX_GRACE_S,
     MAX_HOST_PORTS,
     MAX_POD_TERMS,
@@ -191,7 +196,12 @@ def render() -> str:
         "They have no honest use beyond. The webhook refuses a new or changed object in a queue if a pod template of it exceeds one; the "
         "policy "
         "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names, values and bytes, and not of what a "
-        "writer of the status of Workloads creates, such as an administrator. ResourceClaims of queued jobs are "
+        "writer of the status of Workloads creates, such as an administrator. Pods that name their Workload "
+        f"(`{n.WORKLOAD_ANNOTATION}`) are exempt: the template of their job was judged, and the start of the job adds to it. The changes "
+        "by which topogate starts and stops a job are not judged either. A pod that is queued itself has more than its template: there is "
+        f"room for {ADDED_TOLERATIONS} more tolerations (the API server adds two, of nodes that are not ready or unreachable), "
+        f"{ADDED_NODE_ENTRIES} more entries for nodes, {ADDED_RESOURCE_NAMES} more names of resources, {ADDED_VALUES} more values and "
+        f"{ADDED_BYTES} more bytes, which the API server, flavors and other webhooks add. ResourceClaims of queued jobs are "
         "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
         _table(("of one pod", "at most"), LIMITS),
         "## Limits of what a PodGroup asks for",

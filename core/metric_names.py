@@ -22,6 +22,7 @@ from core.names import (
     REASON_RECLAIMED,
     REASON_RECLAIMED_BY_BORROWER,
     REASON_SPARES_TAKEN_BACK,
+    REASON_START_REFUSED,
 )
 from core.runtime.metrics import Instrument, Kind, Label
 
@@ -62,7 +63,8 @@ _EVICTIONS = Label(
 CAUSE_MARK = f"{REASON_DEACTIVATED}DueTo"  # what follows in a reason is why it was deactivated
 CHECK_REJECTED, JOB_CHANGED, JOB_SUSPENDED = "AdmissionCheckRejected", "JobChanged", "JobSuspended"
 _CAUSES = Label(
-    "underlying_cause", frozenset({"", CHECK_REJECTED, JOB_CHANGED, JOB_SUSPENDED, REASON_LIMIT_EXCEEDED, REASON_MAX_EXEC_TIME})
+    "underlying_cause",
+    frozenset({"", CHECK_REJECTED, JOB_CHANGED, JOB_SUSPENDED, REASON_LIMIT_EXCEEDED, REASON_MAX_EXEC_TIME, REASON_START_REFUSED}),
 )
 _PREEMPTIONS = Label(
     "reason",

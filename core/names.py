@@ -124,6 +124,7 @@ ADMISSION_GATE = "kueue.x-k8s.io/admission"  # of a pod that is queued itself
 RESOURCE_IN_USE_FINALIZER = "kueue.x-k8s.io/resource-in-use"
 
 # --- field managers -------------------------------------------------------------------------------
+FIELD_MANAGER = "topogate"  # of what the reconciler writes to jobs and pods
 MANAGER_ADMISSION = "kueue-admission"
 MANAGER_JOB_CONTROLLER = "kueue-job-controller"
 MANAGER_RECLAIMABLE_PODS = "kueue-reclaimable-pods"
@@ -170,6 +171,7 @@ REASON_NO_RESERVATION = "NoReservation"
 REASON_ON_HOLD = "OnHold"
 REASON_DEACTIVATED = "Deactivated"
 REASON_SUSPENDED_BY_USER = f"{REASON_DEACTIVATED}DueToJobSuspended"  # of an eviction, as the next
+REASON_START_REFUSED = "StartRefused"  # of a deactivation
 REASON_NODE_FAILURES = "NodeFailures"  # of an eviction
 REASON_QUEUE_STOPPED = "ClusterQueueStopped"  # of an eviction, as the next two
 REASON_LOCAL_QUEUE_STOPPED = "LocalQueueStopped"

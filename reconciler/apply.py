@@ -10,6 +10,7 @@ from core.jobs.contract import JobKind, PodSetStart
 from core.model.pause import Pause
 from core.names import (
     ADMISSION_GATE,
+    FIELD_MANAGER,
     MANAGED,
     MANAGER_ADMISSION,
     MANAGER_JOB_CONTROLLER,
@@ -38,7 +39,6 @@ from reconciler.allowance import Allowance
 from reconciler.metrics import UNRECORDED, Recorder
 
 logger = logging.getLogger(__name__)
-FIELD_MANAGER = "topogate"
 APPLY_ATTEMPTS = 4  # at a status that others write at the same time
 _EVENT_QUIET_S = 120.0  # the same event on the same object is not told twice within two minutes
 _EVENTS_REMEMBERED = 4096

@@ -39,6 +39,7 @@ from core.names import (
     EVENT_UPDATED_WORKLOAD,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
+    FIELD_MANAGER,
     FINISHED,
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
@@ -73,13 +74,14 @@ from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler import tracing
-from reconciler.apply import FIELD_MANAGER, Writer
+from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
 from reconciler.indexes import is_unmarked, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, find_parts
 from reconciler.prebuilt import Prebuilt
+from reconciler.refused_starts import RefusedStarts, is_start_refused
 from reconciler.slim import writers
 from reconciler.steps import WorkloadSteps, may_run
 from reconciler.suspensions import Suspensions
@@ -110,6 +112,7 @@ class Jobs:
         self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._suspensions = Suspensions(writer, clock, self._change)
+        self._refused_starts = RefusedStarts(self._steps, writer, clock)
         self._created = Expectations()  # workloads made and not seen yet
         self._written: dict[tuple[str, str], tuple[str, int]] = {}  # uid and version of jobs as we left them, until that is seen
         self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
@@ -337,7 +340,11 @@ class Jobs:
                 infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
             except MissingFlavor as error:
                 raise Retryable(str(error)) from error
-            await self._change(kind, job, kind.start(job, infos))
+            try:
+                await self._change(kind, job, kind.start(job, infos))
+            except KubeError as error:
+                await self._refused_starts.report(kind, job, workload, error)
+                raise
         logger.info("job started", extra={"job": object_key(job)})
         await self._event(kind, job, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")
         return Done()
@@ -426,7 +433,8 @@ class Jobs:
         if not changes and not notes:
             return Done()
         waits = find_condition(workload, QUOTA_RESERVED) or {}
-        if ("podSets" in changes or notes) and waits.get("reason") == REASON_MISCONFIGURED:
+        is_wrong = waits.get("reason") == REASON_MISCONFIGURED or is_start_refused(workload)
+        if ("podSets" in changes or notes) and is_wrong:
             changes["active"] = True  # what was wrong with it has been changed
         try:
             await self._writer.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})

@@ -252,7 +252,7 @@ class Pods:
         wanted = await self._wanted.find(unit, source, pods)
         if wanted is None:
             return self._wanted.look_again(unit)
-        too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets)), None)
+        too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets), of_pods=True), None)
         if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
             resource = r.resource_of(PARENTS_BY_KIND[unit.source]) if unit.source in PARENTS else r.PODS
             message = f"{unit} is too large: {too_large.accepted}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
-from core.names import MIN_PARALLELISM
+from core.names import FIELD_MANAGER, MIN_PARALLELISM
 from sim.files import read_yaml
 from sim.kinds import Kind
 from sim.patches import apply_json_patch
@@ -38,11 +38,11 @@ class Hook:
         resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
         return any(_covers(rule, kind, resource, operation) for rule in self._rules)
 
-    def is_asked(self, old: Json | None, new: Json | None, namespace: Json) -> bool:
-        """Whether the hook is asked of a write to a resource that its rules name."""
+    def is_asked(self, old: Json | None, new: Json | None, namespace: Json, manager: str) -> bool:
+        """Whether the hook is asked of a write by a field manager to a resource that its rules name."""
         if not any(_fits(self._object, obj) for obj in (old, new) if obj is not None) or not _fits(self._namespace, namespace):
             return False
-        return all(_holds(name, old, new) for name in self._conditions)
+        return all(_holds(name, old, new, manager) for name in self._conditions)
 
 
 def _covers(rule: Mapping[str, Any], kind: Kind, resource: str, operation: str) -> bool:
@@ -69,13 +69,15 @@ def _fits(selector: Mapping[str, Any], obj: Json) -> bool:
     return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
 
 
-def _holds(condition: str, old: Json | None, new: Json | None) -> bool:
+def _holds(condition: str, old: Json | None, new: Json | None, manager: str) -> bool:
     if condition == "is-not-being-deleted":
         return new is None or "deletionTimestamp" not in new["metadata"]
     if condition == "has-another-spec":
         return old is None or new is None or old.get("spec") != new.get("spec")
     if condition == "is-new-or-can-do-with-fewer-pods":
         return old is None or new is None or MIN_PARALLELISM in (new["metadata"].get("annotations") or {})
+    if condition == "is-no-step-of-topogate":
+        return old is None or manager != FIELD_MANAGER
     return True
 
 
@@ -97,13 +99,13 @@ class Admission:
         mutating, validating = self._find_hooks(request.kind, request.subresource, operation)
         if not mutating and not validating:
             return new
-        namespace = self._find_namespace(request)
+        namespace, manager = self._find_namespace(request), request.params.get("fieldManager", "")
         for hook in mutating:
-            if new is not None and hook.is_asked(old, new, namespace):
+            if new is not None and hook.is_asked(old, new, namespace, manager):
                 response = self._ask(hook, request, operation, old, new)
                 new = apply_json_patch(new, patch_of(response))
         for hook in validating:
-            if hook.is_asked(old, new, namespace):
+            if hook.is_asked(old, new, namespace, manager):
                 self._ask(hook, request, operation, old, new)
         return new
 

@@ -7,13 +7,15 @@ from core.jobs.contract import JobKind
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import PodParent
 from core.jobs.shape import Fields, ListOf, MapOf, Shape
-from core.names import GROUP, MANAGED_NAMESPACE_LABEL
+from core.names import FIELD_MANAGER, GROUP, MANAGED_NAMESPACE_LABEL
 
 PREFIX = "topogate"
 # A writer that may write the status of Workloads: topogate, or an administrator.
 IS_TOPOGATE = (
     f"authorizer.group('{GROUP}').resource('workloads').subresource('status').namespace(request.namespace).check('patch').allowed()"
 )
+# A change that the reconciler makes. An administrator's own changes are judged: they name another field manager.
+IS_STEP_OF_TOPOGATE = f"request.operation == 'UPDATE' && request.options.?fieldManager.orValue('') == '{FIELD_MANAGER}' && {IS_TOPOGATE}"
 NOT_SYSTEM = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]}
 MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
 IN_MANAGED = {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], MANAGED]}

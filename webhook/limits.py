@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from core.jobs.pod_rules import MAX_GRACE_S, MAX_HOST_PORTS, MAX_POD_TERMS, MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS, POD_TERMS
+from core.jobs.pod_rules import (
+    ADDED_NODE_ENTRIES,
+    ADDED_TOLERATIONS,
+    MAX_GRACE_S,
+    MAX_HOST_PORTS,
+    MAX_POD_TERMS,
+    MAX_SELECTOR_ENTRIES,
+    MAX_TOLERATIONS,
+    POD_TERMS,
+)
 from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from webhook.expressions import has_gate, is_set, policy_of, rule_of_pods
 
@@ -20,27 +29,30 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
             "spec.affinity and spec.topologySpreadConstraints",
             f"{_POD_TERMS} + {_count_entries('object.spec', 'topologySpreadConstraints')}",
             MAX_POD_TERMS,
+            0,
             "terms of affinity between pods and spread constraints",
         ),
         (
             "spec.nodeSelector and spec.affinity.nodeAffinity",
             _NODE_ENTRIES,
             MAX_SELECTOR_ENTRIES,
+            ADDED_NODE_ENTRIES,
             "expressions and values in nodeSelector and node affinity",
         ),
-        ("spec.affinity", _POD_ENTRIES, MAX_SELECTOR_ENTRIES, "expressions, values and namespaces in terms of affinity between pods"),
-        ("spec.tolerations", _count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, "tolerations"),
-        ("spec.containers and spec.initContainers", _HOST_PORTS, MAX_HOST_PORTS, "host ports"),
-        ("spec.terminationGracePeriodSeconds", "object.spec.?terminationGracePeriodSeconds.orValue(0)", MAX_GRACE_S, "seconds to end"),
+        ("spec.affinity", _POD_ENTRIES, MAX_SELECTOR_ENTRIES, 0, "expressions, values and namespaces in terms of affinity between pods"),
+        ("spec.tolerations", _count_entries("object.spec", "tolerations"), MAX_TOLERATIONS, ADDED_TOLERATIONS, "tolerations"),
+        ("spec.containers and spec.initContainers", _HOST_PORTS, MAX_HOST_PORTS, 0, "host ports"),
+        ("spec.terminationGracePeriodSeconds", "object.spec.?terminationGracePeriodSeconds.orValue(0)", MAX_GRACE_S, 0, "seconds to end"),
     )
     validations = [
         {
-            "expression": f"{count} <= {most}",
-            "message": f"{field}: a pod that topogate places has at most {most} {what}",
-            "messageExpression": f"'{field}: ' + string({count}) + ': a pod that topogate places has at most {most} {what}'",
+            "expression": f"{count} <= {most + added}",
+            "message": f"{field}: {accepted}",
+            "messageExpression": f"'{field}: ' + string({count}) + ': {accepted}'",
             "reason": "Invalid",
         }
-        for field, count, most, what in rules
+        for field, count, most, added, what in rules
+        for accepted in (_explain(most, added, what),)
     ]
     changed = " || ".join(f"object.spec.?{name} != oldObject.spec.?{name}" for name in _CHANGED)
     return policy_of(
@@ -55,8 +67,14 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
     )
 
 
+def _explain(most: int, added: int, what: str) -> str:
+    besides = f", and {added} that the API server, flavors and webhooks add" if added else ""
+    return f"a pod that topogate places has at most {most} {what}{besides}"
+
+
 def build_grace() -> dict[str, Any]:
     """A deletion may give a pod more time than its spec does."""
+    of_workload = f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone"
     return policy_of(
         "grace",
         [rule_of_pods("DELETE")],
@@ -64,7 +82,8 @@ def build_grace() -> dict[str, Any]:
             {
                 "expression": f"request.options.?gracePeriodSeconds.orValue(0) <= {MAX_GRACE_S}"
                 " || request.options.gracePeriodSeconds <= oldObject.spec.?terminationGracePeriodSeconds.orValue(0)",
-                "message": f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone",
+                "message": f"gracePeriodSeconds: {of_workload}",
+                "messageExpression": f"'gracePeriodSeconds: ' + string(request.options.gracePeriodSeconds) + ': {of_workload}'",
                 "reason": "Invalid",
             }
         ],
@@ -80,7 +99,9 @@ def build_evictions() -> dict[str, Any]:
         [
             {
                 "expression": f"object.?deleteOptions.?gracePeriodSeconds.orValue(0) <= {MAX_GRACE_S}",
-                "message": f"an evicted pod has at most {MAX_GRACE_S} seconds to end",
+                "message": f"deleteOptions.gracePeriodSeconds: an evicted pod has at most {MAX_GRACE_S} seconds to end",
+                "messageExpression": "'deleteOptions.gracePeriodSeconds: ' + string(object.deleteOptions.gracePeriodSeconds)"
+                f" + ': an evicted pod has at most {MAX_GRACE_S} seconds to end'",
                 "reason": "Invalid",
             },
             {

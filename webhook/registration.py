@@ -24,7 +24,7 @@ from core.jobs.podgroup import Grouping
 from core.jobs.templated import TemplatedKind
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
 from core.runtime.resource import Resource
-from webhook.expressions import IS_TOPOGATE, OWNER_KIND
+from webhook.expressions import IS_STEP_OF_TOPOGATE, IS_TOPOGATE, OWNER_KIND
 from webhook.scale import SCALE_PATH, find_scalable
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"
@@ -40,6 +40,8 @@ _NOT_DELETED = {"name": "is-not-being-deleted", "expression": "!has(object.metad
 _MANAGED = {"key": MANAGED_NAMESPACE_LABEL, "operator": "In", "values": ["true"]}
 # Most changes are of metadata; what a start added is in the spec.
 _SPEC_IS_NEW = {"name": "has-another-spec", "expression": "oldObject == null || object.?spec != oldObject.?spec"}
+# What a start adds to a template at a limit exceeds it. Only what users write is judged.
+_NOT_A_STEP = {"name": "is-no-step-of-topogate", "expression": f"!({IS_STEP_OF_TOPOGATE})"}
 MUTATE_GROUP, VALIDATE_GROUP = "mutate-podgroup", "validate-podgroup"  # of jobs that ask for a PodGroup
 _ASKS_FOR_GROUP = {
     "name": "asks-for-a-podgroup",
@@ -127,6 +129,9 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
             if action == "mutate" and keeps_start:
                 pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW, *_is_new_or_has(keeps_with)]
                 pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
+            if action == "validate":
+                for hook in pair:
+                    hook["matchConditions"] = [*hook["matchConditions"], _NOT_A_STEP]
             if isinstance(kind, Pod):
                 for hook in pair:
                     hook["matchConditions"] = [*hook.get("matchConditions", ()), _not_of(kind)]

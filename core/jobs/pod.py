@@ -107,13 +107,13 @@ class Pod:
         )
         judged = annotations.validate_pod_sets([asked])
         spec = job.get("spec") or {}
-        asks = check_pod_spec("spec", spec, names_node=False)  # the API server lets no gated pod name its node
+        asks = check_pod_spec("spec", spec, is_pod=True)
         errors = (
             *judged.errors,
             *_group_errors(job),
             *_check_one_system(job),
             *rules_of_execution_time(job),
-            *check_size("spec", [spec]),
+            *check_size("spec", [spec], of_pods=True),
             *check_size("metadata", [(job.get("metadata") or {}).get("labels"), notes]),  # its Workload has them, too
             *asks,
         )

@@ -4,7 +4,7 @@ The limits have no honest use beyond them, and each entry of a pod is compared w
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json
@@ -15,16 +15,20 @@ MAX_SELECTOR_ENTRIES = 512  # expressions and their values: of nodes, and of all
 MAX_TOLERATIONS = 64
 MAX_RESOURCE_NAMES = 64
 MAX_HOST_PORTS = 64
+# A pod has more than its template: the API server adds tolerations of not-ready and unreachable nodes, what its RuntimeClass asks for and a
+# volume; flavors and other webhooks add theirs.
+ADDED_TOLERATIONS, ADDED_NODE_ENTRIES, ADDED_RESOURCE_NAMES, ADDED_VALUES, ADDED_BYTES = 16, 32, 8, 1_000, 20_000
 MAX_GRACE_S = 3600  # how long pods may take to end: until then what they use is not free
 MAX_TEMPLATE_VALUES = 20_000  # of all pod templates of an object: each is copied and compared when the object changes
 MAX_TEMPLATE_BYTES = 500_000  # of them as JSON: etcd takes 1.5 MB, status and managed fields of the Workload included
 POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
-def check_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iterator[FieldError]:
-    """All mistakes in the spec of a pod at a path of a queued object, which may hold anything; `names_node`: its node is judged, too."""
+def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
+    """All mistakes in the spec of a pod at a path of a queued object, which may hold anything. `is_pod`: it is no template, so that it has
+    what others add to pods. Its node is not judged: the API server lets no gated pod name one."""
     node = spec.get("nodeName")
-    if node and names_node:
+    if node and not is_pod:
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.nodeName", node, "topogate chooses the nodes of a queued job")
     claims = _list(spec.get("resourceClaims"))
     if claims:
@@ -32,39 +36,67 @@ def check_pod_spec(path: str, spec: Json, *, names_node: bool = True) -> Iterato
             "no quota counts the devices of ResourceClaims yet: request an extended resource such as nvidia.com/gpu, or take the queue off"
         )
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.resourceClaims", [_get(claim, "name") for claim in claims], accepted)
-    terms = [*_list_pod_terms(spec), *_list(spec.get("topologySpreadConstraints"))]
+    constraints = _list(spec.get("topologySpreadConstraints"))
+    terms = [*_list_pod_terms(spec), *constraints]
+    of_terms, entries = f"{path}.affinity", list(map(_count_entries, terms))
+    spread = f"{path}.topologySpreadConstraints"
+    constrained = sum(entries[len(entries) - len(constraints) :])
     counts = (
-        (f"{path}.affinity", len(terms), MAX_POD_TERMS, "terms of affinity between pods and spread constraints"),
+        (
+            spread if 2 * len(constraints) > len(terms) else of_terms,
+            len(terms),
+            MAX_POD_TERMS,
+            0,
+            "terms of affinity between pods and spread constraints",
+        ),
         (
             f"{path}.affinity.nodeAffinity",
             _count_node_entries(spec),
             MAX_SELECTOR_ENTRIES,
+            ADDED_NODE_ENTRIES,
             "expressions and values, nodeSelector included,",
         ),
         (
-            f"{path}.affinity",
-            sum(map(_count_entries, terms)),
+            spread if 2 * constrained > sum(entries) else of_terms,
+            sum(entries),
             MAX_SELECTOR_ENTRIES,
+            0,
             "expressions, values and namespaces of terms between pods",
         ),
-        (f"{path}.tolerations", len(_list(spec.get("tolerations"))), MAX_TOLERATIONS, "tolerations"),
-        (f"{path}.containers", len(_list_resource_names(spec)), MAX_RESOURCE_NAMES, "different resource names"),
-        (f"{path}.containers", _count_host_ports(spec), MAX_HOST_PORTS, "host ports"),
+        (f"{path}.tolerations", len(_list(spec.get("tolerations"))), MAX_TOLERATIONS, ADDED_TOLERATIONS, "tolerations"),
+        (
+            f"{path}.{_find_largest(spec, lambda container: len(_list_names(container)))}.resources",
+            len(_list_resource_names(spec)),
+            MAX_RESOURCE_NAMES,
+            ADDED_RESOURCE_NAMES,
+            "different resource names, of all containers,",
+        ),
+        (
+            f"{path}.{_find_largest(spec, lambda container: len(_list_host_ports(spec, container)))}.ports",
+            sum(len(_list_host_ports(spec, container)) for _, container in _list_containers(spec)),
+            MAX_HOST_PORTS,
+            0,
+            "host ports, of all containers,",
+        ),
     )
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace > MAX_GRACE_S:
         accepted = f"at most {MAX_GRACE_S} seconds are accepted: a pod that ends holds its quota until it is gone"
         yield FieldError(ErrorType.INVALID, f"{path}.terminationGracePeriodSeconds", grace, accepted)
-    for field, count, most, what in counts:
-        if count > most:
-            yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected")
+    for field, count, most, added, what in counts:
+        if count > most + (added if is_pod else 0):
+            besides = _explain_added(added) if is_pod and added else ""
+            yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected{besides}")
 
 
-def check_size(path: str, templates: Iterable[Any]) -> Iterator[FieldError]:
+def check_size(path: str, templates: Iterable[Any], *, of_pods: bool = False) -> Iterator[FieldError]:
     """Whether pod templates have more values in all than an object may have (maps, lists and scalars, each counted), or more bytes as
-    they are stored in a Workload."""
-    left, count, more = MAX_TEMPLATE_BYTES, 0, list(templates)
-    while more and left >= 0 and count <= MAX_TEMPLATE_VALUES:
+    they are stored in a Workload. `of_pods`: they are read from pods, which have what others add."""
+    more = list(templates)
+    left, most_values, count = MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, 0
+    if of_pods:
+        left, most_values = left + ADDED_BYTES, most_values + ADDED_VALUES
+    while more and left >= 0 and count <= most_values:
         value = more.pop()
         count += 1
         if isinstance(value, Mapping):
@@ -74,12 +106,18 @@ def check_size(path: str, templates: Iterable[Any]) -> Iterator[FieldError]:
             more += value
         else:
             left -= _count_bytes(value)
-    for is_over, most, what in (
-        (count > MAX_TEMPLATE_VALUES, MAX_TEMPLATE_VALUES, "values, such as arguments and variables,"),
-        (left < 0, MAX_TEMPLATE_BYTES, "bytes"),
+    for is_over, most, added, what in (
+        (count > most_values, MAX_TEMPLATE_VALUES, ADDED_VALUES, "values, such as arguments and variables,"),
+        (left < 0, MAX_TEMPLATE_BYTES, ADDED_BYTES, "bytes"),
     ):
         if is_over:
-            yield FieldError(ErrorType.TOO_MANY, path, f"more than {most}", f"at most {most} {what} are expected in all pod templates")
+            found = f"more than {most + (added if of_pods else 0)}"
+            accepted = f"at most {most} {what} are expected in all pod templates{_explain_added(added) if of_pods else ''}"
+            yield FieldError(ErrorType.TOO_MANY, path, found, accepted)
+
+
+def _explain_added(added: int) -> str:
+    return f", and {added} that the API server, flavors and webhooks add"
 
 
 def explain_size(name: object, found: Json) -> str:
@@ -94,10 +132,18 @@ def _count_bytes(scalar: Any) -> int:
     return len(text.encode(errors="surrogatepass")) + 2 + 5 * sum(map(text.count, "<>&"))
 
 
-def _count_host_ports(spec: Json) -> int:
-    containers = [*_list(spec.get("containers")), *_list(spec.get("initContainers"))]
-    ports = [port for container in containers for port in _list(_get(container, "ports"))]
-    return len(ports) if spec.get("hostNetwork") is True else sum(bool(_get(port, "hostPort")) for port in ports)
+def _list_containers(spec: Json) -> list[tuple[str, Any]]:
+    """Each container with its path in the spec."""
+    return [(f"{part}[{i}]", each) for part in ("containers", "initContainers") for i, each in enumerate(_list(spec.get(part)))]
+
+
+def _find_largest(spec: Json, count: Callable[[Any], int]) -> str:
+    """The path of the container that has most of what is counted: there a user begins to look."""
+    return max(_list_containers(spec), key=lambda found: count(found[1]), default=("containers", None))[0]
+
+
+def _list_host_ports(spec: Json, container: Any) -> list[Any]:
+    return [port for port in _list(_get(container, "ports")) if spec.get("hostNetwork") is True or _get(port, "hostPort")]
 
 
 def _list_pod_terms(spec: Json) -> Iterator[Any]:
@@ -129,10 +175,13 @@ def _count_expressions(expressions: Any) -> int:
 
 
 def _list_resource_names(spec: Json) -> set[str]:
-    containers = [*_list(spec.get("containers")), *_list(spec.get("initContainers"))]
-    resources = [spec.get("resources"), *(_get(container, "resources") for container in containers)]
-    amounts = [spec.get("overhead"), *(_get(each, part) for each in resources for part in ("requests", "limits"))]
-    return {name for each in amounts for name in _map(each)}
+    return set(_map(spec.get("overhead"))).union(_list_names(spec), *(_list_names(each) for _, each in _list_containers(spec)))
+
+
+def _list_names(asking: Any) -> set[str]:
+    """Of resources that a container, or a spec for its whole pod, requests or limits."""
+    resources = _get(asking, "resources")
+    return {name for part in ("requests", "limits") for name in _map(_get(resources, part))}
 
 
 def _get(obj: Any, name: str) -> Any:

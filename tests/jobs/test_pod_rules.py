@@ -12,11 +12,17 @@ from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_rules import (
+    ADDED_BYTES,
+    ADDED_NODE_ENTRIES,
+    ADDED_RESOURCE_NAMES,
+    ADDED_TOLERATIONS,
+    ADDED_VALUES,
     MAX_GRACE_S,
     MAX_HOST_PORTS,
     MAX_POD_TERMS,
     MAX_RESOURCE_NAMES,
     MAX_SELECTOR_ENTRIES,
+    MAX_TEMPLATE_BYTES,
     MAX_TEMPLATE_VALUES,
     MAX_TOLERATIONS,
     POD_TERMS,
@@ -104,7 +110,7 @@ def test_tolerations_and_resource_names_are_limited(over: int) -> None:
         "initContainers": [{"resources": {"requests": {"cpu": "1"}}}],
         "overhead": {"memory": "1"},
     }
-    wanted = {"spec.tolerations": MAX_TOLERATIONS + 1, "spec.containers": MAX_RESOURCE_NAMES + 1}
+    wanted = {"spec.tolerations": MAX_TOLERATIONS + 1, "spec.containers[1].resources": MAX_RESOURCE_NAMES + 1}
     assert too_many(spec) == (wanted if over else {})
 
 
@@ -118,7 +124,44 @@ def test_host_ports_are_limited(over: int, is_on_host: bool) -> None:
         spec["hostNetwork"] = True  # type: ignore[assignment]
     else:
         spec["containers"][0]["ports"] += [{"containerPort": 1}] * 100
-    assert too_many(spec) == ({"spec.containers": MAX_HOST_PORTS + 1} if over else {})
+    assert too_many(spec) == ({"spec.containers[0].ports": MAX_HOST_PORTS + 1} if over else {})
+
+
+def test_limit_exceeded_by_spread_constraints_names_their_field() -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {"matchLabels": {str(i): "b" for i in range(40)}}}
+    assert too_many({"topologySpreadConstraints": [constraint] * 17}) == {"spec.topologySpreadConstraints": 17 * 40}
+    errors = [error.value for error in check_pod_spec("spec", {"topologySpreadConstraints": [constraint] * 17})]
+    assert errors == [17, 17 * 40]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_pod_with_more_entries_than_a_template_is_accepted(over: bool) -> None:
+    """The API server adds two tolerations before the rules count: pods of a StatefulSet with 64 were refused for ever."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {QUEUE_NAME_LABEL: "main"}}}
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Exists"}] * (MAX_SELECTOR_ENTRIES + ADDED_NODE_ENTRIES + over)}]
+    pod["spec"] = {
+        "containers": [
+            {
+                "name": "c",
+                "resources": {"requests": {f"example.com/r{i}": "1" for i in range(MAX_RESOURCE_NAMES + ADDED_RESOURCE_NAMES + over)}},
+            }
+        ],
+        "tolerations": [{"operator": "Exists"}] * (MAX_TOLERATIONS + ADDED_TOLERATIONS + over),
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+    }
+    assert Webhook().validate(pod)["allowed"] is not over
+    if over:
+        found = causes(Webhook().validate(pod))
+        assert set(found) == {"spec.tolerations", "spec.affinity.nodeAffinity", "spec.containers[0].resources"}
+        assert f"at most 64 tolerations are expected, and {ADDED_TOLERATIONS} that" in found["spec.tolerations"]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_size_of_pod_may_exceed_that_of_its_template(over: int) -> None:
+    text = ["x" * (MAX_TEMPLATE_BYTES + ADDED_BYTES - 4 + over)]
+    assert len(list(check_size("spec", text, of_pods=True))) == over
+    values = [["a"] * (MAX_TEMPLATE_VALUES + ADDED_VALUES - 1 + over)]
+    assert len(list(check_size("spec", values, of_pods=True))) == over
 
 
 @given(spec=JSON)

@@ -9,14 +9,13 @@ import pytest
 from core.jobs.contract import Defaults
 from core.jobs.job import Job
 from core.jobs.replicas import ReplicatedKind
-from core.names import QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
+from core.names import FIELD_MANAGER, QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
 from core.plan.workload import workload_name
 from core.runtime.errors import Conflict
 from core.runtime.resource import Obj, PatchKind
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
 from reconciler import resources as r
-from reconciler.apply import FIELD_MANAGER
 from reconciler.jobs import Jobs
 from reconciler.slim import with_writers_of, writers
 from sim.harness import Harness

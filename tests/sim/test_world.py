@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, MAX_TOLERATIONS
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
@@ -18,13 +19,13 @@ Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=2, nodes=4)
 
 
-def open_world(seed: int) -> World:
+def open_world(seed: int, flavor: Json | None = None) -> World:
     world = World(seed)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     for node in node_objects(POOL):
         world.apply({**node, "status": {**node["status"], "conditions": [ready]}})
     world.apply(manifests.topology("t", POOL.levels))
-    world.apply(manifests.flavor("f", {}, "t"))
+    world.apply(flavor or manifests.flavor("f", {}, "t"))
     world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     world.apply(manifests.local_queue("main", "team", "cq"))
@@ -51,6 +52,42 @@ def complete(world: World) -> list[str]:
 def rack_of(world: World, pod: Json) -> str:
     nodes = {node["metadata"]["name"]: node for node in world.objects("", "nodes")}
     return str(nodes[pod["spec"]["nodeName"]]["metadata"]["labels"][POOL.rack_label])
+
+
+def tolerations(count: int) -> list[Json]:
+    return [{"key": f"example.com/k{i}", "operator": "Exists"} for i in range(count)]
+
+
+def at_limit_of_nodes() -> Json:
+    """Node affinity that is true of all nodes."""
+    expressions = [{"key": f"example.com/k{i}", "operator": "DoesNotExist"} for i in range(MAX_SELECTOR_ENTRIES)]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}}
+
+
+AT_LIMITS: dict[str, Json] = {
+    "tolerations": {"tolerations": tolerations(MAX_TOLERATIONS)},
+    "node affinity": {"affinity": at_limit_of_nodes()},
+    "values": {"hostAliases": [{} for _ in range(MAX_TEMPLATE_VALUES - 40)]},
+    "bytes": {"hostAliases": [{"ip": "x" * (MAX_TEMPLATE_BYTES - 900)}]},
+}
+
+
+@pytest.mark.parametrize("limit", AT_LIMITS)
+def test_job_at_a_limit_is_started_with_additions_of_its_flavor(limit: str):
+    """topogate's own webhook refused the start, which exceeds the limit, and the job held its quota without pods."""
+    labels = {POOL.block_label: node_objects(POOL)[0]["metadata"]["labels"][POOL.block_label]}
+    flavor = manifests.flavor("f", labels, "t")
+    flavor["spec"]["tolerations"] = [{"key": "example.com/flavor", "operator": "Exists"}]
+    world = open_world(1, flavor)
+    made = job("limit", 1)
+    made["spec"]["template"]["spec"] |= AT_LIMITS[limit]
+    world.apply(made)
+    world.run_for(20)
+    (pod,) = world.objects("", "pods")
+    assert pod["spec"]["nodeName"]
+    assert pod["spec"]["nodeSelector"].items() >= labels.items()
+    world.run_for(60)
+    assert complete(world) == ["limit"]
 
 
 def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():

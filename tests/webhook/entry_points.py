@@ -282,7 +282,7 @@ def changes_pod(before: Obj, body: Obj) -> Act:
 def of_started_template(stage: Stage) -> Obj:
     """Whose flavor has added tolerations to as many as a template may have."""
     made = pod(stage, "started", gpus=0, labels={}, annotations={WORKLOAD_ANNOTATION: "w"})
-    made["spec"] |= {"tolerations": tolerations(66), "schedulingGates": [{"name": TOPOLOGY_GATE}]}
+    made["spec"] |= {"tolerations": tolerations(82), "schedulingGates": [{"name": TOPOLOGY_GATE}]}
     return made
 
 
@@ -337,8 +337,8 @@ def ports(count: int) -> Obj:
 TOO_MANY: tuple[tuple[str, Obj, Obj], ...] = (
     ("terms between pods", {"affinity": terms(17)}, {"affinity": terms(16)}),
     ("values of terms", {"affinity": terms(2, 256)}, {"affinity": terms(2, 255)}),
-    ("values of nodes", {"affinity": nodes(256, 255)}, {"affinity": nodes(256, 253)}),
-    ("tolerations", {"tolerations": tolerations(65)}, {"tolerations": tolerations(60)}),
+    ("values of nodes", {"affinity": nodes(256, 290)}, {"affinity": nodes(256, 253)}),
+    ("tolerations", {"tolerations": tolerations(81)}, {"tolerations": tolerations(64)}),
     ("seconds to end", {"terminationGracePeriodSeconds": 3601}, {"terminationGracePeriodSeconds": 3600}),
     ("host ports", {"containers": [ports(65)]}, {"containers": [ports(64)]}),
 )

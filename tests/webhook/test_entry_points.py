@@ -270,7 +270,7 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     (
         "limit of tolerations",
         "update: Pod",
-        changes_pod({"tolerations": tolerations(4)}, {"spec": {"tolerations": tolerations(65)}}),
+        changes_pod({"tolerations": tolerations(4)}, {"spec": {"tolerations": tolerations(81)}}),
         is_refused("a pod that topogate places has at most 64 tolerations", 422),
     ),
     (

@@ -1,0 +1,48 @@
+"""Jobs that have their quota and that the API server, or a webhook, does not let topogate start."""
+
+from datetime import timedelta
+
+from core.jobs.contract import JobKind
+from core.names import ADMITTED, DEACTIVATION_TARGET, EVENT_WORKLOAD_REFUSED, EVICTED, REASON_DEACTIVATED, REASON_START_REFUSED
+from core.plan.actions import Amend, to_time
+from core.plan.conditions import Condition
+from core.runtime.clock import Clock
+from core.runtime.errors import BadRequest, Forbidden, Invalid, KubeError, truncated
+from core.runtime.resource import Obj
+from core.state.facts import find_condition
+from reconciler import resources as r
+from reconciler.apply import Writer
+from reconciler.steps import WorkloadSteps
+
+PATIENCE_S = 300.0  # after the admission: what refuses the start may be repaired until then
+MAX_REASON = 500  # characters of a refusal in a condition
+_NO_RIGHT = "cannot patch resource"  # by the authorizer: topogate's own rights are missing, and the job is not wrong
+
+
+class RefusedStarts:
+    """Reports refused starts; deactivates a workload that has held its quota without pods for `PATIENCE_S`."""
+
+    def __init__(self, steps: WorkloadSteps, writer: Writer, clock: Clock) -> None:
+        self._steps, self._writer, self._clock = steps, writer, clock
+
+    async def report(self, kind: JobKind, job: Obj, workload: Obj, error: KubeError) -> None:
+        """Records an event where a rule refused the start, and in the end the condition DeactivationTarget on the Workload."""
+        if not isinstance(error, BadRequest | Forbidden | Invalid):
+            return
+        if not isinstance(error, Invalid):  # of these an event is recorded anyway
+            await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+        since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime")
+        if _NO_RIGHT in error.message or not since:
+            return
+        if self._clock.now() < to_time(since) + timedelta(seconds=PATIENCE_S):
+            return
+        message = f"the start of {kind.kind} {job['metadata']['name']} is refused: {truncated(str(error), MAX_REASON)}"
+        target = Condition(DEACTIVATION_TARGET, True, REASON_START_REFUSED, message)
+        state = (workload.get("status") or {}).get("requeueState")
+        await self._steps.take(workload, Amend((target,), state))
+
+
+def is_start_refused(workload: Obj) -> bool:
+    """Whether a Workload was deactivated since its job could not be started."""
+    evicted = find_condition(workload, EVICTED) or {}
+    return evicted.get("reason") == f"{REASON_DEACTIVATED}DueTo{REASON_START_REFUSED}"
