@@ -141,6 +141,11 @@ def _without(owner: Obj, asked: Asked, namespace: str) -> str:
     what = f"{asked.kind} {namespace}/{asked.name}"
     if PODGROUP_TOPOLOGY in (owner["metadata"].get("annotations") or {}):
         return f"{what} asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"
+    spec = owner.get("spec") or {}
+    if spec.get("isQueued"):  # of a Deployment, which has no labels here (`slim_between`)
+        if spec.get("replicas") == 0:
+            return f"{what} has no Workload: each of its pods gets one, and its spec.replicas is 0"
+        return f"{what} has no Workload yet: each of its pods gets one, and it has no pods; events of its ReplicaSets report the reason"
     if QUEUE_NAME_LABEL not in (owner["metadata"].get("labels") or {}):
         return f"{what} has no Workload: it has no label {QUEUE_NAME_LABEL}, so topogate leaves it alone"
     group = (owner["metadata"].get("labels") or {}).get(POD_GROUP_NAME)

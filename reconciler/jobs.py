@@ -78,6 +78,7 @@ from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
 from reconciler.indexes import is_unmarked, workloads_of_pod
+from reconciler.job_facts import is_suspended_by_another, list_references
 from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, find_parts
 from reconciler.prebuilt import Prebuilt
@@ -122,7 +123,7 @@ class Jobs:
             informer.add_handler(partial(self._on_job, key))
             kind = observed.kinds[key]
             if isinstance(kind, Referring):
-                informer.store.add_index("reference", partial(_list_references, kind))
+                informer.store.add_index("reference", partial(list_references, kind))
         observed.workloads.add_handler(self._on_workload)
         observed.related.on_change(self._on_related)
         observed.pods.add_handler(self._on_pod)
@@ -296,7 +297,7 @@ class Jobs:
                 if self._differs(kind, job, workload):
                     return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod sets have changed")
                 return await self._start(kind, job, workload)
-            if active and kind.is_started(job) and condition_is_true(workload, EVICTED) and _is_suspended_by_another(job):
+            if active and kind.is_started(job) and condition_is_true(workload, EVICTED) and is_suspended_by_another(job):
                 return await self._suspended_before_its_stop(workload)
             if kind.is_started(job) or condition_is_true(workload, EVICTED):
                 return await self._after_stop(kind, job, workload)
@@ -309,10 +310,8 @@ class Jobs:
                 return await self._evict(workload, REASON_JOB_CHANGED, excess)
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran")
-            if self._observed.has_unmarked_pods(job["metadata"]["uid"]):
-                # Its controller made them of the templates as they were before the start, and will again once they are gone.
-                message = "pods were made of the job's templates before it was started; it starts again without them"
-                return await self._evict(workload, REASON_JOB_CHANGED, message)
+            if unmarked := self._observed.find_unmarked_pods(job["metadata"]["uid"]):
+                await self._refused_starts.stop_unmarked(kind, job, workload, unmarked)
             return Done()
         if admitted:
             return await self._evict(workload, REASON_DEACTIVATED, "The workload is deactivated")
@@ -577,14 +576,6 @@ class Jobs:
         await self._writer.event(r.resource_of(kind), job, reason, message)
 
 
-def _list_references(kind: Referring, job: Obj) -> list[str]:
-    """The object that a job refers to, with its namespace (None: it is in none), for an index."""
-    reference = kind.reference(job)
-    if reference is None:
-        return []
-    return [f"{job['metadata']['namespace'] if reference.related.namespaced else None}/{reference}"]
-
-
 def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
     """Whether a running job asks for another number of pods than it was admitted with. What it only refers to may be edited
     for jobs to come, and its controller does not follow that while the job runs."""
@@ -592,13 +583,6 @@ def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
         return counts_differ(kind.pod_sets(job), workload)
     admitted = admitted_counts(workload)
     return any(admitted.get(name, count) != count for name, count in kind.own_counts(job).items())
-
-
-def _is_suspended_by_another(job: Obj) -> bool:
-    """Whether the suspension of a job that we had started is not ours: every stop of ours is written under our name, and only on the
-    job as it was seen, so that a suspension that was there before is not taken over. False where nobody is known to have written it."""
-    known = writers(job)
-    return bool(known) and FIELD_MANAGER not in known
 
 
 def _evicted_for(workload: Obj, reason: str) -> bool:

@@ -535,9 +535,9 @@ class Observed:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
         return (facts for pod in pods if (facts := self.pod_facts.get(object_key(pod))) is not None)
 
-    def has_unmarked_pods(self, uid: str) -> bool:
-        """Whether pods of a job wait for a domain without naming the workload that has it, so that they would wait for ever."""
-        return any(self.pods.store.by_index("unmarked", owner) for owner in self.owners.descendants(uid))
+    def find_unmarked_pods(self, uid: str) -> list[Obj]:
+        """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
+        return [pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("unmarked", owner)]
 
     def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""

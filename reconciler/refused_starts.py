@@ -1,9 +1,21 @@
-"""Jobs that have their quota and that the API server, or a webhook, does not let topogate start."""
+"""Jobs that have their quota and whose pods cannot be started as they are: the API server or a webhook is in the way."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from core.jobs.contract import JobKind
-from core.names import ADMITTED, DEACTIVATION_TARGET, EVENT_WORKLOAD_REFUSED, EVICTED, REASON_DEACTIVATED, REASON_START_REFUSED
+from core.names import (
+    ADMITTED,
+    CLUSTER_QUEUE_LABEL,
+    DEACTIVATION_TARGET,
+    EVENT_WORKLOAD_REFUSED,
+    EVICTED,
+    PODSET_LABEL,
+    REASON_DEACTIVATED,
+    REASON_JOB_CHANGED,
+    REASON_START_REFUSED,
+    WORKLOAD_ANNOTATION,
+)
 from core.plan.actions import Amend, to_time
 from core.plan.conditions import Condition
 from core.runtime.clock import Clock
@@ -36,10 +48,34 @@ class RefusedStarts:
             return
         if self._clock.now() < to_time(since) + timedelta(seconds=PATIENCE_S):
             return
-        message = f"the start of {kind.kind} {job['metadata']['name']} is refused: {truncated(str(error), MAX_REASON)}"
+        await self._deactivate(
+            workload, f"the start of {kind.kind} {job['metadata']['name']} is refused: {truncated(str(error), MAX_REASON)}"
+        )
+
+    async def stop_unmarked(self, kind: JobKind, job: Obj, workload: Obj, pods: Sequence[Obj]) -> None:
+        """Stops a running job with gated pods that name no Workload."""
+        changed = next((pod for pod in pods if _is_of_started_template(pod)), None)
+        if changed is None:
+            # Its controller made them of the templates as they were before the start, and will again once they are gone.
+            message = "pods were made of the job's templates before it was started; it starts again without them"
+            await self._steps.evict(workload, REASON_JOB_CHANGED, message)
+            return
+        message = (
+            f"pod {changed['metadata']['name']} has no annotation {WORKLOAD_ANNOTATION}, and the template of its {kind.kind} has one:"
+            " another admission webhook removes it, and without it no pod gets a node"
+        )
+        await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, message, warning=True)
+        await self._deactivate(workload, message)
+
+    async def _deactivate(self, workload: Obj, message: str) -> None:
         target = Condition(DEACTIVATION_TARGET, True, REASON_START_REFUSED, message)
         state = (workload.get("status") or {}).get("requeueState")
         await self._steps.take(workload, Amend((target,), state))
+
+
+def _is_of_started_template(pod: Obj) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return PODSET_LABEL in labels and CLUSTER_QUEUE_LABEL in labels
 
 
 def is_start_refused(workload: Obj) -> bool:

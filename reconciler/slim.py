@@ -195,10 +195,14 @@ def slim_volume(volume: Obj) -> Obj:
 
 
 def slim_between(obj: Obj) -> Obj:
-    """A Deployment or ReplicaSet: whom it belongs to. Where it names a queue itself, its pods are workloads of their own."""
+    """A Deployment or ReplicaSet: what it belongs to, how many pods it asks for, and whether it is queued. It has no label of a queue here:
+    its pods are workloads of their own."""
     metadata = obj["metadata"]
     owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
-    return {"metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "deletionTimestamp") | {"ownerReferences": owners}}
+    return {
+        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "deletionTimestamp") | {"ownerReferences": owners},
+        "spec": _pick(obj.get("spec") or {}, "replicas") | {"isQueued": QUEUE_NAME_LABEL in (metadata.get("labels") or {})},
+    }
 
 
 def slim_definition(definition: Obj) -> Obj:

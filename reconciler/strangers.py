@@ -7,7 +7,7 @@ before anything is said; what belongs to a job or unit that is known is told by 
 from dataclasses import dataclass
 
 from core.jobs.pod import has_admission_gate
-from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, QUEUE_NAME_LABEL, TOPOLOGY_GATE
+from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
 from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
 from core.plan.ungate import find_excess
 from core.runtime.clock import Clock
@@ -114,6 +114,12 @@ class Strangers:
             of_pod = self._observed.pod_facts.get(object_key(pod))
             if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
                 return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"
+            named = [pod_set.name for pod_set in facts.pod_sets] if facts is not None else []
+            if facts is not None and of_pod is not None and (of_pod.pod_set or "") not in named:
+                return (
+                    f"{gate} stays on: Workload {name} has no pod set {of_pod.pod_set or ''!r}, which the label {PODSET_LABEL} of the pod"
+                    f" names; it has {', '.join(named)}. Another admission webhook may write that label; delete the pod"
+                )
             if facts is not None and of_pod is not None and is_unowned(workload) and (excess := find_excess(of_pod, facts.pod_sets)):
                 return f"{gate} stays on: the pod {excess} (Workload {name}); delete the pod"
             return None

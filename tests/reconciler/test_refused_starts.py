@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from core.names import FIELD_MANAGER
+from core.names import CLUSTER_QUEUE_LABEL, FIELD_MANAGER, PODSET_LABEL, TOPOLOGY_GATE
 from core.runtime.errors import BadRequest, Forbidden, Invalid, KubeError, ServerError
 from core.runtime.workqueue import Item
 from core.state.facts import condition_is_true, find_condition
@@ -79,6 +79,26 @@ def test_refused_start_is_reported_at_once_and_gives_quota_back_after_some_time(
     harness.write(parallelism=1, by="kubectl")
     harness.step(3)
     assert harness.workload["spec"]["active"] is True, "the changed job is queued again"
+
+
+@pytest.mark.parametrize("is_of_start", [True, False])
+def test_pods_without_their_annotation_stop_the_job_with_the_true_reason(harness: RefusingHarness, is_of_start: bool):
+    """Another webhook removed it: the job was started and stopped in a circle, and the reason was another."""
+    harness.start()
+    assert harness.job["spec"]["suspend"] is False
+    labels = {PODSET_LABEL: "main", CLUSTER_QUEUE_LABEL: "q"} if is_of_start else {}
+    metadata = {"name": "train-0", "labels": labels, "ownerReferences": [harness.owner]}
+    harness.put({"kind": "Pod", "metadata": metadata, "spec": {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": []}})
+    harness.start()
+    message = str((find_condition(harness.workload, "Evicted") or {}).get("message"))
+    if not is_of_start:
+        assert harness.evicted_for == "DeactivatedDueToJobChanged"
+        assert "before it was started" in message
+        return
+    assert harness.evicted_for == REFUSED
+    assert harness.workload["spec"]["active"] is False
+    assert "pod train-0 has no annotation kueue.x-k8s.io/workload" in message
+    assert any(event.reason == "WorkloadRefused" and event.kind == "Job" for event in harness.events)
 
 
 @pytest.mark.parametrize(

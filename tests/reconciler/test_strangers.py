@@ -83,7 +83,7 @@ def queued(notes: Json, **labels: str) -> Json:
 
 def workload(owner: Json | None = JOB, **labels: str) -> Json:
     metadata = {"name": "w", "labels": labels, "ownerReferences": [owner] if owner else []}
-    return {"kind": "Workload", "metadata": metadata, "spec": {"podSets": []}}
+    return {"kind": "Workload", "metadata": metadata, "spec": {"podSets": [{"name": "main", "count": 1, "template": {}}]}}
 
 
 STATEFUL, LEADER_WORKER = StatefulSet.name_on_pods, LeaderWorkerSet.name_on_pods
@@ -114,11 +114,22 @@ def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(harn
 
 
 def test_pod_that_requests_more_than_its_unowned_workload_reads_the_excess(harness: Watched):
-    harness.put({**workload(None), "spec": {"podSets": [{"name": "main", "count": 1, "template": {}}]}})
+    harness.put(workload(None))
     pod = gated("w")
     harness.put({**pod, "spec": {**pod["spec"], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}})
     (message,) = harness.look()
     assert "stays on: the pod requests 2 cpu; a pod of pod set main requests 0 (Workload w); delete the pod" in message
+
+
+@pytest.mark.parametrize(("label", "shown"), [("another", "'another'"), (None, "''")])
+def test_gated_pod_with_unknown_pod_set_reads_the_pod_sets_of_its_workload(harness: Watched, label: str | None, shown: str):
+    """Another webhook had changed the label; the pod stayed gated without an event."""
+    harness.put(workload())
+    pod = gated("w", JOB)
+    pod["metadata"]["labels"] = {PODSET_LABEL: label} if label else {}
+    harness.put(pod)
+    (message,) = harness.look()
+    assert f"stays on: Workload w has no pod set {shown}, which the label {PODSET_LABEL} of the pod names; it has main" in message
 
 
 def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(harness: Watched):
