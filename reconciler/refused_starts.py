@@ -1,4 +1,4 @@
-"""Jobs that have their quota and whose pods cannot be started as they are: the API server or a webhook is in the way."""
+"""Jobs with quota and without pods that can run: the API server or a webhook is in the way."""
 
 from collections.abc import Sequence
 from datetime import timedelta

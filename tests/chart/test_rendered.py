@@ -377,6 +377,7 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         ({"serviceMonitor": {"interval": "soon"}}, "interval"),
         ({"reconciler": {"leaderElection": False}}, "only with reconciler.replicas: 1"),
         ({"webhook": {"podDisruptionBudget": {"minAvailable": 2}}}, "webhook.podDisruptionBudget.minAvailable"),
+        ({"webhooks": {"kinds": {"Jobb": {"enabled": False}}}}, "at '/webhooks/kinds': additional properties 'Jobb' not allowed"),
         ({"webhooks": {"matchConditions": [CONDITION, CONDITION]}}, "webhooks.matchConditions: the name"),
         ({"webhooks": {"matchConditions": [{**CONDITION, "name": "is-not-being-deleted"}]}}, "webhooks.matchConditions: the name"),
         ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
@@ -418,7 +419,7 @@ def test_object_selector_leaves_guard_of_scale_on(tmp_path: Path):
 def test_policy_of_no_kind_is_not_rendered(tmp_path: Path):
     """An API server refuses a policy without rules, and with it the release."""
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
-    kinds = schema["properties"]["webhooks"]["properties"]["kinds"]["propertyNames"]["enum"]
+    kinds = schema["properties"]["webhooks"]["properties"]["kinds"]["properties"]
     objects = render(tmp_path, PROVIDED | {"webhooks": {"kinds": {kind: {"enabled": False} for kind in kinds}}})
     made = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
     assert all(obj["spec"]["matchConstraints"]["resourceRules"] for obj in made)
