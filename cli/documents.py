@@ -8,15 +8,17 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
+from cli.amounts import find_wrong_amounts, find_wrong_amounts_of_pod
 from cli.failures import BadInput
 from core.api.convert import Unconvertible, convert
 from core.api.mistakes import Mistake, at, shown, suggestion
 from core.api.schema import KINDS as MODELS
+from core.api.strict import EXPECTED
 from core.jobs.contract import FieldError
 from core.jobs.objects import OBJECTS
 from core.jobs.shape import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, find_mismatches, find_misshapen, spec_shape_of
-from core.model.quantity import InvalidQuantity, canonical
 from core.names import API_VERSION, GROUP, OLD_API_VERSION, OWN_GROUP
 from core.podgroups.devices import read_claim, read_class, read_slice, read_template
 from core.podgroups.members import read_member
@@ -245,10 +247,8 @@ def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> I
     if resource == r.NODES:
         yield from _mistakes_of_node(obj)
     elif resource in _READERS:
-        try:
-            _READERS[resource](obj)
-        except Exception as error:  # whatever comes of fields of another type
-            yield Mistake("", f"it cannot be read: {type(error).__name__}: {error}")
+        wrong = list(_find_amounts(resource, obj))
+        yield from wrong or _find_unreadable(_READERS[resource], obj)
 
 
 def _mistakes_of_node(node: Obj) -> Iterator[Mistake]:
@@ -257,18 +257,24 @@ def _mistakes_of_node(node: Obj) -> Iterator[Mistake]:
     if not isinstance(allocatable, dict) or not allocatable:
         yield Mistake("status.allocatable", "it is missing; what the node offers has to be given, such as cpu, memory, pods")
         return
-    found = False
-    for name, amount in allocatable.items():
-        try:
-            canonical(str(name), amount)
-        except InvalidQuantity as error:
-            found = True
-            yield Mistake(at("status.allocatable", str(name)), str(error))
-    if not found:
-        try:
-            NodeFacts.read(node)
-        except Exception as error:  # whatever comes of fields of another type
-            yield Mistake("", f"it cannot be read: {type(error).__name__}: {error}")
+    wrong = list(find_wrong_amounts("status.allocatable", allocatable))
+    yield from wrong or _find_unreadable(NodeFacts.read, node)
+
+
+def _find_amounts(resource: Resource, obj: Obj) -> Iterator[Mistake]:
+    if resource == r.PODS:
+        yield from find_wrong_amounts_of_pod("spec", obj.get("spec"))
+    elif resource == r.DAEMON_SETS:
+        yield from find_wrong_amounts_of_pod("spec.template.spec", obj["spec"]["template"].get("spec"))
+
+
+def _find_unreadable(read: Callable[[Obj], object], obj: Obj) -> Iterator[Mistake]:
+    try:
+        read(obj)
+    except ValueError as error:
+        yield Mistake("", f"it cannot be read: {error}")
+    except Exception:  # whatever comes of fields of another type
+        yield Mistake("", "it cannot be read: a field of it has another type than in Kubernetes")
 
 
 def _mistakes_of_ours(kind: str, obj: Obj) -> Iterator[Mistake]:
@@ -276,20 +282,38 @@ def _mistakes_of_ours(kind: str, obj: Obj) -> Iterator[Mistake]:
     model = MODELS[kind][0].model
     unknown = list(_unknown_keys(model, obj, ""))
     yield from unknown
+    named: set[str] = set()
     try:
         model.model_validate(obj)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            message = one["msg"].removeprefix("Value error, ")
-            yield Mistake(at("", *one["loc"]), f"{shown(one['input'])} is not accepted; {message[:1].lower()}{message[1:]}")
-        return
+            path = at("", *one["loc"])
+            named.add(path)
+            yield Mistake(path, f"{'an empty list' if one['input'] == [] else shown(one['input'])} is not accepted; {_explain(one)}")
     rules = _RULES.get(kind)
     errors: Sequence[FieldError] = ()
     if rules is not None:
         errors = find_misshapen(spec_shape_of(kind), obj) or rules.validate(obj, None).errors
     for wrong in errors:
+        if wrong.field in named:
+            continue
         value = "" if wrong.value is None else f"{shown(wrong.value)} is not accepted; "
         yield Mistake(wrong.field, f"{value}{wrong.accepted}")
+
+
+def _explain(error: ErrorDetails) -> str:
+    """What a model accepts, in terms of the API."""
+    kind, context = error["type"], error.get("ctx") or {}
+    if kind in ("too_short", "too_long"):
+        bound = context["min_length"] if kind == "too_short" else context["max_length"]
+        items = "1 item is" if bound == 1 else f"{bound} items are"
+        return f"{'at least' if kind == 'too_short' else 'at most'} {items} expected"
+    if kind == "literal_error":
+        return f"use {str(context['expected']).replace(chr(39), '')}"
+    if kind in EXPECTED:
+        return f"{EXPECTED[kind]} is expected"
+    message = error["msg"].removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
 
 
 def _unknown_keys(model: type[BaseModel], value: object, path: str) -> Iterator[Mistake]:

@@ -20,7 +20,7 @@ from core.api.mistakes import InvalidFile, Mistake, at, one_of, shown, suggestio
 from core.api.yaml_document import parse_yaml
 
 # pydantic's word for a mistake -> what is expected instead.
-_EXPECTED = {
+EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "an object",
     "float_type": "a number",
@@ -30,6 +30,7 @@ _EXPECTED = {
     "recursion_loop": "something that does not hold itself",
     "string_type": "text",
     "string_unicode": "text without half characters",
+    "tuple_type": "a list",
 }
 
 
@@ -151,7 +152,7 @@ def _mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
     else:
         bound = context.get("ge", context.get("gt", context.get("le")))
         limit = {"greater_than_equal": f"{bound} or more", "greater_than": f"more than {bound}", "less_than_equal": f"{bound} or less"}
-        expected = _EXPECTED.get(kind) or limit.get(kind) or error["msg"]
+        expected = EXPECTED.get(kind) or limit.get(kind) or error["msg"]
         yield Mistake(path, f"{shown(value)} is not accepted; {expected} is expected")
 
 

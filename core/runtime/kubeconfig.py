@@ -44,7 +44,7 @@ def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
             f"and this is no pod with a service account: {why}"
         )
     if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's way to say that it has another shape
-        why = f"it is not a kubeconfig ({type(error).__name__}: {why})"
+        why = "it is not a kubeconfig: clusters, contexts, users and current-context are expected, each as kubectl writes it"
     return UnusableKubeconfig(truncated(f"kubeconfig {path}: {why}"))
 
 

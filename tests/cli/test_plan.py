@@ -175,6 +175,41 @@ def test_all_mistakes_of_all_files_are_told_at_once_with_file_document_and_field
     assert all("job-three-mistakes.yaml" in line for line in lines[5:])
 
 
+def test_each_wrong_amount_of_an_object_is_named_with_its_field(topogate: Commands):
+    """A Node with three read of one, and a Pod of an exception in Python."""
+    wrong: Any = node("n1")
+    wrong["status"]["allocatable"] |= {"cpu": "lots", "memory": -5, "pods": 1.5, "example.com/gpu": "2500m"}
+    container = {"name": "c", "resources": {"requests": {"cpu": "-1"}, "limits": {"memory": "much"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container], "overhead": {"cpu": "x"}}}
+    odd = {**pod, "metadata": {"name": "q"}, "spec": {"containers": [{"name": "c", "ports": [7]}]}}
+    documents: Any = queues()
+    documents[2]["spec"] |= {"queueingStrategy": "Random", "stopPolicy": "Never"}
+    documents[2]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "x"
+    documents[0]["spec"]["levels"] = []
+    file = topogate.write("wrong.yaml", wrong, pod, odd, *documents)
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--nodes", file)
+    assert ran.code == 2
+    lines = [line.partition(": document ")[2].partition(": ")[2] for line in ran.err.splitlines()]
+    expected = [
+        "Node n1: status.allocatable.cpu: 'lots' is no quantity",
+        "Node n1: status.allocatable[example.com/gpu]: '2500m' is a fraction",
+        "Node n1: status.allocatable.memory: -5 is negative; 0 or more is expected",
+        "Node n1: status.allocatable.pods: 1.5 is a fraction; a whole number is expected",
+        "Pod p: spec.containers[0].resources.requests.cpu: '-1' is negative",
+        "Pod p: spec.containers[0].resources.limits.memory: 'much' is no quantity",
+        "Pod p: spec.overhead.cpu: 'x' is no quantity",
+        "Pod q: it cannot be read: a field of it has another type than in Kubernetes",
+        "Topology default: spec.levels: an empty list is not accepted; at least 1 item is expected",
+        'ClusterQueue research: spec.queueingStrategy: "Random" is not accepted; use StrictFIFO or BestEffortFIFO',
+        "ClusterQueue research: spec.stopPolicy: ",
+        "ClusterQueue research: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
+    ]
+    assert len(lines) == len(expected), ran.err
+    assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
+    assert "Error" not in ran.err
+    assert "InvalidQuantity" not in ran.err
+
+
 def test_a_list_stands_for_its_items(topogate: Commands):
     items: list[Any] = [*nodes(), *queues()]
     file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})

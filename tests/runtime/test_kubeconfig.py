@@ -51,6 +51,8 @@ async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(content: b
     text = await refusal(str(path))
     assert text.startswith(f"kubeconfig {path}: ")
     assert told in text
+    assert "Error" not in text
+    assert "NoneType" not in text
 
 
 async def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
