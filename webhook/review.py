@@ -226,12 +226,12 @@ def _with(own: Rules, rules: Rules) -> Rules:
 
 
 def _put_back(kind: TemplatedKind, patch: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning that names the fields of started templates that the change lacks and that stay."""
+    """A warning that names the fields of a started job that the change lacks and that stay."""
     if not patch:
         return []
     paths = [str(entry["path"]) for entry in patch]
     shown = ", ".join(paths[:_PATHS_SHOWN]) + (f" and {len(paths) - _PATHS_SHOWN} more" if len(paths) > _PATHS_SHOWN else "")
-    return [f"the pod templates of a running {kind.kind} stay as they are; suspend it to change them. Put back: {shown}"]
+    return [f"a running {kind.kind} keeps what it was started with; suspend it to change that. Put back: {shown}"]
 
 
 def _unqueued(request: AdmissionRequest, job: Json) -> list[str]:
