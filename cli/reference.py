@@ -64,7 +64,11 @@ WRITTEN_BY_USERS = (
     Name(n.PODSET_GROUP_NAME, TEMPLATE, "templates of one job with the same name share a domain"),
     Name(n.SPARE_NODES, TEMPLATE, "how many nodes of its domain are kept free for its pods, to take them when a node fails (nodes.md)"),
     Name(n.LEND_SPARES, TEMPLATE, '`"true"`: these nodes are lent to workloads of lower priority until they are needed (nodes.md)'),
-    Name(n.POD_INDEX_OFFSET, TEMPLATE, "where the ranks of its pods start"),
+    Name(
+        n.POD_INDEX_OFFSET,
+        TEMPLATE,
+        "the index at which its pods begin, a whole number; an Indexed Job begins at 0 (coordinates.md)",
+    ),
     Name(n.WORKLOAD_REQUIRED_TOPOLOGY, JOB, "the node label of a level: all pods of all templates in one domain of it"),
     Name(n.WORKLOAD_PREFERRED_TOPOLOGY, JOB, "the same if it can be, else of a level above"),
     Name(

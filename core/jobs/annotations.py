@@ -13,6 +13,7 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.known_names import OWN, Places, warn_of_own, warn_of_template
+from core.jobs.odd_values import warn_of_values
 from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (
     AUTO_LEVEL,
@@ -20,6 +21,7 @@ from core.names import (
     LEND_SPARES,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
+    POD_INDEX_OFFSET,
     PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
@@ -183,7 +185,10 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, path, ", ".join(modes), "these annotations exclude each other; keep one of them")
     for name in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY):
         value = annotations.get(name)
-        if value is not None and not is_label_name(value) and not (value == AUTO_LEVEL and name in modes):
+        if value == AUTO_LEVEL and name == SLICE_REQUIRED_TOPOLOGY:  # a Workload with it could only be deactivated
+            accepted = f"the level of slices is named; {_LABEL_NAME} ({AUTO_LEVEL} is for {REQUIRED_TOPOLOGY} and -preferred-topology)"
+            yield error(ErrorType.INVALID, name, value, accepted)
+        elif value is not None and not is_label_name(value) and not (value == AUTO_LEVEL and name in modes):
             yield error(ErrorType.INVALID, name, value, _LABEL_NAME)
         elif value is not None and len(value) > MAX_LEVEL_NAME:
             yield error(ErrorType.INVALID, name, value, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
@@ -199,6 +204,9 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
                 accepted = f"may not stand beside {name}; keep one of the two ways to ask for slices"
                 yield error(ErrorType.FORBIDDEN, SLICE_CONSTRAINTS, None, accepted)
         yield from _validate_layers(pod_set, annotations[SLICE_CONSTRAINTS])
+    offset = annotations.get(POD_INDEX_OFFSET)
+    if offset is not None and not re.fullmatch(r"\+?[0-9]{1,9}", offset):  # Kueue 0.20 refuses it, too (#14485)
+        yield error(ErrorType.INVALID, POD_INDEX_OFFSET, offset, "the index of its first pod, a whole number of 0 or more, is expected")
     group = annotations.get(PODSET_GROUP_NAME)
     if group is not None:
         if _is_unsigned(group):
@@ -254,30 +262,32 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
     try:
         entries = _load(text)
     except _NotReadable as error:
-        yield FieldError(ErrorType.INVALID, field, text, f"is no JSON ({error}); a list such as {example} is expected")
+        yield FieldError(ErrorType.INVALID, field, None, f"is no JSON ({error}); a list such as {example} is expected")
         return
-    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_LAYERS or not all(isinstance(e, dict) or e is None for e in entries):
+    if not isinstance(entries, list):
         yield FieldError(ErrorType.INVALID, field, text, f"a list of 1 to {MAX_LAYERS} layers such as {example} is expected")
         return
+    if not 1 <= len(entries) <= MAX_LAYERS:
+        accepted = f"layers are given; a list of 1 to {MAX_LAYERS} layers such as {example} is expected"
+        yield FieldError(ErrorType.INVALID, field, len(entries), accepted)
     seen: dict[str, int] = {}
     above: int | None = None
-    layers = [_layer(entry or {}) for entry in entries]
-    for i, (topology, size) in enumerate(layers):
-        # What has the wrong type makes the annotation unreadable as a whole.
-        if not isinstance(topology, str) or size is None or abs(size) > _MAX_INT32:
-            accepted = f"layer {i} needs a topology and, as its size, a whole number; a list such as {example} is expected"
-            yield FieldError(ErrorType.INVALID, field, text, accepted)
-            return
-    for i, (topology, size) in enumerate(layers):
-        assert size is not None
-        if not is_label_name(topology):
+    for i, entry in enumerate(entries[: MAX_LAYERS + 1]):
+        if not (isinstance(entry, dict) or entry is None):
+            accepted = f"a layer such as {example[1:-1]} is expected"
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}]", entry, accepted)
+            continue
+        topology, size = _layer(entry or {})
+        if not isinstance(topology, str) or not is_label_name(topology):
             yield FieldError(ErrorType.INVALID, f"{field}[{i}].topology", topology, _LABEL_NAME)
         elif topology in seen:
-            accepted = f"each layer names another level; layer {seen[topology]} has this one"
+            accepted = f"each layer names another level; {SLICE_CONSTRAINTS}[{seen[topology]}] has this one"
             yield FieldError(ErrorType.DUPLICATE, f"{field}[{i}].topology", topology, accepted)
-        seen.setdefault(topology, i)
-        if size < 1:
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, _SIZE_EXPECTED)
+        else:
+            seen[topology] = i
+        if size is None or not _is_size(size):
+            written = {key.lower(): value for key, value in (entry or {}).items()}.get("size")
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", written, _SIZE_EXPECTED)
             continue
         if above is not None and above % size:
             accepted = f"a divisor of the {above} of the layer above is expected"
@@ -315,6 +325,7 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
         if SPARE_NODES in pod_set.annotations and pod_set.is_job and pod_set.count == 1:
             yield f"{pod_set.path}[{SPARE_NODES}]: has no effect: a pod by itself is not replaced when its node fails"
         yield from warn_of_template(pod_set.path, pod_set.annotations, pod_set.labels, is_job=pod_set.is_job)
+        yield from warn_of_values(pod_set.path, pod_set.annotations, pod_set.labels)
         for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
             if unknown:

@@ -103,7 +103,7 @@ class Pod:
         # How many pods there are is known where they come from, and judged there.
         grouped = group_name(job) is not None or SUSPENDING_PARENT in notes
         asked = annotations.PodSetAnnotations(
-            "metadata.annotations", {"metadata": {"annotations": notes}}, None if grouped else 1, is_job=True
+            "metadata.annotations", {"metadata": {"annotations": notes, "labels": _index_of(job)}}, None if grouped else 1, is_job=True
         )
         judged = annotations.validate_pod_sets([asked])
         spec = job.get("spec") or {}
@@ -128,6 +128,11 @@ class Pod:
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The pod set of a pod that is alone."""
         return [pod_set_of(MAIN_POD_SET, 1, job)]
+
+
+def _index_of(pod: Json) -> dict[str, Any]:
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return {name: labels[name] for name in (POD_GROUP_INDEX_LABEL,) if name in labels}
 
 
 def _check_one_system(pod: Json) -> Iterator[FieldError]:

@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 from core.jobs.annotations import PodSetAnnotations, is_label_name, topology_request, validate_pod_sets
 from core.jobs.contract import ErrorType, Rules
 from core.names import (
+    ELASTIC_JOB,
     LEND_SPARES,
+    POD_GROUP_FAST_ADMISSION,
+    POD_GROUP_INDEX_LABEL_NAME,
+    POD_INDEX_OFFSET,
     PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
+    RETRIABLE_IN_GROUP,
     SLICE_CONSTRAINTS,
     SLICE_REQUIRED_TOPOLOGY,
     SLICE_SIZE,
@@ -85,14 +90,19 @@ def test_what_is_right_is_let_pass(annotations: dict[str, str]):
         ({SLICE_CONSTRAINTS: "rack"}, ErrorType.INVALID, SLICE_CONSTRAINTS, "is no JSON (line 1, column 1"),
         ({SLICE_CONSTRAINTS: "{}"}, ErrorType.INVALID, SLICE_CONSTRAINTS, "a list of 1 to 3 layers"),
         ({SLICE_CONSTRAINTS: "[]"}, ErrorType.INVALID, SLICE_CONSTRAINTS, "a list of 1 to 3 layers"),
-        ({SLICE_CONSTRAINTS: layers(*[("l", 1)] * 4)}, ErrorType.INVALID, SLICE_CONSTRAINTS, "a list of 1 to 3 layers"),
-        ({SLICE_CONSTRAINTS: layers(("rack", 2.5))}, ErrorType.INVALID, SLICE_CONSTRAINTS, "layer 0 needs"),
-        ({SLICE_CONSTRAINTS: layers(("rack", True))}, ErrorType.INVALID, SLICE_CONSTRAINTS, "layer 0 needs"),
+        ({SLICE_CONSTRAINTS: layers(*[(f"l{i}", 1) for i in range(4)])}, ErrorType.INVALID, SLICE_CONSTRAINTS, "a list of 1 to 3 layers"),
+        ({SLICE_CONSTRAINTS: layers(("rack", 2.5))}, ErrorType.INVALID, f"{SLICE_CONSTRAINTS}][0].size", "a whole number"),
+        ({SLICE_CONSTRAINTS: layers(("rack", True))}, ErrorType.INVALID, f"{SLICE_CONSTRAINTS}][0].size", "a whole number"),
         ({SLICE_CONSTRAINTS: layers(("rack", 3))}, ErrorType.INVALID, SLICE_CONSTRAINTS, "one of 1, 2, 4, 8 is expected"),
         ({SLICE_CONSTRAINTS: layers(("rack", 0))}, ErrorType.INVALID, f"{SLICE_CONSTRAINTS}][0].size", "at least 1"),
         ({SLICE_CONSTRAINTS: layers(("a b", 4))}, ErrorType.INVALID, f"{SLICE_CONSTRAINTS}][0].topology", "a node label name"),
         ({SLICE_CONSTRAINTS: layers(("b", 8), ("r", 3))}, ErrorType.INVALID, f"{SLICE_CONSTRAINTS}][1].size", "a divisor of the 8"),
-        ({SLICE_CONSTRAINTS: layers(("r", 8), ("r", 4))}, ErrorType.DUPLICATE, f"{SLICE_CONSTRAINTS}][1].topology", "layer 0 has this"),
+        (
+            {SLICE_CONSTRAINTS: layers(("r", 8), ("r", 4))},
+            ErrorType.DUPLICATE,
+            f"{SLICE_CONSTRAINTS}][1].topology",
+            "constraints[0] has this",
+        ),
         ({REQUIRED_TOPOLOGY: "r", PODSET_GROUP_NAME: "7"}, ErrorType.INVALID, PODSET_GROUP_NAME, "a name that is no number"),
         ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "two"}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
         ({REQUIRED_TOPOLOGY: "r", SPARE_NODES: "-1"}, ErrorType.INVALID, SPARE_NODES, "a whole number of nodes from 0 to 64"),
@@ -136,6 +146,56 @@ def test_the_two_ways_to_ask_for_slices_exclude_each_other():
     errors = judge({SLICE_REQUIRED_TOPOLOGY: "r", SLICE_SIZE: "4", SLICE_CONSTRAINTS: layers(("r", 4))}).errors
     assert {(error.type, error.field) for error in errors} == {(ErrorType.FORBIDDEN, f"{PATH}[{SLICE_CONSTRAINTS}]")}
     assert len(errors) == 2
+
+
+def test_all_mistakes_of_all_layers_are_named_at_once_without_the_whole_text():
+    """Four layers, or one value of a wrong type, hid every other mistake behind the whole JSON."""
+    text = layers(("a b", 4), ("rack", "x"), ("rack", 2), ("host", 3))
+    errors = judge({SLICE_CONSTRAINTS: text}).errors
+    assert [(error.field.rpartition("]")[2] or error.field.rpartition("[")[2], error.value) for error in errors] == [
+        (f"{SLICE_CONSTRAINTS}]", 4),
+        (".topology", "a b"),
+        (".size", "x"),
+        (".topology", "rack"),
+        (".size", 3),
+    ]
+    assert judge({SLICE_CONSTRAINTS: "[7]"}).errors[0].field.endswith("constraints][0]")
+    assert judge({SLICE_CONSTRAINTS: "[{"}).errors[0].value is None
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", ""])
+def test_index_offset_that_is_no_whole_number_is_refused(value: str):
+    (error,) = judge({POD_INDEX_OFFSET: value}).errors
+    assert (error.type, error.value) == (ErrorType.INVALID, value)
+    assert judge({POD_INDEX_OFFSET: "5"}).errors == ()
+
+
+def test_slice_level_auto_is_refused_with_the_annotations_that_accept_it():
+    """Its Workload was made and deactivated."""
+    (error,) = judge({SLICE_REQUIRED_TOPOLOGY: "auto", SLICE_SIZE: "4"}).errors
+    assert REQUIRED_TOPOLOGY in error.accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        (RETRIABLE_IN_GROUP, "maybe", "false"),
+        (POD_GROUP_FAST_ADMISSION, "maybe", "true"),
+        (ELASTIC_JOB, "maybe", "true"),
+        (POD_GROUP_INDEX_LABEL_NAME, "Bad!", "example.com/index"),
+    ],
+)
+def test_value_without_effect_draws_a_warning(name: str, value: str, accepted: str):
+    """Kueue accepts these, so that they are not refused."""
+    judged = judge({name: value})
+    assert judged.errors == ()
+    assert any(name in warning and f"{value!r} has no effect" in warning for warning in judged.warnings)
+    assert not any("has no effect" in warning for warning in judge({name: accepted}).warnings)
+
+
+def test_empty_group_of_pod_sets_draws_a_warning():
+    (warning,) = judge({PODSET_GROUP_NAME: "", REQUIRED_TOPOLOGY: "rack"}).warnings
+    assert "is empty and has no effect" in warning
 
 
 def test_unknown_keys_of_a_layer_draw_a_warning_and_cases_do_not_matter():

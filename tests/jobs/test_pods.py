@@ -13,6 +13,7 @@ from core.jobs.pod_kinds import POD_SETS, pod_kinds
 from core.names import (
     ADMISSION_GATE,
     MANAGED,
+    POD_GROUP_INDEX_LABEL,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     POD_INDEX_OFFSET,
@@ -52,6 +53,12 @@ def test_a_queued_pod_is_gated_twice_and_marked_and_that_again_changes_nothing()
     assert once["metadata"]["labels"][MANAGED] == "true"
     assert once["metadata"]["finalizers"] == [MANAGED]
     assert POD.default(once, Defaults()) == once
+
+
+def test_pod_of_group_with_index_that_is_no_number_draws_a_warning():
+    labels = {**QUEUED, POD_GROUP_INDEX_LABEL: "x"}
+    (warning,) = POD.validate_create(pod(labels)).warnings
+    assert warning.startswith(f"metadata.labels[{POD_GROUP_INDEX_LABEL}]: 'x' has no effect")
 
 
 @pytest.mark.parametrize(
