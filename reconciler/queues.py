@@ -334,9 +334,9 @@ class Queues:
         """Says which nodes of its flavors cannot be told their place, and why (DESIGN decision 3)."""
         state, name = self._observed.state, obj["metadata"]["name"]
         views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
-        problems, nodes = [], 0
+        problems, nodes = [], set[str]()  # several flavors may have a node
         for view in views:
-            nodes += len(view.capacity.tree)
+            nodes.update(view.capacity.tree.names)
             left_out = view.capacity.tree.left_out
             for label, names in left_out.missing_label.items():
                 problems.append(f'flavor "{view.flavor.name}": {len(names)} node(s) lack the label {label}: {_some(names)}')
@@ -348,7 +348,8 @@ class Queues:
             message = held + "Left out, since their place is not known: " + "; ".join(problems)
             condition = Condition(NODES_PLACED, False, "NodesLeftOut", message)
         else:
-            condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{nodes} node(s) have their place")
+            carried = "1 node carries" if len(nodes) == 1 else f"{len(nodes)} nodes carry"
+            condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{carried} all level labels")
         await self._write(r.TOPOLOGIES, obj, {"conditions": self._conditions(obj, condition, *self._storm(obj))})
 
     def _storm(self, topology: Obj) -> list[Condition]:

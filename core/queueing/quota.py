@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from core.model.configuration import ResourceRules
-from core.model.quantity import format_quantity
+from core.model.quantity import LARGEST, format_quantity
 from core.model.quota import FlavorResource, QuotaTree
 from core.model.resources import PODS, add
 from core.model.spares import spare_usage
@@ -40,7 +40,9 @@ class QuotaShortage:
 
     def __str__(self) -> str:
         def show(amount: int) -> str:
-            return format_quantity(self.resource, amount)
+            if amount < LARGEST:
+                return format_quantity(self.resource, amount)
+            return f"more than {format_quantity(self.resource, LARGEST // 1000 * 1000)}"  # amounts are cut there when they are read
 
         if self.never_fits:
             most = f"more than its whole nominal quota of {show(self.nominal)}"

@@ -70,6 +70,12 @@ def test_where_no_flavor_serves_the_message_speaks_of_each():
     assert 'flavor "b": 8 cpu are asked for, more than its whole nominal quota of 4' in message
 
 
+def test_amount_that_was_cut_is_shown_as_more_than_the_largest():
+    """It read `46116860184273879030m cpu are asked for`, which nobody had asked for."""
+    message = refusal(judge(two_flavors(), pods(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
+    assert "more than 4611686018427387 cpu are asked for, more than its whole nominal quota of 10" in message
+
+
 def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
     message = refusal(judge(two_flavors("20", "20"), pods(9)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert "only 4 out of 9 pod(s)" in message

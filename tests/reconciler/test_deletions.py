@@ -56,11 +56,20 @@ def test_the_status_says_so_too_as_long_as_it_is_true(harness: QueuesHarness):
     assert (queue["status"], queue["reason"]) == ("False", "Terminating")
     assert queue["message"].endswith("; still used by Workload ns/holds; it goes when that is over")
     assert topology["status"] == "True"
-    assert topology["message"] == "still used by ResourceFlavor gpu; it goes when that is gone. 2 node(s) have their place"
+    assert topology["message"] == "still used by ResourceFlavor gpu; it goes when that is gone. 2 nodes carry all level labels"
     harness.drop("Workload", "holds")
     for plural, kind, name in OBJECTS:
         harness.reconcile(plural, name)
         assert name not in [obj["metadata"]["name"] for obj in harness.all(kind)]
+
+
+def test_node_of_two_flavors_is_counted_once(harness: QueuesHarness):
+    harness.put({"kind": "ResourceFlavor", **flavor_json("other", "t")})
+    harness.reconcile("topologies", "t")
+    assert harness.find_condition(NODES_PLACED, "t", "Topology")["message"].startswith("2 nodes carry")
+    harness.drop("Node", "r2-n", "")
+    harness.reconcile("topologies", "t")
+    assert harness.find_condition(NODES_PLACED, "t", "Topology")["message"] == "1 node carries all level labels"
 
 
 def test_users_that_come_and_go_are_no_new_event_but_another_object_of_the_name_is(harness: QueuesHarness):
