@@ -173,6 +173,7 @@ class Observed:
         self._fold(self.namespaces, NamespaceFacts.read, lambda name, facts: state.observe_namespace(name, *facts or (None,)))
         self._fold(self.limit_ranges, LimitRange.read, self._observe_limit_range)
         self._fold(self.runtime_classes, RuntimeClass.read, self._observe_runtime_class)
+        self.priority_classes.add_handler(self._observe_priority_class)
         self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
         self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
         self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
@@ -200,6 +201,10 @@ class Observed:
     def _observe_runtime_class(self, name: str, runtime_class: RuntimeClass | None) -> None:
         self.pod_defaults.observe_runtime_class(name, runtime_class)
         self._to_read.add(self.workloads.store.keys())
+
+    def _observe_priority_class(self, change: Change) -> None:
+        if self.pod_defaults.observe_priority_class(change.obj["metadata"]["name"], exists=change.new is not None):
+            self._to_read.add(self.workloads.store.keys())
 
     def _read_workload_again(self, key: str) -> None:
         workload = self.workloads.store.get(key)

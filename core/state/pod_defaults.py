@@ -66,10 +66,14 @@ class LimitRange:
         return cls(f"{metadata.get('namespace')}/{metadata['name']}", default, request, tuple(bounds))
 
 
+_SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")  # made by the API server
+
+
 class PodDefaults:
-    """RuntimeClasses and LimitRanges, as last observed."""
+    """RuntimeClasses, LimitRanges and names of PriorityClasses, as last observed."""
 
     def __init__(self) -> None:
+        self._priority_classes = set(_SYSTEM_CLASSES)
         self.runtime_classes: dict[str, RuntimeClass] = {}
         self._limits: dict[str, dict[str, LimitRange]] = {}  # namespace -> key
 
@@ -79,6 +83,13 @@ class PodDefaults:
             self.runtime_classes.pop(name, None)
         else:
             self.runtime_classes[name] = found
+
+    def observe_priority_class(self, name: str, *, exists: bool) -> bool:
+        """A PriorityClass is there, or went. Returns whether that was not known."""
+        if (name in self._priority_classes) == exists or name in _SYSTEM_CLASSES:
+            return False
+        (self._priority_classes.add if exists else self._priority_classes.discard)(name)
+        return True
 
     def observe_limit_range(self, key: str, found: LimitRange | None) -> None:
         """A LimitRange came, changed or went (None)."""
@@ -100,7 +111,7 @@ class PodDefaults:
         namespace = workload["metadata"].get("namespace") or ""
         pod_sets = (workload.get("spec") or {}).get("podSets") or ()
         named = any(_read_runtime_class(pod_set) for pod_set in pod_sets)
-        if not named and not self._limits.get(namespace):
+        if not named and not self._limits.get(namespace) and all(map(self._has_priority_class, pod_sets)):
             return workload, ""
         adjusted, problems = [], list[str]()
         for pod_set in pod_sets:
@@ -111,6 +122,11 @@ class PodDefaults:
                 f"pod set {pod_set.get('name')}: {problem}" for problem in self.find_problems(template.get("spec") or {}, namespace)
             )
         return {**workload, "spec": {**workload["spec"], "podSets": adjusted}}, "; ".join(dict.fromkeys(problems))
+
+    def _has_priority_class(self, pod_set: Json) -> bool:
+        """Whether the PriorityClass of a pod set exists, if it names one."""
+        name = ((pod_set.get("template") or {}).get("spec") or {}).get("priorityClassName")
+        return not name or name in self._priority_classes
 
     def adjust(self, spec: Json, namespace: str) -> Json:
         """A pod's spec with what its RuntimeClass and the LimitRanges of its namespace add; what it has itself stands."""
@@ -132,6 +148,9 @@ class PodDefaults:
 
     def find_problems(self, spec: Json, namespace: str) -> Iterator[str]:
         """Why the API server refuses a pod of a spec, as it was before `adjust`."""
+        priority_class = spec.get("priorityClassName")
+        if priority_class and priority_class not in self._priority_classes:
+            yield f'PriorityClass "{priority_class}" does not exist'
         name = spec.get("runtimeClassName")
         if name:
             runtime_class = self.runtime_classes.get(name)

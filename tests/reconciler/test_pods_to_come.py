@@ -87,3 +87,16 @@ async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_cha
     await settle(found)
     assert asked(found) == {"cpu": 1000}
     assert len(found.set_aside) == 0
+
+
+async def test_workload_with_missing_priority_class_is_refused_until_the_class_exists():
+    """It was admitted, and the Job controller could not make its pods."""
+    found = Observed(Client.offline(), ManualClock())
+    found.workloads.put(workload_json("w", [pod_set_json(count=1, priorityClassName="nopc")]))
+    assert found.state.workloads.facts[KEY].refused == 'pod set main: PriorityClass "nopc" does not exist'
+    found.priority_classes.put({"metadata": {"name": "nopc", "uid": "u", "resourceVersion": "2"}, "value": 1})
+    await settle(found)
+    assert found.state.workloads.facts[KEY].refused == ""
+    found.priority_classes.forget_all()
+    await settle(found)
+    assert "nopc" in found.state.workloads.facts[KEY].refused

@@ -87,6 +87,8 @@ def test_a_runtime_class_adds_its_overhead_once_with_selector_and_tolerations():
         (spec({"cpu": "5"}, {"cpu": "5"}), "container c has 5 cpu, more than the maximum of 4 per Container of LimitRange ns/limits"),
         (spec({"cpu": "50m"}), "container c has 50m cpu, less than the minimum of 100m per Container of LimitRange ns/limits"),
         (spec({"cpu": "1"}, runtimeClassName="gone"), 'RuntimeClass "gone" does not exist'),
+        (spec({"cpu": "1"}, priorityClassName="nopc"), 'PriorityClass "nopc" does not exist'),
+        (spec({"cpu": "1"}, priorityClassName="system-node-critical"), ""),
         (
             spec({"cpu": "1"}, runtimeClassName="kata", nodeSelector={"runtime": "runc"}),
             'nodeSelector runtime=runc conflicts with runtime=kata of RuntimeClass "kata"',
