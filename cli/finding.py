@@ -23,6 +23,14 @@ _NATIVE_GROUPS = tuple(f"{name}.{r.NATIVE_POD_GROUPS.group}" for name in _GROUPS
 _SHOWN = 3
 
 
+class NoWorkload(Failure):
+    """An object exists and has no Workload; its events may report the reason."""
+
+    def __init__(self, line: str, owner: Obj) -> None:
+        super().__init__(line)
+        self.owner = owner
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A kind as people write it, and a name."""
@@ -100,7 +108,7 @@ def _choose(found: Sequence[Obj], owner: Obj, asked: Asked, namespace: str, *, o
     """Of several of one job (`one`) that by which its pods run; each replica of a LeaderWorkerSet has one of its own."""
     open_ones = [workload for workload in found if not condition_is_true(workload, FINISHED)] or list(found)
     if not open_ones:
-        raise Failure(_without(owner, asked, namespace))
+        raise NoWorkload(_without(owner, asked, namespace), owner)
     if len(open_ones) > 1 and not one:
         names = ", ".join(sorted(workload["metadata"]["name"] for workload in open_ones))
         raise Failure(f"{asked.kind} {namespace}/{asked.name} has {len(open_ones)} Workloads: {names}; explain one of these: workload NAME")
@@ -151,6 +159,4 @@ def _without(owner: Obj, asked: Asked, namespace: str) -> str:
     group = (owner["metadata"].get("labels") or {}).get(POD_GROUP_NAME)
     if group:
         return f"{what} has no Workload yet: pod group {group} gets one when all its pods exist; events of its pods report what is missing"
-    return (
-        f"{what} has no Workload yet: the reconciler makes one within seconds; is it running? Events of the {asked.kind} say what keeps it"
-    )
+    return f"{what} has no Workload yet: the reconciler makes one within seconds if it runs, or an event of the {asked.kind} reports the reason"

@@ -48,7 +48,14 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
             report = groups.explain_if_asked(outlook, asked, namespace)
             if report is not None:
                 return report
-            workload = finding.find_workload(outlook.observed, asked, namespace)
+            try:
+                workload = finding.find_workload(outlook.observed, asked, namespace)
+            except finding.NoWorkload as error:
+                warnings = [event for event in await looking.events_of(client, error.owner) if event.get("type") == "Warning"]
+                if not warnings:
+                    raise
+                shown = f"{warnings[-1].get('reason')}: {' '.join(str(warnings[-1].get('message')).split())}"
+                raise Failure(f"{error.lines[0]}; its last warning: {shown}") from error
             return set_explains.explain(outlook, workload, await looking.events_of(client, workload))
 
     report = run(look())

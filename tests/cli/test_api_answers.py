@@ -116,3 +116,21 @@ def test_what_a_job_refers_to_may_stand_in_the_same_file(topogate: Commands):
     assert ran.out.startswith("TrainJob default/fine-tune: would wait: ")
     assert "TrainingRuntime" not in ran.out, "it does exist"
     assert "LocalQueue" in ran.out
+
+
+def test_job_without_workload_is_reported_with_its_last_warning(topogate: Commands):
+    """The command asked whether the reconciler runs, although an event of the job had the reason."""
+    made = job("a", 1)
+    made["metadata"] |= {"namespace": "default", "uid": "u", "resourceVersion": "1"}
+    warning = {"type": "Warning", "reason": "WorkloadRefused", "message": 'WorkloadPriorityClass "x" does not exist'}
+    event = {**warning, "metadata": {"name": "e", "namespace": "default", "uid": "e", "resourceVersion": "1"}}
+
+    def answer(path: str) -> Answer:
+        found = [made] if path.startswith("/apis/batch/v1/jobs") else [event] if "/events" in path else []
+        return 200, {"items": found, "metadata": {"resourceVersion": "1"}}
+
+    with answering(answer) as url:
+        ran = topogate.run("explain", "job", "a", "--kubeconfig", str(kubeconfig(topogate, url)))
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+    assert 'its last warning: WorkloadRefused: WorkloadPriorityClass "x" does not exist' in ran.err

@@ -347,6 +347,14 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
         patches(JOBS, "greedy", marks("labels", MAX_EXEC_TIME_LABEL, "never")),
         is_refused("a whole number of seconds", 422),
     ),
+    (
+        "only steps of topogate are not judged",
+        "metadata: waiting Job, with its field manager",
+        lambda stage: stage.user.patch(
+            f"{stage.path(JOBS, 'greedy')}?fieldManager=topogate", marks("labels", MAX_EXEC_TIME_LABEL, "never")
+        ),
+        is_refused("a whole number of seconds", 422),
+    ),
     *(
         (
             "a status is written by controllers",

@@ -42,12 +42,12 @@ def test_part_without_owner_and_queue_is_not_changed(stage: Stage, was_admitted:
 def test_deletion_gives_a_pod_no_more_than_an_hour(stage: Stage) -> None:
     pod = next(pod for pod in stage.scene.read().pods_of("train") if pod["spec"].get("nodeName"))
     path = f"{PODS.format(stage.scene.namespace)}/{pod['metadata']['name']}?dryRun=All&gracePeriodSeconds="
-    refused(422, "3600 seconds to end", lambda: stage.user.request("DELETE", path + "3601"))
+    refused(422, "gracePeriodSeconds: 3601: a pod of an admitted workload", lambda: stage.user.request("DELETE", path + "3601"))
     stage.user.request("DELETE", path + "3600")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
     door = f"{PODS.format(stage.scene.namespace)}/{pod['metadata']['name']}/eviction?dryRun=All"
     for options, told in (
-        ({"gracePeriodSeconds": 3601}, "3600 seconds to end"),
+        ({"gracePeriodSeconds": 3601}, "deleteOptions.gracePeriodSeconds: 3601: an evicted pod"),
         ({"propagationPolicy": "Orphan"}, "with the pods that it"),
     ):
         refused(422, told, lambda options=options: stage.user.create(door, eviction | {"deleteOptions": options}))
