@@ -159,4 +159,7 @@ def _without(owner: Obj, asked: Asked, namespace: str) -> str:
     group = (owner["metadata"].get("labels") or {}).get(POD_GROUP_NAME)
     if group:
         return f"{what} has no Workload yet: pod group {group} gets one when all its pods exist; events of its pods report what is missing"
-    return f"{what} has no Workload yet: the reconciler makes one within seconds if it runs, or an event of the {asked.kind} reports the reason"
+    return (
+        f"{what} has no Workload yet: the reconciler makes one within seconds if it runs;"
+        f" else an event of the {asked.kind} reports the reason"
+    )
