@@ -11,7 +11,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from core import trace_names as t
 from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
 from core.jobs.annotations import validate_own
-from core.jobs.contract import Defaults, JobKind, Json, Rules
+from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Rules
 from core.jobs.kinds import KINDS
 from core.jobs.known_names import Places
 from core.jobs.objects import OBJECTS, ObjectRules
@@ -152,11 +152,26 @@ class Reviews:
                 return judge(request, Rules(misshapen))
             job = await self._lookup.expanded(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
-                return judge(request, self._but_of_group(kind, job, _with(own, kind.validate_create(job))))
+                judged = await self._without_limits_of_part(kind, job, request, kind.validate_create(job))
+                return judge(request, self._but_of_group(kind, job, _with(own, judged)))
             old = await self._lookup.expanded(kind, old, request.namespace)
-            return judge(request, self._but_of_group(kind, job, _with(own, kind.validate_update(old, job))))
+            judged = await self._without_limits_of_part(kind, job, request, kind.validate_update(old, job))
+            return judge(request, self._but_of_group(kind, job, _with(own, judged)))
 
         return handle
+
+    async def _without_limits_of_part(self, kind: Reviewed, job: Json, request: AdmissionRequest, rules: Rules) -> Rules:
+        """Without limits that a part of a queued object exceeds: its templates are those of that object, to which the start has added. A
+        RayCluster has the labels of its RayJob, the queue among them."""
+        if all(error.type is not ErrorType.TOO_MANY for error in rules.errors):
+            return rules
+        try:
+            if not await self._is_part_of_queued(kind, job, request):
+                return rules
+        except LookupFailed as error:
+            logger.warning("a lookup failed", extra={"what": "the owner", "namespace": request.namespace, "error": str(error)})
+            return rules
+        return Rules(tuple(error for error in rules.errors if error.type is not ErrorType.TOO_MANY), rules.warnings)
 
     def _but_of_group(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
         """Without the gate that a job has by its annotation: that it may not stand beside a queue says the review of groups, and of two

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.kinds import KINDS
+from core.jobs.pod_rules import MAX_TOLERATIONS
 from core.names import ADMISSION_GATE, DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.runtime.resource import Resource
 from e2e.manifests import job
@@ -276,3 +277,17 @@ async def test_a_runtime_that_cannot_be_looked_up_now_is_judged_afterwards():
     kind = next(kind for kind in KINDS if kind.kind == "TrainJob")
     made = train_job(numNodes=4)
     assert await Lookup(KINDS, fail).expanded(kind, made, "team-a") == made
+
+
+@pytest.mark.parametrize(("owner", "is_allowed"), [(JOBSET, True), (LONE, False), (None, False)])
+def test_part_with_the_label_of_a_queue_may_exceed_limits(owner: Json | None, is_allowed: bool):
+    """A RayCluster has the labels of its RayJob: with the tolerations that its start had added it was refused."""
+    part = child(*([reference(owner)] if owner else []))
+    part["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
+    part["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}] * (MAX_TOLERATIONS + 1)
+    webhook = asking(Cluster(TRAIN, JOBSET, LONE))
+    assert webhook.validate(part)["allowed"] is is_allowed
+    part["spec"]["template"]["spec"]["nodeName"] = "n"
+    assert (
+        list(causes(webhook.validate(part))) == ["spec.template.spec.nodeName", "spec.template.spec.tolerations"][: 1 if is_allowed else 2]
+    )
