@@ -38,19 +38,19 @@ class RefusedStarts:
         self._steps, self._writer, self._clock = steps, writer, clock
 
     async def report(self, kind: JobKind, job: Obj, workload: Obj, error: KubeError) -> None:
-        """Records an event where a rule refused the start, and in the end the condition DeactivationTarget on the Workload."""
+        """Records events where a rule refused the start, and in the end the condition DeactivationTarget on the Workload."""
         if not isinstance(error, BadRequest | Forbidden | Invalid):
             return
         if not isinstance(error, Invalid):  # of these an event is recorded anyway
             await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+        name = f"{kind.kind} {job['metadata']['name']}"
+        await self._writer.event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", warning=True)
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime")
         if _NO_RIGHT in error.message or not since:
             return
         if self._clock.now() < to_time(since) + timedelta(seconds=PATIENCE_S):
             return
-        await self._deactivate(
-            workload, f"the start of {kind.kind} {job['metadata']['name']} is refused: {truncated(str(error), MAX_REASON)}"
-        )
+        await self._deactivate(workload, f"the start of {name} is refused: {truncated(str(error), MAX_REASON)}")
 
     async def stop_unmarked(self, kind: JobKind, job: Obj, workload: Obj, pods: Sequence[Obj]) -> None:
         """Stops a running job with gated pods that name no Workload."""

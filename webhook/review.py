@@ -152,15 +152,15 @@ class Reviews:
                 return judge(request, Rules(misshapen))
             job = await self._lookup.expanded(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
-                judged = await self._without_limits_of_part(kind, job, request, kind.validate_create(job))
+                judged = await self._drop_limits_of_part(kind, job, request, kind.validate_create(job))
                 return judge(request, self._but_of_group(kind, job, _with(own, judged)))
             old = await self._lookup.expanded(kind, old, request.namespace)
-            judged = await self._without_limits_of_part(kind, job, request, kind.validate_update(old, job))
+            judged = await self._drop_limits_of_part(kind, job, request, kind.validate_update(old, job))
             return judge(request, self._but_of_group(kind, job, _with(own, judged)))
 
         return handle
 
-    async def _without_limits_of_part(self, kind: Reviewed, job: Json, request: AdmissionRequest, rules: Rules) -> Rules:
+    async def _drop_limits_of_part(self, kind: Reviewed, job: Json, request: AdmissionRequest, rules: Rules) -> Rules:
         """Without limits that a part of a queued object exceeds: its templates are those of that object, to which the start has added. A
         RayCluster has the labels of its RayJob, the queue among them."""
         if all(error.type is not ErrorType.TOO_MANY for error in rules.errors):

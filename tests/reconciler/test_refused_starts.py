@@ -65,6 +65,7 @@ def test_refused_start_is_reported_at_once_and_gives_quota_back_after_some_time(
     harness.start()
     assert [event.reason for event in harness.events if event.kind == "Job"] == ["WorkloadRefused"]
     assert DENIED in next(event.message for event in harness.events)
+    assert [event.reason for event in harness.events if event.kind == "Workload"] == ["WorkloadRefused"]
     assert harness.evicted_for == ""
     harness.clock.time += PATIENCE_S  # type: ignore[attr-defined]
     harness.start()
