@@ -16,10 +16,12 @@ from core.model.admission import Admission, PodSetAdmission
 from core.names import (
     ADMITTED,
     EVENT_POD_OUTSIDE_ASSIGNMENT,
+    EVENT_STAYS_GATED,
     EVENT_WORKLOAD_REFUSED,
     HOSTNAME_LABEL,
     RANK_ORDER_KEPT,
     RESOURCE_IN_USE_FINALIZER,
+    TOPOLOGY_GATE,
 )
 from core.plan.conditions import Condition
 from core.plan.node_health import find_placed, is_pinned
@@ -28,7 +30,7 @@ from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, Invalid, KubeError, NotFound
+from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, truncated
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
@@ -50,6 +52,7 @@ HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
 EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
 MOST_UNGATED = 5_000  # pods of a workload at once
+MOST_SHOWN = 300  # characters of a refusal
 MOST_TOLD = 100  # pods of a workload with an event on each that stays gated for what it requests; their template is the same
 UNGATER_MANAGER = "topogate-ungater"
 
@@ -235,6 +238,15 @@ class Ungater:
         pods = (pod for action in actions if (pod := self._observed.pods.store.get(action.pod.key)) is not None)
         return [tracing.decision_of(workload), *tracing.other_stories(pods, than=workload)]
 
+    async def _report_refused(self, action: Ungate, error: Invalid) -> None:
+        """Records an event on a pod that the API server does not let be sent to its place."""
+        pod = self._observed.pods.store.get(action.pod.key)
+        if pod is not None:
+            place = ", ".join(f"{key}={value}" for key, value in sorted(action.node_selector.items()))
+            why = f"the gate {TOPOLOGY_GATE} stays on: the pod cannot be sent to {place}: {truncated(str(error), MOST_SHOWN)}"
+            what = "its nodeSelector was set otherwise, perhaps by another admission webhook; delete the pod once that is mended"
+            await self._writer.event(r.PODS, pod, EVENT_STAYS_GATED, f"{why}; {what}", warning=True)
+
     async def _patch(self, key: str, workload: Obj, action: Ungate, node: str | None) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
         namespace, _, name = action.pod.key.partition("/")
@@ -249,6 +261,7 @@ class Ungater:
             # A selector of the user's own contradicts the domain; only a new pod can help, but the others go on.
             logger.warning("pod cannot be ungated", extra={"pod": action.pod.key, "error": str(error)})
             self._expectations.observe(key, action.pod.uid)
+            await self._report_refused(action, error)
             return error
         except KubeError as error:
             self._expectations.observe(key, action.pod.uid)

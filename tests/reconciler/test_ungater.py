@@ -93,6 +93,9 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
         harness.reconcile()
     assert harness.ungated == ["p0"]
     assert [c["status"] for c in harness.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+    [event] = [event for event in harness.events if event.reason == EVENT_STAYS_GATED]
+    assert event.key.endswith("/p1")
+    assert "its own selector contradicts the domain" in event.message
 
 
 def test_a_pod_that_requests_more_than_was_admitted_stays_gated_with_an_event_on_it():
