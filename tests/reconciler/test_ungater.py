@@ -13,6 +13,7 @@ from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
 from core.names import (
     COORDINATE_PREFIXES,
+    EVENT_STAYS_GATED,
     EVENT_WORKLOAD_REFUSED,
     HOSTNAME_LABEL,
     JOB_COMPLETION_INDEX_LABEL,
