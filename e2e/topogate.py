@@ -61,7 +61,7 @@ class Topogate:
         are_copies: bool = False,
     ) -> None:
         self.cluster = cluster
-        self._are_copies = are_copies
+        self.are_copies = are_copies
         self._address = address
         self._stack = contextlib.ExitStack()
         self._port, self._webhook_metrics, self._metrics, self._health = find_free_ports(4)
@@ -248,7 +248,7 @@ class Topogate:
         arguments = ["--kubeconfig", str(kubeconfig or self._kubeconfigs[part]), *arguments, *self._options]
         path = [str(ROOT), *([str(packages)] if packages is not None else [])]
         log, env = self.cluster.log_dir / f"topogate-{part}-{next(_starts)}.log", {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        copy = Copy(part, arguments, log, env) if self._are_copies and packages is None else None
+        copy = Copy(part, arguments, log, env) if self.are_copies and packages is None else None
         return Process(part, [sys.executable, "-m", part, *arguments], log, self._guard, env, copy)
 
     def _write_kubeconfig(self, part: str) -> Path:

@@ -21,12 +21,13 @@ class Installed:
         self, *, otlp_endpoint: str | None = None, leader_election: bool = False, flags: Sequence[str] = (), is_fresh: bool = False
     ) -> Topogate:
         """The running topogate with these options. Without leader election a killed reconciler can be followed at once. `is_fresh`:
-        both processes start now, and again for the next module."""
+        both processes start now, as a user starts them, and again for the next module."""
         options = (otlp_endpoint, leader_election, tuple(flags))
         if self._topogate is None:
             topogate = Topogate(self._cluster, otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags, are_copies=True)
             self._topogate = topogate.start()
         elif is_fresh or options != self._options or not self._topogate.is_as_started:
+            self._topogate.are_copies = not is_fresh
             self._topogate.restart(
                 otlp_endpoint=otlp_endpoint,
                 leader_election=leader_election,

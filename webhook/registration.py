@@ -127,7 +127,7 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
                 },
             ]
             if action == "mutate" and keeps_start:
-                pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW, *_is_new_or_has(keeps_with)]
+                pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW, _NOT_A_STEP, *_is_new_or_has(keeps_with)]
                 pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
             if action == "validate":
                 for hook in pair:
