@@ -31,7 +31,13 @@ WEIGHTS = {  # how often each step is taken
     "add_twin": 2,
     "change_cohort": 0.5,
     "add_short_lived_nodes": 0.3,
+    "move_node": 2,
+    "remove_label": 1,
+    "change_class_value": 1,
+    "make_queue_anew": 0.5,
 }
+POOL_LABEL = "example.com/pool"
+POOLS = ("a", "b")  # a node is in one; where there are two flavors, each is one of these
 
 
 class Administrators:
@@ -42,6 +48,7 @@ class Administrators:
         self._chance = random.Random(0)
         self._removed: list[Json] = []
         self._short_lived = 0  # nodes that have been made until now
+        self._missing: dict[str, dict[str, str]] = {}  # by name of a node: labels that have been taken off it
         self.doubled: set[str] = set()  # names of nodes with a hostname that another node had, too
 
     def play(self, name: str, chance: random.Random) -> str:
@@ -51,8 +58,11 @@ class Administrators:
         return done
 
     def make_nodes(self) -> None:
-        """Creates the nodes, all ready."""
+        """Creates the nodes, all ready, those of the last block in a pool of their own."""
+        blocks = sorted({node["metadata"]["labels"][self._pool.block_label] for node in node_objects(self._pool)})
         for node in node_objects(self._pool):
+            labels = node["metadata"]["labels"]
+            labels[POOL_LABEL] = POOLS[labels[self._pool.block_label] == blocks[-1]]
             self._world.apply(make_ready(node, "True"))
 
     # --- nodes --------------------------------------------------------------------------------------
@@ -76,8 +86,8 @@ class Administrators:
 
     def _fail_rack(self) -> str:
         label, nodes = self._pool.rack_label, self._world.objects("", "nodes")
-        rack = self._choose_node()["metadata"]["labels"][label]
-        failed = [node for node in nodes if node["metadata"]["labels"][label] == rack]
+        rack = self._choose_node()["metadata"]["labels"].get(label)
+        failed = [node for node in nodes if node["metadata"]["labels"].get(label) == rack]
         return ", ".join(map(self._fail, failed)) if len(failed) < len(nodes) else "none"
 
     def _set_ready(self, node: Json, status: str) -> None:
@@ -88,7 +98,10 @@ class Administrators:
         for node in self._removed:
             metadata = {name: node["metadata"][name] for name in ("name", "labels")}
             self._world.apply(make_ready({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": node["status"]}, "True"))
+            self._world.kubelets.look_at_node(metadata["name"])  # pods that are still bound there
         self._removed = []
+        for name in list(self._missing):
+            self._put_labels_back(name)
         for node in self._world.objects("", "nodes"):
             if node["metadata"]["name"].startswith(_TWIN):
                 self._world.kubelets.down.discard(node["metadata"]["name"])
@@ -131,12 +144,41 @@ class Administrators:
     def _relabel_node(self) -> str:
         """Another rack of the same block or of another."""
         node, like = self._choose_node(), self._choose_node()
-        labels = {label: like["metadata"]["labels"][label] for label in (self._pool.block_label, self._pool.rack_label)}
-        if labels.items() <= node["metadata"]["labels"].items():
+        labels = {label: like["metadata"]["labels"].get(label) for label in (self._pool.block_label, self._pool.rack_label)}
+        if None in labels.values() or labels.items() <= node["metadata"]["labels"].items():
             return "none"
         self._world.relabelled.add(node["metadata"]["name"])
         self._world.patch("", "nodes", node, {"metadata": {"labels": labels}})
         return f"{node['metadata']['name']} is in {labels[self._pool.rack_label]}"
+
+    def _move_node(self) -> str:
+        """To the other pool of nodes, and so to another flavor where there are two."""
+        node = self._choose_node()
+        pool = POOLS[node["metadata"]["labels"].get(POOL_LABEL) == POOLS[0]]
+        self._world.patch("", "nodes", node, {"metadata": {"labels": {POOL_LABEL: pool}}})
+        return f"{node['metadata']['name']} is in pool {pool}"
+
+    def _remove_label(self) -> str:
+        """Takes a label off a node, which gets it back after a while."""
+        node, label = self._choose_node(), self._chance.choice([self._pool.rack_label, POOL_LABEL, HOSTNAME_LABEL])
+        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+        if label not in labels or name.startswith((_TWIN, _SHORT_LIVED)):
+            return "none"
+        self._missing.setdefault(name, {})[label] = labels[label]
+        self._world.unlabelled.add(name)
+        self._world.patch("", "nodes", node, {"metadata": {"labels": {label: None}}})
+        lasts = self._chance.choice([1.0, 20.0, 90.0])
+        self._world.loop.call_later(lasts, self._put_labels_back, name)
+        return f"{name} loses {label} for {lasts:.0f} s"
+
+    def _put_labels_back(self, name: str) -> None:
+        """Gives a node what it has lost and nobody has set since. One that is gone gets it when it is made again."""
+        nodes = [node for node in self._world.objects("", "nodes") if node["metadata"]["name"] == name]
+        for node in nodes:
+            missing = self._missing.pop(name, {})
+            labels = {label: value for label, value in missing.items() if label not in node["metadata"]["labels"]}
+            self._world.patch("", "nodes", node, {"metadata": {"labels": labels}})
+            self._world.unlabelled.discard(name)
 
     def _add_twin(self) -> str:
         """A node joins with the hostname of another, as after a node was cloned."""
@@ -171,9 +213,9 @@ class Administrators:
             self._world.loop.call_later(2 * _LIFE_S * number + _LIFE_S, self._delete_if_there, node)
         return f"{_SHORT_LIVES}"
 
-    def _apply_if_possible(self, node: Json) -> None:
+    def _apply_if_possible(self, obj: Json) -> None:
         with suppress(Refused):
-            self._world.apply(node)
+            self._world.apply(obj)
 
     def _delete_if_there(self, node: Json) -> None:
         with suppress(Refused):
@@ -184,14 +226,15 @@ class Administrators:
     def _change_quota(self) -> str:
         queue = self._chance.choice(self._world.objects(_KUEUE, "clusterqueues"))
         [group] = queue["spec"]["resourceGroups"]
-        [flavor] = group["flavors"]
+        flavor = self._chance.choice(group["flavors"])
         count = str(self._chance.randint(GPUS, 4 * self._pool.nodes * GPUS))
         before = int(next(each["nominalQuota"] for each in flavor["resources"] if each["name"] == "nvidia.com/gpu"))
         if int(count) < before and not self._lowers_quota:
             return "none: what runs beyond a smaller quota runs on"
         self._world.has_lowered_quota |= int(count) < before
         resources = [{**each, "nominalQuota": count} if each["name"] == "nvidia.com/gpu" else each for each in flavor["resources"]]
-        changed = [{**group, "flavors": [{**flavor, "resources": resources}]}]
+        flavors = [{**flavor, "resources": resources} if each["name"] == flavor["name"] else each for each in group["flavors"]]
+        changed = [{**group, "flavors": flavors}]
         self._world.patch(_KUEUE, "clusterqueues", queue, {"spec": {"resourceGroups": changed}})
         return f"{queue['metadata']['name']} has {count} after {before}"
 
@@ -203,7 +246,7 @@ class Administrators:
 
     def _change_flavor(self) -> str:
         """What its pods tolerate."""
-        [flavor] = self._world.objects(_KUEUE, "resourceflavors")
+        flavor = self._chance.choice(self._world.objects(_KUEUE, "resourceflavors"))
         tolerations = self._chance.choice([[], [{"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}]])
         self._world.patch(_KUEUE, "resourceflavors", flavor, {"spec": {"tolerations": tolerations}})
         return f"{len(tolerations)} tolerations"
@@ -219,6 +262,24 @@ class Administrators:
         except Refused as refused:
             raise Broken(f"a Cohort without a spec is refused: {refused}") from refused
         return "made"
+
+    def _change_class_value(self) -> str:
+        """The value of a priority class, which counts for workloads that get the class later."""
+        found, value = self._chance.choice(self._world.objects(_KUEUE, "workloadpriorityclasses")), self._chance.choice([-5, 1, 50, 1000])
+        self._world.patch(_KUEUE, "workloadpriorityclasses", found, {"value": value})
+        return f"{found['metadata']['name']} is {value}"
+
+    def _make_queue_anew(self) -> str:
+        """Deletes a LocalQueue, which comes again some time later."""
+        queues = self._world.objects(_KUEUE, "localqueues")
+        if not queues:
+            return "none"
+        queue, after = self._chance.choice(queues), self._chance.choice([0.1, 3.0, 20.0])
+        metadata = {name: queue["metadata"][name] for name in ("name", "namespace")}
+        self._world.delete(queue)
+        again = {"apiVersion": queue["apiVersion"], "kind": queue["kind"], "metadata": metadata, "spec": queue["spec"]}
+        self._world.loop.call_later(after, self._apply_if_possible, again)
+        return f"{metadata['namespace']}/{metadata['name']} after {after:.1f} s"
 
     def _delete_topology(self) -> str:
         topologies = self._world.objects(_KUEUE, "topologies")

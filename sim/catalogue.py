@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from core.names import (
+    COMPLETIONS_EQUAL_PARALLELISM,
+    MIN_PARALLELISM,
     PODSET_GROUP_NAME,
     PODSET_LABEL,
     PREBUILT_WORKLOAD,
@@ -24,7 +26,7 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
 )
-from sim.models.kubelets import ENDS_BADLY, RUN_SECONDS
+from sim.models.kubelets import ENDS_BADLY, FAILING_INDEX, RUN_SECONDS, STAGGER_SECONDS
 from sim.models.tools import OF_TOOL
 
 Json = dict[str, Any]
@@ -34,7 +36,7 @@ _GPU = "nvidia.com/gpu"
 _NESTED = ("JobSet", "LeaderWorkerSet")  # whose numbers multiply
 _SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService")  # whose pods run until they are deleted
 _RACK = "cloud.provider.com/topology-rack"
-_MADE_HERE = ("prebuilt", "unowned")  # which no example shows
+_MADE_HERE = ("prebuilt", "unowned", "partial", "failed-index")  # which no example shows
 _LONG_S = 10**12  # for which some pods tolerate a taint
 _OTHERS = ("Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue", "TrainingRuntime")
 
@@ -53,6 +55,8 @@ def read_examples() -> dict[str, list[Json]]:
 def make_job(name: str, namespace: str, chance: random.Random, most: int, example: str = "") -> list[Json]:
     """The objects of a job like an example, or like any, the job last; each of its numbers of pods is at most `most`."""
     example = example or chance.choice([*read_examples(), *_MADE_HERE])
+    if example in ("partial", "failed-index"):
+        return [_make_indexed(name, namespace, chance, most, is_partial=example == "partial")]
     if example in _MADE_HERE:
         return _make_with_workload(name, namespace, chance, most, has_owner=example == "prebuilt")
     objects = deepcopy(read_examples()[example])
@@ -139,6 +143,41 @@ def _make_with_workload(name: str, namespace: str, chance: random.Random, most: 
         for number in range(count)
     ]
     return [workload, *pods]
+
+
+def _make_indexed(name: str, namespace: str, chance: random.Random, most: int, *, is_partial: bool) -> Json:
+    """A Job whose pods end one after the other: one that may run with fewer pods, or one with an index that fails for good."""
+    count, gpus = chance.randint(2, max(most, 2)), chance.choice(["1", "4", "8"])
+    amounts = {"requests": {"cpu": "1", _GPU: gpus}, "limits": {_GPU: gpus}}
+    run_seconds, stagger_seconds = chance.choice([5, 60, 120]), chance.choice([0, 5, 10])
+    notes = {RUN_SECONDS: str(run_seconds), STAGGER_SECONDS: str(stagger_seconds)}
+    placed = chance.choice([{REQUIRED_TOPOLOGY: _RACK}, {PREFERRED_TOPOLOGY: _RACK}, {UNCONSTRAINED_TOPOLOGY: "true"}, {}])
+    spec: Json = {
+        "parallelism": count,
+        "completions": chance.choice([count, count, count + 1, 2 * count]),
+        "completionMode": "Indexed",
+        "template": {
+            "metadata": {"annotations": {**notes, **placed}},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "worker", "image": "registry.example/worker:1", "resources": amounts}],
+            },
+        },
+    }
+    metadata: Json = {"name": name, "namespace": namespace, "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": {}}
+    if chance.random() < 0.5:
+        metadata["labels"][PRIORITY_CLASS_LABEL] = chance.choice(["low", "high"])
+    if is_partial:
+        metadata["annotations"][MIN_PARALLELISM] = str(chance.randint(1, count - 1))
+        if chance.random() < 0.5:
+            metadata["annotations"][COMPLETIONS_EQUAL_PARALLELISM] = "true"
+            spec["completions"] = count
+        elif chance.random() < 0.3:
+            del spec["completionMode"]
+    else:
+        spec |= {"backoffLimitPerIndex": chance.choice([0, 1]), "backoffLimit": 2 * count + 2}
+        spec["template"]["metadata"]["annotations"][FAILING_INDEX] = str(chance.randrange(count))
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _change_counts(value: Any, count: int) -> None:

@@ -28,6 +28,7 @@ WEIGHTS = {  # how often each step is taken
     "delete_pod": 1,
     "release_pod": 1,
     "apply_again": 1,
+    "sync_manifest": 1,
     "ask_for_what_is_refused": 1,
 }
 _WORKLOADS = ("kueue.x-k8s.io", "workloads")
@@ -42,6 +43,7 @@ class Users:
         self._number = 0
         self._made: dict[tuple[str, str], list[Json]] = {}  # what was submitted, by namespace and name of the job
         self._written: dict[str, Json] = {}  # uids of jobs that no user has changed since -> their spec as it was stored first
+        self._refused: list[str] = []  # sentences about manifests that were refused when they were applied again
 
     def play(self, name: str, chance: random.Random) -> str:
         """Takes a step of `WEIGHTS`; returns what was done. Raises Refused."""
@@ -171,6 +173,31 @@ class Users:
             raise Broken(f"a manifest that is applied again is refused: {refused}") from refused
         return f"{job['kind']} {job['metadata']['name']}"
 
+    def _sync_manifest(self) -> str:
+        """A tool applies the manifest of a job again and again, whatever has become of the job meanwhile."""
+        known = [root for root in list_roots(self._world) if len(self._made.get(_key_of(root), ())) == 1 and not has_ended(root)]
+        known = [root for root in known if "tolerations" not in str(self._made[_key_of(root)][-1])]
+        if not known:
+            return "none"
+        job, times = self._chance.choice(known), self._chance.choice([3, 8])
+        for number in range(times):
+            self._world.loop.call_later(number * self._chance.uniform(1.0, 20.0), self._apply_manifest, job)
+        return f"{job['kind']} {job['metadata']['name']} {times} times"
+
+    def _apply_manifest(self, job: Json) -> None:
+        """Applies the manifest of a job that is still there. A user may have changed the job so that it is refused."""
+        uid, resource = job["metadata"]["uid"], self._world.resource_of(job)
+        stored = self._world.server.objects[resource].get(_key_of(job))
+        if stored is None or stored.obj["metadata"]["uid"] != uid or stored.obj["metadata"].get("deletionTimestamp"):
+            return
+        manifest = self._made[_key_of(job)][-1]
+        body = {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
+        try:
+            self._world.patch(*resource, job, body)
+        except Refused as refused:
+            if uid in self._written:
+                self._refused.append(f"the manifest of {job['kind']} {job['metadata']['name']} that is applied again is refused: {refused}")
+
     def _ask_for_what_is_refused(self) -> str:
         """Raises Broken where it is accepted."""
         jobs = [root for root in list_roots(self._world) if not has_ended(root) and is_suspended(root) is not None]
@@ -247,7 +274,8 @@ class Users:
     # --- at the end ---------------------------------------------------------------------------------
 
     def find_changed(self) -> Iterator[str]:
-        """Sentences about jobs that no user has changed and that wait otherwise than they were submitted."""
+        """Sentences about jobs that no user has changed and that wait otherwise than they were submitted, or whose manifest is refused."""
+        yield from self._refused
         workloads = self._world.objects(*_WORKLOADS)
         for root in list_roots(self._world):
             before, uid = self._written.get(root["metadata"]["uid"]), root["metadata"]["uid"]

@@ -87,6 +87,7 @@ class World:
         self.released: set[str] = set()  # uids of pods that users have taken the owner off
         self.too_large = Counter[str]()  # by uid: how often a place for a workload was found that cannot be written
         self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
+        self.unlabelled: set[str] = set()  # nodes that lack a label for a while
         self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
         for name in ("default", "kube-system", "topogate-system"):
             self.apply(
@@ -201,7 +202,7 @@ class World:
         named["resource_flavors"] = "resourceflavors"
         objects = Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})
         now = self.loop.time()
-        doubted = self.relabelled | {name for name, at in self._lost_at.items() if now < at + DOUBTED_S}
+        doubted = self.relabelled | self.unlabelled | {name for name, at in self._lost_at.items() if now < at + DOUBTED_S}
         judged = [node for node in objects.nodes if node["metadata"]["name"] not in doubted]
         broken = find_broken(replace(objects, pods=[pod for pod in objects.pods if not self._is_let_go(pod)]))
         if self.has_lowered_quota:

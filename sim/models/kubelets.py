@@ -8,7 +8,10 @@ from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of
 from sim.server import Server
 
 RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
+STAGGER_SECONDS = "sim.topogate.dev/stagger-seconds"  # annotation: and so much longer for each index below its own
 ENDS_BADLY = "sim.topogate.dev/fails"
+FAILING_INDEX = "sim.topogate.dev/failing-index"  # annotation: the pod fails if that is its index
+INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Kubelets(Model):
@@ -54,11 +57,13 @@ class Kubelets(Model):
             self.patch(POD, key, {"status": status}, "status")
         notes = pod["metadata"].get("annotations") or {}
         if RUN_SECONDS in notes:
-            left = float(notes[RUN_SECONDS]) - (self.loop.time() - self._since.setdefault(uid, self.loop.time()))
+            seconds = float(notes[RUN_SECONDS]) + float(notes.get(STAGGER_SECONDS, 0)) * int(notes.get(INDEX, 0))
+            left = seconds - (self.loop.time() - self._since.setdefault(uid, self.loop.time()))
             if left > 0:
                 self.add(POD, key, left)
                 return
-            phase = "Failed" if notes.get(ENDS_BADLY) else "Succeeded"
+            is_failing = notes.get(ENDS_BADLY) or (INDEX in notes and notes[INDEX] == notes.get(FAILING_INDEX))
+            phase = "Failed" if is_failing else "Succeeded"
             self.patch(POD, key, {"status": {"phase": phase, "conditions": _end(pod, phase, self.time())}}, "status")
 
     def end_containers(self, pod: Json) -> None:
