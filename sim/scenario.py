@@ -15,9 +15,10 @@ from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
 from sim import administrators, faults, users
-from sim.administrators import GPUS, Administrators
+from sim.administrators import GPUS, POOL_LABEL, POOLS, Administrators
 from sim.ending import find_unsettled
 from sim.models.base import NODE, POD
+from sim.records import Records
 from sim.server import LEASES, Change, Refused
 from sim.users import Users
 from sim.world import UNAUDITED, Broken, World
@@ -78,6 +79,7 @@ class Scenario:
         self.steps = plan(seed, size) if steps is None else steps
         self.world = World(seed)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
+        self._records = Records(self.world.server)
         self.log: list[str] = []
         self.stale_reasons: list[str] = []
         self.idle_turns = self.idle_changes = 0
@@ -96,9 +98,14 @@ class Scenario:
         world, whole = self.world, 4 * self.pool.nodes * GPUS
         self._administrators.make_nodes()
         world.apply(manifests.topology("t", self.pool.levels))
-        world.apply(manifests.flavor("f", {}, "t"))
+        # One flavor of all nodes, or two of which each has its own, or one of all and one of some.
+        labels = self.chance.choice([*[("", None)] * 4, *[(POOLS[0], POOLS[1])] * 2, ("", POOLS[1])])
+        flavors = {name: {POOL_LABEL: pool} if pool else {} for name, pool in zip("fg", labels, strict=True) if pool is not None}
+        for name, of_nodes in flavors.items():
+            world.apply(manifests.flavor(name, of_nodes, "t"))
         for team in TEAMS:
-            quota: dict[str, dict[str, str | int]] = {"f": {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": whole // 2}}
+            each: dict[str, str | int] = {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": whole // 2 // len(flavors)}
+            quota = dict.fromkeys(flavors, each)
             strategy = self.chance.choice(["BestEffortFIFO", "StrictFIFO"])
             preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"} if self.chance.random() < 0.5 else {}
             spec = {"cohortName": "all", **({"preemption": preemption} if preemption else {})}
@@ -221,6 +228,7 @@ class Scenario:
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""
         problems = [*find_unsettled(self.world), *self._users.find_changed()]
+        problems += [*self._records.find_incomplete(), *self._records.find_excess(len(self.steps))]
         nodes = [node for node in self.world.objects(*NODE) if node["metadata"]["name"] not in self.world.relabelled]
         problems += find_misplaced_spares(self.world.objects(*WORKLOADS), nodes)
         known = [node for node in nodes if node["metadata"]["name"] not in self._administrators.doubled]
