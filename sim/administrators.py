@@ -155,6 +155,7 @@ class Administrators:
         """To the other pool of nodes, and so to another flavor where there are two."""
         node = self._choose_node()
         pool = POOLS[node["metadata"]["labels"].get(POOL_LABEL) == POOLS[0]]
+        self._world.moved.add(node["metadata"]["name"])
         self._world.patch("", "nodes", node, {"metadata": {"labels": {POOL_LABEL: pool}}})
         return f"{node['metadata']['name']} is in pool {pool}"
 
@@ -166,6 +167,8 @@ class Administrators:
             return "none"
         self._missing.setdefault(name, {})[label] = labels[label]
         self._world.unlabelled.add(name)
+        if label == POOL_LABEL:
+            self._world.moved.add(name)
         self._world.patch("", "nodes", node, {"metadata": {"labels": {label: None}}})
         lasts = self._chance.choice([1.0, 20.0, 90.0])
         self._world.loop.call_later(lasts, self._put_labels_back, name)

@@ -292,10 +292,10 @@ class Users:
 
 
 def _compare(before: Any, now: Any, path: str = "spec") -> Iterator[str]:
-    """Paths of what differs, but for suspension and what is empty."""
+    """Paths of what differs, but for suspension, what is empty, and gates: a start adds them, and a manifest has none."""
     if isinstance(before, dict) and isinstance(now, dict):
         one, two = strip_suspension(before), strip_suspension(now)
-        for name in sorted(one.keys() | two.keys()):
+        for name in sorted((one.keys() | two.keys()) - {"schedulingGates"}):
             yield from _compare(one.get(name), two.get(name), f"{path}.{name}")
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for number, (one, two) in enumerate(zip(before, now, strict=True)):

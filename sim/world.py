@@ -87,6 +87,7 @@ class World:
         self.released: set[str] = set()  # uids of pods that users have taken the owner off
         self.too_large = Counter[str]()  # by uid: how often a place for a workload was found that cannot be written
         self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
+        self.moved: set[str] = set()  # nodes that have left a flavor: what was promised there to pods to come is free to others
         self.unlabelled: set[str] = set()  # nodes that lack a label for a while
         self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
         for name in ("default", "kube-system", "topogate-system"):
@@ -209,7 +210,7 @@ class World:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
         placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew and not _says(each, RANK_ORDER_KEPT)]
-        overbooked = find_overbooked(owned, objects.pods, judged)
+        overbooked = find_overbooked(owned, objects.pods, [node for node in judged if node["metadata"]["name"] not in self.moved])
         pods = self._list_judged(objects.pods, owned)
         return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
 
