@@ -6,9 +6,10 @@ Level-triggered, a workload at a time, so that all the nodes it has lost are nam
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from core.model.admission import PodSetAdmission
@@ -22,6 +23,7 @@ from core.names import (
 from core.plan.admission import managed_status
 from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node
 from core.plan.requeue import plan_eviction
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
@@ -177,7 +179,10 @@ class NodeHealth:
             return Done()
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
-        shares, nodes = self._shares(workload, facts)
+        outside, pods = self._find_outside(facts), self._observed.pods_of(family_of(workload))
+        shares, nodes = await run_apart(len(pods), partial(self._shares, workload, facts, pods, outside))
+        if self._observed.workloads.store.get(key) is not workload:
+            return RequeueAfter(BATCH_S)
         hosts = _hosts_of(facts)
         now = self._clock.now()
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
@@ -211,10 +216,11 @@ class NodeHealth:
             self._observed.set_aside.add(self._observed.nodes.resource, name, node, error)
             return Verdict()
 
-    def _shares(self, workload: Obj, facts: WorkloadFacts) -> tuple[Mapping[_Place, Share], int]:
-        """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to."""
+    def _shares(
+        self, workload: Obj, facts: WorkloadFacts, all_pods: Sequence[PodFacts], outside: Mapping[str, Outside]
+    ) -> tuple[Mapping[_Place, Share], int]:
+        """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it."""
         assert facts.admission is not None
-        outside = self._find_outside(facts)
         assigned: Counter[_Place] = Counter()
         by_pod_set: dict[_Place, dict[str, int]] = defaultdict(dict)
         tolerations: dict[_Place, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
@@ -227,7 +233,7 @@ class NodeHealth:
                 tolerations[place].append(tolerated)
         pods: dict[_Place, list[PodFacts]] = defaultdict(list)
         gated: dict[str, list[PodFacts]] = defaultdict(list)
-        for pod in self._pods(workload, facts):
+        for pod in self._pods(workload, facts, all_pods):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
                 pods[pod.node or self._node_of(host), host if host in outside else ""].append(pod)
@@ -283,21 +289,22 @@ class NodeHealth:
             self._outside.pop(facts.key, None)
         return found
 
-    def _pods(self, workload: Obj, facts: WorkloadFacts) -> Iterable[PodFacts]:
+    def _pods(self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts]) -> Iterable[PodFacts]:
         """Its own; of those that a kubelet rejected only those since its admission: earlier ones say nothing of today."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
-        for pod in self._observed.pods_of(family_of(workload)):
+        for pod in all_pods:
             if pod.owner_uid != facts.owner_uid or facts.owner_uid is None:
                 continue
-            obj = self._observed.pods.store.get(pod.key)
-            made = obj["metadata"].get("creationTimestamp") or "" if obj is not None else ""
-            if not (pod.rejected and made < since):
-                refused = self._refused.get(pod.key)
-                if refused is None:
-                    yield pod
+            if pod.rejected:
+                obj = self._observed.pods.store.get(pod.key)
+                if (obj["metadata"].get("creationTimestamp") or "" if obj is not None else "") < since:
                     continue
-                well = self._well_since.get(self._node_of(pod.node_selector.get(HOSTNAME_LABEL, "")), "")
-                yield replace(pod, unschedulable_since=max(refused, well))
+            refused = self._refused.get(pod.key)
+            if refused is None:
+                yield pod
+                continue
+            well = self._well_since.get(self._node_of(pod.node_selector.get(HOSTNAME_LABEL, "")), "")
+            yield replace(pod, unschedulable_since=max(refused, well))
 
     def _node_of(self, host: str) -> str:
         """The node of a hostname, as an assignment names it: a node's own name, where two share one."""
@@ -347,8 +354,8 @@ class NodeHealth:
 
     async def _clear_all(self, workload: Obj, facts: WorkloadFacts) -> None:
         """Pods that have a place from an admission that is over."""
-        placed = find_placed(facts)
-        for pod in [pod for pod in self._pods(workload, facts) if is_pinned(pod, placed)]:
+        placed, pods = find_placed(facts), self._observed.pods_of(family_of(workload))
+        for pod in [pod for pod in self._pods(workload, facts, pods) if is_pinned(pod, placed)]:
             await self._clear(pod.node_selector[HOSTNAME_LABEL], Verdict("of which its workload has nothing", in_the_way=(pod,)))
 
     async def _clear(self, node: str, verdict: Verdict) -> None:

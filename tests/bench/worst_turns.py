@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
-from core.names import ADMITTED, QUOTA_RESERVED
+from core.model.node_health import HealthRules
+from core.names import ADMITTED, HOSTNAME_LABEL, QUOTA_RESERVED
 from core.plan.pod_units import GROUP, Unit
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -17,6 +18,7 @@ from core.runtime.watch_step import Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
 from reconciler.jobs import Jobs
+from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.pods import Pods
 from reconciler.queues import Queues
@@ -122,6 +124,42 @@ def ungating_of_50_000_pods_in_one_wide_domain() -> Steps:
     made.observed.workloads.put(in_namespace(whole))
     made.observed.pods.fill(in_namespace(pod(number)) for number in range(PODS))
     return turns(ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
+
+
+def look_at_nodes(*, are_away: bool) -> Steps:
+    """A job of all pods on all nodes, one of which is gone. `are_away`: the labels of all others are, too."""
+    made, whole = Watching(), workload()
+    health = NodeHealth(made.observed, made.writer, SystemClock(), HealthRules())
+    names = [f"n{number:04}" for number in range(NODES)]
+    made.observed.topologies.put(named(topology_json("t", (BLOCK, HOSTNAME_LABEL))))
+    made.observed.flavors.put(named(flavor_json("f", "t")))
+    blocks: dict[str, str] = {} if are_away else {BLOCK: "b"}
+    nodes = (named(node_json(Node(name, {HOSTNAME_LABEL: name, **blocks}, {"cpu": 10}))) for name in names[1:])
+    made.observed.nodes.fill(nodes)
+    whole["spec"]["podSets"][0]["count"] = PODS
+    given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
+    domains = tuple(DomainCount((name,), PODS // NODES) for name in names)
+    given["topologyAssignment"] = encode(TopologyAssignment((HOSTNAME_LABEL,), domains))
+    whole["status"]["admission"]["podSetAssignments"] = [given]
+    made.observed.workloads.put(in_namespace(whole))
+    made.observed.pods.fill(in_namespace(_place(pod(number), names[number % NODES])) for number in range(PODS))
+    for _ in turns(health.look("ns/w")):  # the view of the nodes is made by what decides
+        pass
+    return turns(health.look("ns/w"))
+
+
+def _place(made: Obj, node: str) -> Obj:
+    return {**made, "spec": {**made["spec"], "schedulingGates": [], "nodeName": node, "nodeSelector": {HOSTNAME_LABEL: node}}}
+
+
+@case(THROUGHOUT_MS)
+def node_lost_by_a_job_of_50_000_pods() -> Steps:
+    return look_at_nodes(are_away=False)
+
+
+@case(THROUGHOUT_MS)
+def labels_lost_by_all_nodes_of_a_job_of_50_000_pods() -> Steps:
+    return look_at_nodes(are_away=True)
 
 
 @case(THROUGHOUT_MS)
