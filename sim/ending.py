@@ -22,6 +22,7 @@ from core.names import (
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of
+from sim.models.jobs import JobController
 from sim.models.operators import Operator
 from sim.world import World
 
@@ -164,7 +165,7 @@ def _judge_makers(world: World) -> Iterator[str]:
             uid, name = maker["metadata"]["uid"], maker["metadata"]["name"]
             live = sum((controller_of(pod) or {}).get("uid") == uid and not is_over(pod) for pod in world.objects(*POD))
             wanted = _count_wanted(maker)
-            if live != wanted:
+            if live != wanted and not (live < wanted and resource == JOB and _is_backing_off(world, maker)):
                 yield f"{maker['kind']} {name} has {live} pods, and wants {wanted}"
     for model in world.models:
         if isinstance(model, Operator):
@@ -172,6 +173,12 @@ def _judge_makers(world: World) -> Iterator[str]:
                 missing = model.list_missing(maker)
                 if missing:
                     yield f"{maker['kind']} {maker['metadata']['name']} has no {', '.join(missing)}"
+
+
+def _is_backing_off(world: World, job: Json) -> bool:
+    """Whether pods of a Job have failed and others are made later: after six failures in more than five minutes."""
+    key = job["metadata"]["namespace"], job["metadata"]["name"]
+    return any(isinstance(model, JobController) and model.is_backing_off(key) for model in world.models)
 
 
 def _count_wanted(maker: Json) -> int:

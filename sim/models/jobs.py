@@ -67,6 +67,11 @@ class JobController(OwnerModel):
         super().__init__(server, loop, now)
         self._failures: dict[Key, tuple[int, datetime]] = {}  # after the last success, and when the last was
 
+    def is_backing_off(self, key: Key) -> bool:
+        """Whether no pod of a Job is made for a while, since others have failed."""
+        number, last = self._failures.get(key, (0, self.now()))
+        return failures.find_wait_s(number, (self.now() - last).total_seconds()) > 0
+
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         yield from super().find_due(change)
         if change.resource == POD and change.new is not None and controller_of(change.new) is None:

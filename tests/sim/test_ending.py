@@ -12,7 +12,9 @@ from core.names import API_VERSION, PREBUILT_WORKLOAD, PRIORITY_CLASS_LABEL
 from e2e import manifests
 from e2e.standins.pods import has_condition
 from sim.ending import find_unsettled
+from sim.models.kubelets import ENDS_BADLY
 from sim.world import World
+from tests.sim.test_world import job, open_world
 
 Json = dict[str, Any]
 LOW = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "low"}}}
@@ -85,3 +87,17 @@ def test_prebuilt_workload_is_not_finished_by_a_leader_that_has_not_seen_its_job
     [workload] = world.objects("kueue.x-k8s.io", "workloads")
     assert not has_condition(workload, "Finished")
     assert list(find_unsettled(world)) == []
+
+
+def test_job_that_makes_no_pods_for_a_while_after_failures_is_at_rest():
+    """Found by an attacker's simulation (seed 2083): after six failures the Job controller waits longer than the quiet time at the end."""
+    world = open_world(1)
+    failing = job("fails", 3, seconds=5)
+    failing["spec"]["template"]["metadata"]["annotations"][ENDS_BADLY] = "true"
+    failing["spec"]["backoffLimit"] = 6
+    world.apply(failing)
+    world.run_for(330)
+    [found] = world.objects("batch", "jobs")
+    assert (found["status"]["failed"], found["status"].get("active")) == (6, None)
+    assert list(find_unsettled(world)) == []
+    world.close()
