@@ -6,11 +6,13 @@ Level-triggered, a workload at a time. A shortage counts once it has lasted as l
 import logging
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.plan.requeue import plan_eviction
-from core.queueing.domain_room import find_short
+from core.queueing.domain_room import count_pods, find_short, list_wide
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import Change, object_key
@@ -98,8 +100,12 @@ class DomainHealth:
             return Done()
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)
-        pods = [pod for pod in self._observed.pods_of(family_of(workload)) if pod.owner_uid == facts.owner_uid is not None]
-        short = find_short(self._observed.state, facts, pods)
+        state, pods = self._observed.state, self._observed.pods_of(family_of(workload))
+        wide = list_wide(state, facts)
+        counted = await run_apart(len(pods), partial(count_pods, wide, facts.owner_uid, pods, state.nodes))
+        if self._observed.workloads.store.get(key) is not workload:
+            return RequeueAfter(BATCH_S)
+        short = find_short(state, facts, wide, counted)
         if short is None:
             self._short_since.pop(key, None)
             return Done()

@@ -10,12 +10,14 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from core.model.admission import PodSetAdmission
 from core.names import PLACEMENT_KEPT
 from core.plan.conditions import Condition
 from core.plan.drift import Drift, DriftKind, find_drift
 from core.plan.node_health import explain_departure
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.resource import Obj
@@ -73,7 +75,7 @@ class DriftAudit:
                 continue
             seen += 1 + sum(given.count for given in facts.admission.pod_sets) if facts.admission is not None else 1
             try:
-                drifts = self._look(facts, workload)
+                drifts = await self._look(facts, workload)
             except Exception as error:
                 self._observed.set_aside.add(self._observed.workloads.resource, key, workload, error)
                 continue
@@ -82,12 +84,15 @@ class DriftAudit:
             await self._tell(workload, drifts, runs=facts.runs)
         self.counts = {kind: found[kind] for kind in DriftKind}
 
-    def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
+    async def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
         if facts.admission is None or not facts.runs or all(given.assignment is None for given in facts.admission.pod_sets):
             return ()
-        family = family_of(workload)
-        pods: list[PodFacts] = [pod for pod in self._observed.pods_of(family) if pod.owner_uid == facts.owner_uid is not None]
-        return find_drift(facts, pods, self._observed.state.nodes, self._levels, self._explain_departure)
+        pods = self._observed.pods_of(family_of(workload))
+        return await run_apart(len(pods), partial(self._find_drift, facts, pods))
+
+    def _find_drift(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Sequence[Drift]:
+        own = [pod for pod in pods if pod.owner_uid == facts.owner_uid is not None]
+        return find_drift(facts, own, self._observed.state.nodes, self._levels, self._explain_departure)
 
     def _levels(self, given: PodSetAdmission) -> Sequence[str]:
         _, topology = self._find_topology(given)

@@ -17,6 +17,8 @@ from core.runtime.resource import Obj
 from core.runtime.watch_step import Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer
+from reconciler.domain_health import DomainHealth
+from reconciler.drift import DriftAudit
 from reconciler.jobs import Jobs
 from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
@@ -25,7 +27,7 @@ from reconciler.queues import Queues
 from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
 from tests.bench.steps import NODES, PODS, Steps, case, turns
-from tests.builders import BLOCK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
+from tests.builders import BLOCK, RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
 from tests.reconciler import harness_pods
 from tests.reconciler.test_ungater import OWNER, pod, workload
 
@@ -126,40 +128,67 @@ def ungating_of_50_000_pods_in_one_wide_domain() -> Steps:
     return turns(ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
 
 
-def look_at_nodes(*, are_away: bool) -> Steps:
-    """A job of all pods on all nodes, one of which is gone. `are_away`: the labels of all others are, too."""
-    made, whole = Watching(), workload()
-    health = NodeHealth(made.observed, made.writer, SystemClock(), HealthRules())
-    names = [f"n{number:04}" for number in range(NODES)]
-    made.observed.topologies.put(named(topology_json("t", (BLOCK, HOSTNAME_LABEL))))
-    made.observed.flavors.put(named(flavor_json("f", "t")))
-    blocks: dict[str, str] = {} if are_away else {BLOCK: "b"}
-    nodes = (named(node_json(Node(name, {HOSTNAME_LABEL: name, **blocks}, {"cpu": 10}))) for name in names[1:])
-    made.observed.nodes.fill(nodes)
-    whole["spec"]["podSets"][0]["count"] = PODS
-    given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
-    domains = tuple(DomainCount((name,), PODS // NODES) for name in names)
-    given["topologyAssignment"] = encode(TopologyAssignment((HOSTNAME_LABEL,), domains))
-    whole["status"]["admission"]["podSetAssignments"] = [given]
-    made.observed.workloads.put(in_namespace(whole))
-    made.observed.pods.fill(in_namespace(_place(pod(number), names[number % NODES])) for number in range(PODS))
-    for _ in turns(health.look("ns/w")):  # the view of the nodes is made by what decides
-        pass
-    return turns(health.look("ns/w"))
+class WholeCluster(Watching):
+    """A job of all pods on all nodes, the last of which is gone. Each node is a domain, of the hostname or of a block of its own.
+    `are_away`: the labels of all other nodes are."""
 
+    def __init__(self, *, by_hostname: bool, are_away: bool) -> None:
+        super().__init__()
+        whole, observed, lowest = workload(), self.observed, HOSTNAME_LABEL if by_hostname else RACK
+        names = [f"n{number:04}" for number in range(NODES)]
+        observed.topologies.put(named(topology_json("t", (BLOCK, lowest))))
+        observed.flavors.put(named(flavor_json("f", "t")))
+        blocks: dict[str, str] = {} if are_away else {BLOCK: "b"}
+        labels = ({HOSTNAME_LABEL: name, RACK: name, **blocks} for name in names[:-1])
+        observed.nodes.fill(named(node_json(Node(each[HOSTNAME_LABEL], each, {"cpu": 10}))) for each in labels)
+        whole["spec"]["podSets"][0]["count"] = PODS
+        given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
+        levels, above = ((HOSTNAME_LABEL,), ()) if by_hostname else ((BLOCK, RACK), ("b",))
+        domains = tuple(DomainCount((*above, name), PODS // NODES) for name in names)
+        given["topologyAssignment"] = encode(TopologyAssignment(levels, domains))
+        whole["status"]["admission"]["podSetAssignments"] = [given]
+        observed.workloads.put(in_namespace(whole))
+        self._levels = levels
+        observed.pods.fill(in_namespace(self._place(pod(number), names[number % NODES])) for number in range(PODS))
+        observed.state.view("f")  # made by what decides
 
-def _place(made: Obj, node: str) -> Obj:
-    return {**made, "spec": {**made["spec"], "schedulingGates": [], "nodeName": node, "nodeSelector": {HOSTNAME_LABEL: node}}}
+    def _place(self, made: Obj, node: str) -> Obj:
+        selector = dict(zip(self._levels, (node,) if len(self._levels) == 1 else ("b", node), strict=True))
+        return {**made, "spec": {**made["spec"], "schedulingGates": [], "nodeName": node, "nodeSelector": selector}}
+
+    def look_at_nodes(self) -> Steps:
+        return turns(NodeHealth(self.observed, self.writer, SystemClock(), HealthRules()).look("ns/w"))
+
+    def look_at_domains(self) -> Steps:
+        return turns(DomainHealth(self.observed, self.writer, SystemClock(), HealthRules()).look("ns/w"))
+
+    def look_for_drift(self) -> Steps:
+        return turns(DriftAudit(self.observed, self.writer, SystemClock()).audit())
 
 
 @case(THROUGHOUT_MS)
 def node_lost_by_a_job_of_50_000_pods() -> Steps:
-    return look_at_nodes(are_away=False)
+    return WholeCluster(by_hostname=True, are_away=False).look_at_nodes()
 
 
 @case(THROUGHOUT_MS)
 def labels_lost_by_all_nodes_of_a_job_of_50_000_pods() -> Steps:
-    return look_at_nodes(are_away=True)
+    return WholeCluster(by_hostname=True, are_away=True).look_at_nodes()
+
+
+@case(THROUGHOUT_MS)
+def node_lost_by_a_job_in_5_000_racks() -> Steps:
+    return WholeCluster(by_hostname=False, are_away=False).look_at_domains()
+
+
+@case(THROUGHOUT_MS)
+def labels_lost_by_all_racks_of_a_job_of_50_000_pods() -> Steps:
+    return WholeCluster(by_hostname=False, are_away=True).look_at_domains()
+
+
+@case(THROUGHOUT_MS)
+def drift_of_a_job_of_50_000_pods() -> Steps:
+    return WholeCluster(by_hostname=True, are_away=True).look_for_drift()
 
 
 @case(THROUGHOUT_MS)
