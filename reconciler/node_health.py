@@ -233,15 +233,20 @@ class NodeHealth:
                 tolerations[place].append(tolerated)
         pods: dict[_Place, list[PodFacts]] = defaultdict(list)
         gated: dict[str, list[PodFacts]] = defaultdict(list)
+        taken = Counter[tuple[_Place, str]]()
         for pod in self._pods(workload, facts, all_pods):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
-                pods[pod.node or self._node_of(host), host if host in outside else ""].append(pod)
-            elif pod.gated and not pod.terminal and not pod.terminating and outside:
+                place = pod.node or self._node_of(host), host if host in outside else ""
+                pods[place].append(pod)
+                taken[place, pod.pod_set or ""] += not pod.terminal and not pod.terminating
+            elif pod.gated and not pod.terminal and not pod.terminating:
                 gated[pod.pod_set or ""].append(pod)
+        awaited = _find_awaited(by_pod_set, taken, {name: len(waiting) for name, waiting in gated.items()})
         for place in [place for place in sorted(assigned) if place[1]]:
             for pod_set_name, count in by_pod_set[place].items():
-                there = sum(pod.pod_set == pod_set_name and (pod.succeeded or not pod.terminal) for pod in pods[place])
+                is_over = place not in awaited
+                there = sum(pod.pod_set == pod_set_name and (not pod.terminal or (is_over and pod.succeeded)) for pod in pods[place])
                 pods[place] += gated[pod_set_name][: max(0, count - there)]
                 del gated[pod_set_name][: max(0, count - there)]
         placed = find_placed(facts)
@@ -256,6 +261,7 @@ class NodeHealth:
                 by_pod_set.get((name, host), {}),
                 placed,
                 outside.get(host),
+                (name, host) in awaited,
             )
             for name, host in assigned.keys() | strangers
             if (name, host) in strangers
@@ -410,6 +416,24 @@ def _get_state_and_labels(node: Obj) -> tuple[Any, ...]:
 def place_of(node: Obj) -> tuple[Any, ...]:
     """What of a node may change who has a place there, and where that is: whether it serves, its labels and what it has."""
     return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")
+
+
+def _find_awaited(
+    assigned: Mapping[_Place, Mapping[str, int]], taken: Mapping[tuple[_Place, str], int], gated: Mapping[str, int]
+) -> set[_Place]:
+    """Returns the places without which gated pods have not enough: others come in the stead of pods that have succeeded."""
+    if not gated:
+        return set()
+    free = {
+        (place, name): max(0, count - taken.get((place, name), 0))
+        for place, counts in assigned.items()
+        for name, count in counts.items()
+        if gated.get(name)
+    }
+    in_all = Counter[str]()
+    for (_, name), count in free.items():
+        in_all[name] += count
+    return {place for (place, name), count in free.items() if count and gated[name] > in_all[name] - count}
 
 
 def _is_well(node: Obj | None) -> bool:

@@ -16,7 +16,8 @@ and Tainted nodes treatment; gates have Kueue's names).
     the assignment: its labels have changed   for a delay: labels may come late; while others of its workload run there, the pods that
                                               wait alone need another place
 
-Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it.
+Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it, unless others come in their
+stead, as those of a Job with more completions than it runs pods at once.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ class Share:
     by_pod_set: Mapping[str, int] = field(default_factory=dict)  # of those assigned
     placed: frozenset[str] = frozenset()  # pod sets, see `find_placed`
     outside: "Outside | None" = None  # of a node that is not where the assignment says; then `pods` has gated ones that wait for it, too
+    is_awaited: bool = False  # gated pods of its workload need places here: all other places are not enough for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
 
 def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> tuple[str, float | None]:
     succeeded = sum(pod.succeeded for pod in share.pods)
-    if not share.assigned or succeeded >= share.assigned:
+    if not share.assigned or (succeeded >= share.assigned and not share.is_awaited):
         return "", None
     if node is None:
         return "it is gone", None

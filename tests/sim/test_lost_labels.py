@@ -18,12 +18,13 @@ from sim.world import WORKLOADS, World
 Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=2, nodes=3, labels={"pool": "a"})
 RACK, BLOCK = POOL.rack_label, POOL.block_label
+SUCCEEDED = {"phase": "Succeeded"}
 
 
 class Cluster:
     """Two racks of three nodes with 8 GPUs each, and one job of two pods that requires a rack, a node for each pod."""
 
-    def __init__(self, *levels: str) -> None:
+    def __init__(self, *levels: str, **job: Any) -> None:
         self.world = World(1)
         for node in node_objects(POOL):
             self.world.apply(make_ready(node, "True"))
@@ -33,7 +34,8 @@ class Cluster:
         self.world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
         self.world.apply(manifests.local_queue("main", "ns", "cq"))
         self.world.start_reconciler()
-        self.world.apply(manifests.job("j", "ns", pods=2, gpus=8, indexed=True, required=RACK))
+        made = manifests.job("j", "ns", pods=2, gpus=8, indexed=True, required=RACK)
+        self.world.apply({**made, "spec": {**made["spec"], **job}})
         self.world.run_for(30)
         assert len(self.runs) == 2
 
@@ -179,3 +181,32 @@ def test_flavor_with_other_labels_lets_pods_that_run_stay_where_they_are(cluster
     cluster.delete_pod(min(before.values()))
     cluster.world.run_for(120)
     assert len(cluster.list_events("EvictedDueToNodeFailures")) == 1, "no node of the flavor is left"
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_pod_in_the_stead_of_one_that_has_succeeded_gets_another_place(clusters: list[Cluster], has_failed: bool):
+    """A Job with more completions than it runs pods at once: its places are used again."""
+    clusters.append(cluster := Cluster(BLOCK, RACK, HOSTNAME_LABEL, completions=6))
+    [(name, node), (_, other)] = cluster.runs.items()
+    cluster.world.patch(*POD, next(pod for pod in cluster.pods if pod["metadata"]["name"] == name), {"status": SUCCEEDED}, "status")
+    if has_failed:
+        cluster.world.kubelets.down.add(node)
+        cluster.world.patch(*NODE, cluster.node(node), {"status": make_ready(cluster.node(node), "False")["status"]}, "status")
+    else:
+        cluster.label(node, pool="b")
+    cluster.world.run_for(120)
+    [another] = set(cluster.runs.values()) - {other}
+    assert another != node
+    assert cluster.workload["status"].get("unhealthyNodes") is None
+
+
+def test_place_of_a_pod_that_has_succeeded_is_not_replaced_while_no_other_needs_it(clusters: list[Cluster]):
+    clusters.append(cluster := Cluster(BLOCK, RACK, HOSTNAME_LABEL))
+    [(name, node), (_, other)] = cluster.runs.items()
+    cluster.world.patch(*POD, next(pod for pod in cluster.pods if pod["metadata"]["name"] == name), {"status": SUCCEEDED}, "status")
+    cluster.world.run_for(5)
+    cluster.label(node, pool="b")
+    cluster.delete_pod(other)
+    cluster.world.run_for(120)
+    assert list(cluster.runs.values()) == [other]
+    assert not cluster.list_events("NodeUnhealthy")
