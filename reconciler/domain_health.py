@@ -12,7 +12,7 @@ from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.plan.requeue import plan_eviction
 from core.queueing.domain_room import count_pods, find_short, list_wide
-from core.runtime.apart import run_apart
+from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import Change, object_key
@@ -103,8 +103,12 @@ class DomainHealth:
         state, pods = self._observed.state, self._observed.pods_of(family_of(workload))
         wide = list_wide(state, facts)
         counted = await run_apart(len(pods), partial(count_pods, wide, facts.owner_uid, pods, state.nodes))
-        if self._observed.workloads.store.get(key) is not workload:
+        if self._observed.workloads.store.get(key) is not workload or state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)
+        if len(pods) > FEW:
+            before, wide = wide, list_wide(state, facts)
+            if [each.nodes for each in wide] != [each.nodes for each in before]:
+                return RequeueAfter(BATCH_S)
         short = find_short(state, facts, wide, counted)
         if short is None:
             self._short_since.pop(key, None)

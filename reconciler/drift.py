@@ -17,7 +17,7 @@ from core.names import PLACEMENT_KEPT
 from core.plan.conditions import Condition
 from core.plan.drift import Drift, DriftKind, find_drift
 from core.plan.node_health import explain_departure
-from core.runtime.apart import run_apart
+from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.resource import Obj
@@ -79,6 +79,8 @@ class DriftAudit:
             except Exception as error:
                 self._observed.set_aside.add(self._observed.workloads.resource, key, workload, error)
                 continue
+            if self._observed.workloads.store.get(key) is not workload:
+                continue  # the next audit looks at it as it is then
             if drifts:
                 found[drifts[0].kind] += 1
             await self._tell(workload, drifts, runs=facts.runs)
@@ -88,11 +90,13 @@ class DriftAudit:
         if facts.admission is None or not facts.runs or all(given.assignment is None for given in facts.admission.pod_sets):
             return ()
         pods = self._observed.pods_of(family_of(workload))
-        return await run_apart(len(pods), partial(self._find_drift, facts, pods))
+        nodes = self._observed.state.nodes
+        nodes = nodes if len(pods) <= FEW else dict(nodes)  # in a thread they change meanwhile
+        return await run_apart(len(pods), partial(self._find_drift, facts, pods, nodes))
 
-    def _find_drift(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Sequence[Drift]:
+    def _find_drift(self, facts: WorkloadFacts, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts]) -> Sequence[Drift]:
         own = [pod for pod in pods if pod.owner_uid == facts.owner_uid is not None]
-        return find_drift(facts, own, self._observed.state.nodes, self._levels, self._explain_departure)
+        return find_drift(facts, own, nodes, self._levels, self._explain_departure)
 
     def _levels(self, given: PodSetAdmission) -> Sequence[str]:
         _, topology = self._find_topology(given)

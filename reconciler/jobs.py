@@ -344,6 +344,7 @@ class Jobs:
             except KubeError as error:
                 await self._refused_starts.report(kind, job, workload, error)
                 raise
+        self._refused_starts.forget(workload)
         logger.info("job started", extra={"job": object_key(job)})
         await self._event(kind, job, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")
         return Done()

@@ -23,7 +23,7 @@ from core.names import (
 from core.plan.admission import managed_status
 from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node
 from core.plan.requeue import plan_eviction
-from core.runtime.apart import run_apart
+from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
@@ -116,7 +116,7 @@ class NodeHealth:
             elif host not in self._assigned:
                 self._named.pop(host, None)
             for key in self._assigned.get(host, ()):
-                if key in self._outside:  # the node may be back at its place: no pod moves before that has been looked at
+                if host in self._outside.get(key, ()):  # the node may be back at its place: no pod moves before that has been looked at
                     self._observed.state.observe_stuck(key, None)
                 self._queue.add_after(key, BATCH_S if change.new is not None else GONE_S, f"node {name} changed")
         if change.new is None and hosts & self._assigned.keys():
@@ -181,7 +181,9 @@ class NodeHealth:
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
         outside, pods = self._find_outside(facts), self._observed.pods_of(family_of(workload))
         shares, nodes = await run_apart(len(pods), partial(self._shares, workload, facts, pods, outside))
-        if self._observed.workloads.store.get(key) is not workload:
+        if self._observed.workloads.store.get(key) is not workload or self._observed.state.workloads.is_assumed(key):
+            return RequeueAfter(BATCH_S)
+        if len(pods) > FEW and self._find_outside(facts) != outside:
             return RequeueAfter(BATCH_S)
         hosts = _hosts_of(facts)
         now = self._clock.now()

@@ -1,7 +1,6 @@
 """Jobs with quota and without pods that can run: the API server or a webhook is in the way."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from core.jobs.contract import JobKind
 from core.names import (
@@ -16,7 +15,7 @@ from core.names import (
     REASON_START_REFUSED,
     WORKLOAD_ANNOTATION,
 )
-from core.plan.actions import Amend, to_time
+from core.plan.actions import Amend
 from core.plan.conditions import Condition
 from core.runtime.clock import Clock
 from core.runtime.errors import BadRequest, Forbidden, Invalid, KubeError, truncated
@@ -26,16 +25,22 @@ from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.steps import WorkloadSteps
 
-PATIENCE_S = 300.0  # after the admission: what refuses the start may be repaired until then
+PATIENCE_S = 300.0  # after the first refusal: what refuses the start may be repaired until then
+FORGOTTEN_S = 3600.0  # a refusal that none has followed
 MAX_REASON = 500  # characters of a refusal in a condition
 _NO_RIGHT = "cannot patch resource"  # by the authorizer: topogate's own rights are missing, and the job is not wrong
 
 
 class RefusedStarts:
-    """Reports refused starts; deactivates a workload that has held its quota without pods for `PATIENCE_S`."""
+    """Reports refused starts; deactivates a workload if its start has been refused for `PATIENCE_S`, by this process."""
 
     def __init__(self, steps: WorkloadSteps, writer: Writer, clock: Clock) -> None:
         self._steps, self._writer, self._clock = steps, writer, clock
+        self._since: dict[tuple[str, str], float] = {}  # by uid and admission of a workload: its first refusal
+
+    def forget(self, workload: Obj) -> None:
+        """Its job has been started."""
+        self._since.pop(_read_admission(workload), None)
 
     async def report(self, kind: JobKind, job: Obj, workload: Obj, error: KubeError) -> None:
         """Records events where a rule refused the start, and in the end the condition DeactivationTarget on the Workload."""
@@ -45,10 +50,11 @@ class RefusedStarts:
             await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
         name = f"{kind.kind} {job['metadata']['name']}"
         await self._writer.event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", warning=True)
-        since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime")
-        if _NO_RIGHT in error.message or not since:
+        if isinstance(error, Forbidden) and _NO_RIGHT in error.message:
             return
-        if self._clock.now() < to_time(since) + timedelta(seconds=PATIENCE_S):
+        now = self._clock.monotonic()
+        self._since = {key: at for key, at in self._since.items() if now - at < FORGOTTEN_S}
+        if now - self._since.setdefault(_read_admission(workload), now) < PATIENCE_S:
             return
         await self._deactivate(workload, f"the start of {name} is refused: {truncated(str(error), MAX_REASON)}")
 
@@ -71,6 +77,10 @@ class RefusedStarts:
         target = Condition(DEACTIVATION_TARGET, True, REASON_START_REFUSED, message)
         state = (workload.get("status") or {}).get("requeueState")
         await self._steps.take(workload, Amend((target,), state))
+
+
+def _read_admission(workload: Obj) -> tuple[str, str]:
+    return workload["metadata"]["uid"], (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
 
 
 def _is_of_started_template(pod: Obj) -> bool:

@@ -19,6 +19,7 @@ from sim.server import Refused, Request, Resource, Server
 Json = dict[str, Any]
 Answer = Callable[[str, AdmissionRequest], Coroutine[Any, Any, Json]]
 REGISTRATION = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "webhooks"
+_TOPOGATE = "system:serviceaccount:topogate-system:"  # those that may write the status of Workloads
 _OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 
 
@@ -99,7 +100,8 @@ class Admission:
         mutating, validating = self._find_hooks(request.kind, request.subresource, operation)
         if not mutating and not validating:
             return new
-        namespace, manager = self._find_namespace(request), request.params.get("fieldManager", "")
+        namespace = self._find_namespace(request)
+        manager = request.params.get("fieldManager", "") if request.user.startswith(_TOPOGATE) else ""
         for hook in mutating:
             if new is not None and hook.is_asked(old, new, namespace, manager):
                 response = self._ask(hook, request, operation, old, new)

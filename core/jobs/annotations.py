@@ -21,7 +21,6 @@ from core.names import (
     LEND_SPARES,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
-    POD_INDEX_OFFSET,
     PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
@@ -204,9 +203,6 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
                 accepted = f"may not stand beside {name}; keep one of the two ways to ask for slices"
                 yield error(ErrorType.FORBIDDEN, SLICE_CONSTRAINTS, None, accepted)
         yield from _validate_layers(pod_set, annotations[SLICE_CONSTRAINTS])
-    offset = annotations.get(POD_INDEX_OFFSET)
-    if offset is not None and not re.fullmatch(r"\+?[0-9]{1,9}", offset):  # Kueue 0.20 refuses it, too (#14485)
-        yield error(ErrorType.INVALID, POD_INDEX_OFFSET, offset, "the index of its first pod, a whole number of 0 or more, is expected")
     group = annotations.get(PODSET_GROUP_NAME)
     if group is not None:
         if _is_unsigned(group):
@@ -265,29 +261,32 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
         yield FieldError(ErrorType.INVALID, field, None, f"is no JSON ({error}); a list such as {example} is expected")
         return
     if not isinstance(entries, list):
-        yield FieldError(ErrorType.INVALID, field, text, f"a list of 1 to {MAX_LAYERS} layers such as {example} is expected")
+        yield FieldError(ErrorType.INVALID, field, None, f"a list of 1 to {MAX_LAYERS} layers such as {example} is expected")
         return
     if not 1 <= len(entries) <= MAX_LAYERS:
         accepted = f"layers are given; a list of 1 to {MAX_LAYERS} layers such as {example} is expected"
         yield FieldError(ErrorType.INVALID, field, len(entries), accepted)
+        return
+    layers = [_layer(entry or {}) if isinstance(entry, dict) or entry is None else (None, None) for entry in entries]
+    unreadable = [i for i, (topology, size) in enumerate(layers) if not isinstance(topology, str) or size is None or abs(size) > _MAX_INT32]
+    if unreadable:  # what has the wrong type makes the annotation unreadable as a whole
+        named = ", ".join(f"[{i}]" for i in unreadable)
+        accepted = f"a topology and, as its size, a whole number are expected in {named}; a list such as {example} is expected"
+        yield FieldError(ErrorType.INVALID, field, None, accepted)
+        return
     seen: dict[str, int] = {}
     above: int | None = None
-    for i, entry in enumerate(entries[: MAX_LAYERS + 1]):
-        if not (isinstance(entry, dict) or entry is None):
-            accepted = f"a layer such as {example[1:-1]} is expected"
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}]", entry, accepted)
-            continue
-        topology, size = _layer(entry or {})
-        if not isinstance(topology, str) or not is_label_name(topology):
+    for i, (topology, size) in enumerate(layers):
+        assert isinstance(topology, str)
+        assert size is not None
+        if not is_label_name(topology):
             yield FieldError(ErrorType.INVALID, f"{field}[{i}].topology", topology, _LABEL_NAME)
         elif topology in seen:
             accepted = f"each layer names another level; {SLICE_CONSTRAINTS}[{seen[topology]}] has this one"
             yield FieldError(ErrorType.DUPLICATE, f"{field}[{i}].topology", topology, accepted)
-        else:
-            seen[topology] = i
-        if size is None or not _is_size(size):
-            written = {key.lower(): value for key, value in (entry or {}).items()}.get("size")
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", written, _SIZE_EXPECTED)
+        seen.setdefault(topology, i)
+        if size < 1:
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, _SIZE_EXPECTED)
             continue
         if above is not None and above % size:
             accepted = f"a divisor of the {above} of the layer above is expected"

@@ -60,11 +60,11 @@ class Job(TemplatedKind):
             yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """With as many pods as were admitted. `completions` stay once a pod has succeeded: with fewer of them the Job would be complete
-        though others of its ranks have never run."""
+        """With as many pods as were admitted. `completions` stay once a pod has succeeded or an index has failed for good: with fewer of
+        them the Job would end though others of its ranks have never run."""
         changed, completions = super().start(job, pod_sets), (job.get("spec") or {}).get("completions")
         started = _with_pods(changed, next((start.count for start in pod_sets if start.name == MAIN_POD_SET), None))
-        if _count_succeeded(job) and completions is not None:
+        if _count_succeeded(job) + _count_failed_indexes(job) and completions is not None:
             started["spec"]["completions"] = completions
         return started
 

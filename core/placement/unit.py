@@ -35,6 +35,11 @@ class Part:
     anchors: Indices | None = None
 
     @property
+    def present(self) -> Indices:
+        """Pods per node of the tree that say in which domains the pod set is."""
+        return self.kept if self.anchors is None else self.kept + self.anchors
+
+    @property
     def has_pods(self) -> bool:
         """Whether any of its pods stays where it is."""
         return self.anchors is not None or bool(self.kept.any())
@@ -99,7 +104,7 @@ def _as_group(unit: Sequence[Part]) -> list[Part]:
 def _complete_in_order(
     view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
 ) -> dict[str, Placement] | NotFit:
-    present: Indices = np.sum([part.kept if part.anchors is None else part.kept + part.anchors for part in unit], axis=0)
+    present: Indices = np.sum([part.present for part in unit], axis=0)
     placed: dict[str, Placement] = {}
     for part in unit:
         shape = find_shape(view.tree, part.request)

@@ -129,7 +129,8 @@ def count_stuck(share: Share, stuck: Sequence[PodFacts]) -> dict[str, int]:
     found = {}
     for pod_set, assigned in share.by_pod_set.items():
         waiting = sum(pod.pod_set == pod_set for pod in stuck)
-        others = sum(pod.pod_set == pod_set and (pod.succeeded or not pod.terminal) for pod in share.pods) - waiting
+        there = [pod for pod in share.pods if pod.pod_set == pod_set]
+        others = sum(not pod.terminal or (pod.succeeded and not share.is_awaited) for pod in there) - waiting
         if (places := min(waiting, assigned - others)) > 0:
             found[pod_set] = places
     return found

@@ -128,7 +128,7 @@ def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide
 
 
 def _find_short(wide: Wide, request: PodSetRequest, counted: Counted, expected: Mapping[str, int]) -> Short | None:
-    capacity, to_come = wide.view.capacity, wide.pod_set.count - counted.running
+    capacity, to_come = wide.view.capacity, min(wide.given.count, wide.pod_set.count) - counted.running
     if to_come <= 0:
         return None
     free = capacity.free.copy()

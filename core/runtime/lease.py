@@ -113,7 +113,12 @@ class Election:
         )
 
     def wrote(self, lease: Obj, sent_at: float) -> None:
-        """The write of `write` succeeded; our time counts from when it was sent, since others may have seen it right then."""
+        """The write of `write` succeeded; our time counts from when it was sent, since others may have seen it right then.
+
+        One that changed nothing renews nothing, as others see no change: the wall clock stood still.
+        """
+        if lease["metadata"].get("resourceVersion") == ((self._lease or {}).get("metadata") or {}).get("resourceVersion"):
+            return
         self.observe(lease, sent_at)
         if self.holder == self.identity:
             self._renewed_at = sent_at

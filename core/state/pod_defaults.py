@@ -69,6 +69,11 @@ class LimitRange:
 _SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")  # made by the API server
 
 
+def _has_pods(workload: Json) -> bool:
+    """Whether a Workload was made of pods that exist: they have their priority, whatever becomes of its class."""
+    return any(owner.get("kind") == "Pod" for owner in workload["metadata"].get("ownerReferences") or ())
+
+
 class PodDefaults:
     """RuntimeClasses, LimitRanges and names of PriorityClasses, as last observed."""
 
@@ -111,13 +116,17 @@ class PodDefaults:
         namespace = workload["metadata"].get("namespace") or ""
         pod_sets = (workload.get("spec") or {}).get("podSets") or ()
         named = any(_read_runtime_class(pod_set) for pod_set in pod_sets)
-        if not named and not self._limits.get(namespace) and all(map(self._has_priority_class, pod_sets)):
+        lacking = [] if _has_pods(workload) else [each for each in pod_sets if not self._has_priority_class(each)]
+        if not named and not self._limits.get(namespace) and not lacking:
             return workload, ""
         adjusted, problems = [], list[str]()
         for pod_set in pod_sets:
             template = pod_set.get("template") or {}
             spec = self.adjust(template.get("spec") or {}, namespace)
             adjusted.append({**pod_set, "template": {**template, "spec": spec}})
+            if any(each is pod_set for each in lacking):
+                name = template["spec"]["priorityClassName"]
+                problems.append(f'pod set {pod_set.get("name")}: PriorityClass "{name}" does not exist')
             problems += (
                 f"pod set {pod_set.get('name')}: {problem}" for problem in self.find_problems(template.get("spec") or {}, namespace)
             )
@@ -148,9 +157,6 @@ class PodDefaults:
 
     def find_problems(self, spec: Json, namespace: str) -> Iterator[str]:
         """Why the API server refuses a pod of a spec, as it was before `adjust`."""
-        priority_class = spec.get("priorityClassName")
-        if priority_class and priority_class not in self._priority_classes:
-            yield f'PriorityClass "{priority_class}" does not exist'
         name = spec.get("runtimeClassName")
         if name:
             runtime_class = self.runtime_classes.get(name)

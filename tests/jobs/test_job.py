@@ -246,3 +246,12 @@ def test_indexes_failed_for_good_count_as_done(failed: str | None, is_ready: boo
     job = {"metadata": {"name": "j"}, "spec": spec, "status": status}
     assert (KIND.pods_ready(job), KIND.reclaimable_pods(job).get("main", 0)) == (is_ready, done)
     assert KIND.gang(job).min_count == 6 - done
+
+
+def test_job_of_which_indexes_have_failed_for_good_keeps_its_completions_when_started_with_fewer_pods():
+    spec = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 0, "suspend": True}
+    notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": "true", "kueue.x-k8s.io/job-min-parallelism": "1"}
+    template: dict[str, Any] = {"spec": {"containers": []}}
+    job = {"metadata": {"name": "j", "annotations": notes}, "spec": {**spec, "template": template}, "status": {"failedIndexes": "0,1"}}
+    started = KIND.start(job, [PodSetStart("main", True, count=4)])["spec"]
+    assert (started["parallelism"], started["completions"]) == (4, 8)

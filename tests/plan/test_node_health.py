@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.node_health import HealthRules, StormRules
 from core.names import DOMAIN_SIZE_ANNOTATION, HOSTNAME_LABEL
-from core.plan.node_health import Outside, Share, Verdict, explain_outside, is_pinned, judge_node
+from core.plan.node_health import Outside, Share, Verdict, count_stuck, explain_outside, is_pinned, judge_node
 from core.state.facts import FlavorFacts, PodFacts, TopologyFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -294,3 +294,11 @@ def test_storms_are_as_counted_by_hand_and_know_no_order(ages: list[float], node
     shuffled = list(since)
     chance.shuffle(shuffled)
     assert rules.find(shuffled, nodes, NOW) == found
+
+
+def test_pod_that_follows_a_succeeded_one_beside_one_that_runs_gets_another_place():
+    runs, done, following = (replace(each, pod_set="main") for each in (pod("a"), pod("b", phase="Succeeded"), pod("c", bound=False)))
+    pods = (runs, done, replace(following, gated=True, node_selector={}))
+    share = Share(2, pods, (), by_pod_set={"main": 2})
+    assert count_stuck(share, pods[2:]) == {}, "what is done needs its place no more"
+    assert count_stuck(replace(share, is_awaited=True), pods[2:]) == {"main": 1}

@@ -29,7 +29,10 @@ class RacksHarness(NodesHarness):
         self.held = False
         self.health = DomainHealth(self.observed, self.writer, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
 
-    def rack_workload(self, count: int, *, done: int = 0, rack: str = "r0", slices: list[dict[str, Any]] | None = None) -> None:
+    def rack_workload(
+        self, count: int, *, done: int = 0, rack: str = "r0", slices: list[dict[str, Any]] | None = None, asked: int | None = None
+    ) -> None:
+        """`asked`: of so many pods, and it can do with one."""
         values = slices or [{"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": rack}]}]
         given = {"name": "main", "count": count, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(count)}}
         given["topologyAssignment"] = {"levels": [RACK], "slices": values}
@@ -39,7 +42,8 @@ class RacksHarness(NodesHarness):
             "reclaimablePods": [{"name": "main", "count": done}] if done else [],
         }
         template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-        spec = {"queueName": "main", "podSets": [{"name": "main", "count": count, "template": template}]}
+        fewest = {"minCount": 1} if asked is not None else {}
+        spec = {"queueName": "main", "podSets": [{"name": "main", "count": asked or count, "template": template, **fewest}]}
         self.put({"kind": "Workload", "metadata": {"name": "w", "ownerReferences": [OWNER]}, "spec": spec, "status": status})
 
     def rack_pods(self, *names: str, node: str = "", phase: str = "Running", ending: bool = False, cpu: str = "1") -> None:
@@ -214,3 +218,18 @@ def test_who_has_a_domain_is_looked_at_when_its_nodes_or_pods_change_and_nobody_
     assert due == []
     racks.node("c", rack="r9", ready=False)
     assert KEY in due
+
+
+def test_pods_of_a_job_with_fewer_pods_than_asked_for_need_no_room_while_they_run():
+    harness = RacksHarness()
+    harness.node("a", rack="r0")
+    harness.node("b", rack="r0")
+    harness.rack_workload(4, asked=9)
+    harness.rack_pods("p0", "p1", node="a")
+    harness.rack_pods("p2", "p3", node="b")
+    harness.strangers("a", 6)
+    harness.node("b", rack="r1")
+    for _ in range(3):
+        assert isinstance(harness.look(), Done)
+        harness.wait(60)
+    assert harness.evicted() is None

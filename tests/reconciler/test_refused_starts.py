@@ -116,3 +116,13 @@ def test_start_that_fails_for_no_fault_of_the_job_is_tried_for_ever(harness: Ref
     harness.on_write = lambda _: None
     harness.start()
     assert harness.job["spec"]["suspend"] is False
+
+
+def test_start_that_is_refused_once_long_after_the_admission_is_tried_again(harness: RefusingHarness):
+    harness.clock.time += 10 * PATIENCE_S  # type: ignore[attr-defined]
+    harness.refuse_starts(Forbidden(403, "Forbidden", DENIED))
+    harness.start()
+    assert harness.evicted_for == ""
+    harness.on_write = lambda _: None
+    harness.start()
+    assert harness.job["spec"]["suspend"] is False

@@ -85,6 +85,7 @@ class LeaseMachine(RuleBasedStateMachine):
             body = candidate.write(self.now, str(self.now))
             if body is not None:
                 candidate.wrote(self.server.put(body, create="resourceVersion" not in body["metadata"]), self.now)
+            if candidate.leads(self.now):
                 break
             self.now += 16
         assert candidate.leads(self.now)
@@ -113,6 +114,20 @@ def test_a_new_holder_is_counted_and_a_renewal_is_not():
     body = two.write(18.0, "w")
     assert body is not None
     assert body["spec"]["leaseTransitions"] == 1
+
+
+def test_renewal_that_changes_nothing_is_none():
+    """The API server keeps the version: the other candidate sees no change, and takes the lease when its time is over."""
+    server = LeaseServer()
+    one = Election("ns", "lease", "one", lease_duration_s=15, renew_deadline_s=10)
+    body = one.write(0.0, "its clock stands still")
+    assert body is not None
+    one.wrote(server.put(body, create=True), 0.0)
+    body = one.write(8.0, "its clock stands still")
+    assert body is not None
+    one.wrote(server.put(body, create=False), 8.0)
+    assert one.leads(9.9)
+    assert not one.leads(10.0)
 
 
 # -- the skin, in virtual time

@@ -87,8 +87,6 @@ def test_a_runtime_class_adds_its_overhead_once_with_selector_and_tolerations():
         (spec({"cpu": "5"}, {"cpu": "5"}), "container c has 5 cpu, more than the maximum of 4 per Container of LimitRange ns/limits"),
         (spec({"cpu": "50m"}), "container c has 50m cpu, less than the minimum of 100m per Container of LimitRange ns/limits"),
         (spec({"cpu": "1"}, runtimeClassName="gone"), 'RuntimeClass "gone" does not exist'),
-        (spec({"cpu": "1"}, priorityClassName="nopc"), 'PriorityClass "nopc" does not exist'),
-        (spec({"cpu": "1"}, priorityClassName="system-node-critical"), ""),
         (
             spec({"cpu": "1"}, runtimeClassName="kata", nodeSelector={"runtime": "runc"}),
             'nodeSelector runtime=runc conflicts with runtime=kata of RuntimeClass "kata"',
@@ -152,3 +150,17 @@ def test_limits_of_a_limit_range_per_pod_count_resources_of_the_whole_pod():
     assert list(known(obj).find_problems(spec(resources={"limits": {"cpu": "2"}}), "ns")) == []
     found = list(known(obj).find_problems(spec(resources={"limits": {"cpu": "4"}}), "ns"))
     assert found == ["the pod has 4 cpu, more than the maximum of 3 per Pod of LimitRange ns/pods"]
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "problem"),
+    [
+        ("gone", "Job", 'pod set main: PriorityClass "gone" does not exist'),
+        ("gone", "Pod", ""),  # it has its priority since it was created
+        ("system-node-critical", "Job", ""),
+    ],
+)
+def test_priority_class_that_does_not_exist_is_a_problem_of_pods_to_come(name: str, owner: str, problem: str):
+    pod_set = {"name": "main", "template": {"spec": spec({"cpu": "1"}, priorityClassName=name)}}
+    workload = {"metadata": {"name": "w", "namespace": "ns", "ownerReferences": [{"kind": owner}]}, "spec": {"podSets": [pod_set]}}
+    assert PodDefaults().adjust_workload(workload)[1] == problem
