@@ -213,8 +213,8 @@ def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decisions, "run_piece", lambda pieces, is_enough: (run_whole(pieces),))
         verdicts = [verdict for each in run_cut(cut) for verdict in each]
+        expected = {verdict.workload.key: read(verdict) for verdict in whole.cycle.run()}
     decided = {verdict.workload.key: read(verdict) for verdict in verdicts}
-    expected = {verdict.workload.key: read(verdict) for verdict in whole.cycle.run()}
     assert len(decided) == len(verdicts) or promised, "no workload is reported on twice in a round"
     decided, expected = ({key: outcome for key, outcome in each.items() if key not in promised} for each in (decided, expected))
     assert decided == expected
