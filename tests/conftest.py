@@ -24,6 +24,7 @@ from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.findings import findings
 from e2e.kind import tools
+from e2e.otlp import Receiver
 from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
 from tests import workers
@@ -129,6 +130,13 @@ def installed(cluster: Cluster) -> Iterator[Installed]:
     made = Installed(cluster)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    """What a collector would be sent."""
+    with Receiver() as running:
+        yield running
 
 
 @pytest.hookimpl(wrapper=True)

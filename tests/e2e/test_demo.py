@@ -27,12 +27,6 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def topogate(installed: Installed, receiver: Receiver) -> Topogate:
     return installed.run(otlp_endpoint=receiver.endpoint)
 

@@ -81,14 +81,18 @@ def test_changed_value_of_a_class_preempts_no_older_job_of_the_class():
     world.close()
 
 
+def name_class(world: World, job: str, name: str) -> None:
+    [found] = [each for each in world.objects("batch", "jobs") if each["metadata"]["name"] == job]
+    world.patch("batch", "jobs", found, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: name}}})
+
+
 def test_class_with_another_value_counts_for_a_job_that_names_it_later():
     world = open_preempting_world()
     world.apply(make_class("other", 1))
     submit(world, "runs", "normal")
     submit(world, "waits", "normal")
     world.patch(KUEUE, "workloadpriorityclasses", make_class("other", 1), {"value": 5})
-    [waiting] = [each for each in world.objects("batch", "jobs") if each["metadata"]["name"] == "waits"]
-    world.patch("batch", "jobs", waiting, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "other"}}})
+    name_class(world, "waits", "other")
     world.run_for(60)
     assert list_priorities(world) == {"runs": 1, "waits": 5}
     assert list_admitted(world) == ["waits"]
@@ -101,8 +105,7 @@ def test_class_of_equal_value_is_referred_to():
     world.apply(make_class("other", 1))
     submit(world, "runs", "normal")
     submit(world, "waits", "normal")
-    [waiting] = [each for each in world.objects("batch", "jobs") if each["metadata"]["name"] == "waits"]
-    world.patch("batch", "jobs", waiting, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "other"}}})
+    name_class(world, "waits", "other")
     world.run_for(10)
     world.patch(KUEUE, "workloadpriorityclasses", make_class("other", 1), {"value": 5})
     restart(world)
