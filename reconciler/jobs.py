@@ -491,7 +491,7 @@ class Jobs:
         """Whether a finished job has pods that run on, as with `cleanPodPolicy: None`: what they use is not given to others."""
         family = family_of(workload)
         running = self._observed.find_running_pods(job["metadata"]["uid"])
-        pods = [pod for pod in running if not (pod.terminating and self._is_lost(pod.node))]
+        pods = [pod for pod in running if not (pod.terminating and self._observed.is_lost_node(pod.node))]
         if not pods:
             self._left.pop(family, None)
             return self._may_have_unseen_pods(job, workload)
@@ -505,11 +505,6 @@ class Jobs:
             await self._event(kind, job, EVENT_PODS_LEFT, message)
         self._left[family] = r.key_of(kind), object_key(job)
         return True
-
-    def _is_lost(self, name: str) -> bool:
-        """Whether no kubelet says of a node what ends there: its pods are lost with it."""
-        node = self._observed.nodes.store.get(name) if name else None
-        return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 
     async def _stop_going(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
         """The job is being deleted, and a finalizer of others keeps it. It never starts again, so its workload is not queued again."""

@@ -44,6 +44,7 @@ from core.state.facts import (
     PodFacts,
     TopologyFacts,
     WorkloadFacts,
+    condition_is_true,
     controller_of,
 )
 from core.state.owners import Owners, is_orphaned
@@ -488,6 +489,11 @@ class Observed:
     def live_pods(self, workload: str) -> list[PodFacts]:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
         return [pod for pod in self.pods_of(workload) if not pod.terminal]
+
+    def is_lost_node(self, name: str) -> bool:
+        """Whether no kubelet says of a node what ends there: its pods are lost with it."""
+        node = self.nodes.store.get(name) if name else None
+        return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 
     def owner_exists(self, workload: Obj) -> bool | None:
         """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""

@@ -219,12 +219,18 @@ class Pods:
 
     async def _let_go(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
         """The workload was deleted: its pods first, then it may go."""
-        live = still_running(pods) or self._observed.live_pods(object_key(workload))
-        if live and not condition_is_true(workload, FINISHED):
+        keys = {object_key(pod) for pod in still_running(pods)} | {pod.key for pod in self._observed.live_pods(object_key(workload))}
+        if any(not self._is_over_but_for_finalizers(key) for key in keys) and not condition_is_true(workload, FINISHED):
             await self._unit_steps.delete(plan_stop(pods, "Workload is deleted"))
             return RequeueAfter(STOP_POLL_S)
         await self._steps.drop_finalizer(workload)
         return Done()
+
+    def _is_over_but_for_finalizers(self, key: str) -> bool:
+        """Whether a pod was deleted without a grace period on a node that is lost. Where that was in the foreground, the garbage collector
+        keeps it until its Workload is gone, and no kubelet says that it has ended."""
+        pod = self._observed.pod_facts.get(key)
+        return pod is not None and pod.dropped and self._observed.is_lost_node(pod.node)
 
     async def _after_the_end(self, unit: Unit, workload: Obj, pods: list[Obj]) -> Result:
         """A group that is over may be made anew under its name once its ended pods are gone."""

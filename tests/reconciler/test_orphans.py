@@ -18,8 +18,7 @@ from tests.reconciler.scenes import WORKLOADS, Scene
 pytestmark = pytest.mark.cluster
 PODS = "/api/v1/namespaces/{}/pods"
 POD_SET = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}}
-HELD = "tests.example.com/slow"  # its containers take their time to end, which a finalizer stands for
-JSON_PATCH = "application/json-patch+json"
+ENDS_SLOWLY = "e2e.topogate.dev/ends-slowly"  # its containers have not ended as long as it has this annotation (e2e/stages/pod.yaml)
 Obj = dict[str, Any]
 
 
@@ -64,6 +63,10 @@ def of_left(now: truth.Snapshot) -> list[Obj]:
     return [found for found in now.pods if found["metadata"]["name"].startswith("left")]
 
 
+def uids(objects: list[Obj]) -> list[str]:
+    return sorted(found["metadata"]["uid"] for found in objects)
+
+
 def running(now: truth.Snapshot, scene: Scene) -> list[Obj]:
     return [found for found in live(now, scene) if found["spec"].get("nodeName") and found in of_left(now)]
 
@@ -77,12 +80,15 @@ def end(scene: Scene, found: Obj) -> None:
 
 
 def hold(scene: Scene, found: Obj) -> None:
-    add = [{"op": "add", "path": "/metadata/finalizers", "value": [*(found["metadata"].get("finalizers") or ()), HELD]}]
-    scene.api.patch(f"{PODS.format(scene.namespace)}/{found['metadata']['name']}", add, JSON_PATCH)
+    _annotate(scene, found, "true")
 
 
 def let_go(scene: Scene, found: Obj) -> None:
-    scene.api.patch(f"{PODS.format(scene.namespace)}/{found['metadata']['name']}", {"metadata": {"finalizers": None}})
+    _annotate(scene, found, None)
+
+
+def _annotate(scene: Scene, found: Obj, value: str | None) -> None:
+    scene.api.patch(f"{PODS.format(scene.namespace)}/{found['metadata']['name']}", {"metadata": {"annotations": {ENDS_SLOWLY: value}}})
 
 
 def workload_named(now: truth.Snapshot, name: str) -> Obj | None:
@@ -154,9 +160,16 @@ def test_quota_is_kept_while_the_pods_of_what_was_deleted_are_terminating(scene:
         scene.eventually("it to be gone", lambda now: scene.api.find(f"{manifests.path(obj)}/{obj['metadata']['name']}") is None)
     scene.submit("next", pods=2, gpus=8, required=scene.rack)
     scene.until_waiting("next", "WaitingForQuota")
-    assert all(truth.is_true(w, "QuotaReserved") for w in scene.read().workloads if "left" in w["metadata"]["name"])
+    last = pods.pop()
     for found in pods:
         let_go(scene, found)
+    now = scene.eventually("all but one to be gone", lambda now: uids(of_left(now)) == uids([last]), 60)
+    assert [truth.is_true(w, "QuotaReserved") for w in now.workloads if "left" in w["metadata"]["name"]] == [True]
+    scene.submit("small", pods=2, gpus=5, required=scene.rack)  # 10 of 16, and the last pod has 8
+    scene.until_waiting("small", "WaitingForQuota")
+    assert uids(of_left(scene.read())) == uids([last]), "it has not ended"
+    scene.delete_job("small")
+    let_go(scene, last)
     scene.until_bound("next", 2, 60)
 
 

@@ -376,3 +376,21 @@ def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: P
     harness.run()
     assert started(harness) == names(harness) == {"a", "b"}
     assert "WorkloadRefused" not in {event.reason for event in harness.events}
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["node is ready", "node is lost"])
+def test_pod_that_is_force_deleted_in_the_foreground_holds_its_quota_while_its_node_is_not_lost(harness: PodsHarness, is_ready: bool):
+    """The garbage collector keeps it until its Workload is gone, and no kubelet of a lost node says that it has ended."""
+    harness.put(pod("alone", group=None))
+    harness.run()
+    [workload] = harness.all("Workload")
+    admit(harness, workload["metadata"]["name"])
+    harness.run()
+    bind(harness, "alone")
+    conditions = [{"type": "Ready", "status": str(is_ready)}]
+    harness.put({"kind": "Node", "metadata": {"name": "n0"}, "status": {"conditions": conditions}})
+    harness.delete("Pod", "alone", propagationPolicy="Foreground", gracePeriodSeconds=0)
+    harness.delete("Workload", workload["metadata"]["name"])
+    harness.run()
+    assert len(harness.all("Pod")) == 1
+    assert bool(harness.all("Workload")) == is_ready
