@@ -64,13 +64,6 @@ class Real:
         """Nothing ever renews the lease of a node that is none of kwok's."""
 
 
-class KwokKubelets(Kubelets):
-    """They do not say how the containers of a pod that is deleted end."""
-
-    def end_containers(self, pod: dict[str, Any]) -> None:
-        pass
-
-
 class Simulated:
     """A cluster in memory without topogate, with one namespace."""
 
@@ -78,8 +71,7 @@ class Simulated:
         self._loop = VirtualLoop()
         self._clock = VirtualClock(self._loop)
         server = Server(build_in(), now=self.time, chance=random.Random(1))
-        models = [KwokKubelets if model is Kubelets else model for model in MODELS]
-        self.models = [model(server, self._loop, self._clock.now) for model in models]
+        self.models = [model(server, self._loop, self._clock.now) for model in MODELS]
         self.api = ApiInMemory(server, "admin")
         self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         for node in (*node_objects(POOL), *node_objects(CLOCK), *(life.list_nodes() if isinstance(life, NodeLife) else ())):
