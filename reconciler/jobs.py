@@ -53,6 +53,7 @@ from core.names import (
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
 from core.plan.prebuilt import find_difference, originals
+from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.workload import (
     MissingFlavor,
     admitted_counts,
@@ -432,6 +433,8 @@ class Jobs:
         notes = {} if prebuilt is not None else changed_annotations(job["metadata"].get("annotations") or {}, workload)
         if not changes and not notes:
             return Done()
+        if must_ask_anew(workload, changes):
+            return await self._evict(workload, REASON_JOB_CHANGED, CHANGED_WHILE_RESERVED)
         waits = find_condition(workload, QUOTA_RESERVED) or {}
         is_wrong = waits.get("reason") == REASON_MISCONFIGURED or is_start_refused(workload)
         if ("podSets" in changes or notes) and is_wrong:

@@ -62,6 +62,7 @@ from core.plan.pod_units import (
     unit_of_workload,
 )
 from core.plan.pod_workloads import Wanted, asks_otherwise, build_workload_of_pods, read_group, with_requests
+from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
@@ -360,7 +361,7 @@ class Pods:
         if await run_apart(len(pods), partial(self._has_lost_pods, unit, workload, pods)):
             await self._steps.hold(workload, f"group {unit.name} was evicted and waits for the pods that replace its own")
             return Done()
-        if await self._steps.give_back(workload):
+        if condition_is_true(workload, EVICTED) and await self._steps.give_back(workload):
             return Done()
         requests: Mapping[str, Obj | None] = {}
         if unit.source == ALONE and has_admission_gate(source):
@@ -396,6 +397,9 @@ class Pods:
         notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
         if not changes and not notes:
             await self._steps.end_hold(workload)
+            return Done()
+        if must_ask_anew(workload, changes):
+            await self._steps.evict(workload, REASON_JOB_CHANGED, CHANGED_WHILE_RESERVED)
             return Done()
         asks_anew = pod_sets is not None or bool(notes)
         if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:

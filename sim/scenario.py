@@ -18,6 +18,7 @@ from sim import administrators, faults, users
 from sim.administrators import GPUS, POOL_LABEL, POOLS, Administrators
 from sim.ending import find_unsettled
 from sim.models.base import NODE, POD
+from sim.models.checks import CHECK, make_check
 from sim.records import Records
 from sim.server import LEASES, Change, Refused
 from sim.users import Users
@@ -103,12 +104,17 @@ class Scenario:
         flavors = {name: {POOL_LABEL: pool} if pool else {} for name, pool in zip("fg", labels, strict=True) if pool is not None}
         for name, of_nodes in flavors.items():
             world.apply(manifests.flavor(name, of_nodes, "t"))
+        has_check = random.Random(f"check of {self.seed}").random() < 0.25
+        if has_check:
+            world.apply(make_check(world.time()))
         for team in TEAMS:
             each: dict[str, str | int] = {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": whole // 2 // len(flavors)}
             quota = dict.fromkeys(flavors, each)
             strategy = self.chance.choice(["BestEffortFIFO", "StrictFIFO"])
             preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"} if self.chance.random() < 0.5 else {}
-            spec = {"cohortName": "all", **({"preemption": preemption} if preemption else {})}
+            spec: Json = {"cohortName": "all", **({"preemption": preemption} if preemption else {})}
+            if has_check:
+                spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
             world.apply(manifests.cluster_queue(team, quota, strategy=strategy, **spec))
             world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
             for name in ("main", "other"):

@@ -11,6 +11,7 @@ from typing import Any
 
 from sim.models.apps import DeploymentController, ReplicaSetController, StatefulSetController
 from sim.models.base import Model
+from sim.models.checks import CheckController
 from sim.models.evictions import TaintEviction
 from sim.models.jobs import JobController
 from sim.models.kubelets import Kubelets
@@ -34,6 +35,7 @@ MODELS: tuple[type[Model], ...] = (
     TaintEviction,
     PodGarbageCollector,
     Tool,
+    CheckController,
 )
 
 

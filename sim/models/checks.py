@@ -1,0 +1,54 @@
+"""The controller of an admission check, as one that asks somebody else: it answers a while after a workload has quota."""
+
+import zlib
+from collections.abc import Iterator
+
+from e2e.standins.pods import has_condition
+from sim.models.base import Json, Key, Model, key_of
+from sim.models.job_failures import read_time
+from sim.models.tools import WORKLOADS
+from sim.server import Change
+
+CHECK, CONTROLLER = "sim-check", "sim.topogate.dev/check"
+LONGEST_S = 40
+RETRIES = 5  # one of so many answers is to try again later
+
+
+class CheckController(Model):
+    """Says `Ready`, now and then `Retry`. Which, and when, depends on the workload and on when it got its quota."""
+
+    user = "system:serviceaccount:default:checks"
+    resources = (WORKLOADS,)
+
+    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
+        if change.new is not None and _is_asked(change.new):
+            yield WORKLOADS, key_of(change.new)
+
+    def look(self, resource: tuple[str, str], key: Key) -> None:
+        workload = self.find(WORKLOADS, key)
+        if workload is None or not _is_asked(workload):
+            return
+        checks = workload["status"]["admissionChecks"]
+        [since] = [each["lastTransitionTime"] for each in checks if each["name"] == CHECK]
+        chance = zlib.crc32(f"{workload['metadata']['uid']} {since}".encode())
+        left = chance % LONGEST_S - (self.now() - read_time(since)).total_seconds()
+        if left > 0:
+            self.add(WORKLOADS, key, left)
+            return
+        state = "Retry" if chance // LONGEST_S % RETRIES == 0 else "Ready"
+        answer = {"state": state, "lastTransitionTime": self.time(), "message": "as it is"}
+        checks = [{**each, **answer} if each["name"] == CHECK else each for each in checks]
+        self.patch(WORKLOADS, key, {"status": {"admissionChecks": checks}}, "status")
+
+
+def make_check(time: str) -> Json:
+    """The check, active since a time."""
+    condition = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": time}
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": CHECK}}
+    return {**head, "spec": {"controllerName": CONTROLLER}, "status": {"conditions": [condition]}}
+
+
+def _is_asked(workload: Json) -> bool:
+    if not has_condition(workload, "QuotaReserved") or has_condition(workload, "Finished"):
+        return False
+    return any(each["name"] == CHECK and each["state"] == "Pending" for each in workload["status"].get("admissionChecks") or ())
