@@ -28,6 +28,7 @@ from core.state.facts import condition_is_true, controller_of, family_of
 from core.state.owners import is_orphaned
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.indexes import workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps, may_run
 from reconciler.watch_progress import WatchProgress
@@ -52,14 +53,21 @@ class Orphans:
             informer.add_handler(self._on_owner)
 
     def _on_workload(self, change: Change) -> None:
-        if change.new is not None:
+        if change.new is None:
+            self._add_family(family_of(change.obj), "another of its job is gone")
+        else:
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pod(self, change: Change) -> None:
         if change.new is not None and (change.new.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             return
-        for workload in self._observed.present_of_pod(change.obj):
-            self._queue.add(workload, "pod is over")
+        for family in workloads_of_pod(change.obj):
+            self._add_family(family, "pod is over")
+
+    def _add_family(self, family: str, why: str) -> None:
+        """Of an elastic job also the workload by which it grows: what waits with it for the last pod is woken by nothing else."""
+        for workload in self._observed.workloads.store.by_index("family", family):
+            self._queue.add(object_key(workload), why)
 
     def _on_owner(self, change: Change) -> None:
         if change.new is None:

@@ -126,7 +126,7 @@ def give_class(world: World) -> None:
     [("Job", scale("Job"), 3), ("StatefulSet", scale("StatefulSet"), 3), ("Job", give_class, 2)],
     ids=["Job is scaled", "StatefulSet is scaled", "Job gets a priority class"],
 )
-def test_what_changes_while_it_has_quota_asks_anew(world: World, kind: str, change: Callable[[World], None], pods: int) -> None:
+def test_job_that_changes_while_it_has_quota_asks_anew(world: World, kind: str, change: Callable[[World], None], pods: int) -> None:
     for obj in make(kind):
         world.apply(obj)
     world.run_for(20)
