@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from core.model.configuration import FairSharing
 from core.model.node_health import StormRules
+from core.model.pods_ready import PodsReadyRules, Scope
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
@@ -71,6 +73,19 @@ def plan(seed: int, size: Size) -> list[Step]:
     return [Step(name, detail, chance.getrandbits(32), chance.choice([0.2, 1.0, 5.0, 30.0])) for name, detail in named]
 
 
+def _choose_options(chance: random.Random) -> dict[str, Any]:
+    """Of the configuration of a reconciler what few administrators ask for."""
+    options: dict[str, Any] = {}
+    if chance.random() < 0.2:
+        options["sharing"] = FairSharing()
+    if chance.random() < 0.2:
+        # With a limit: pods that fail again and again are never ready.
+        options["pods_ready"] = PodsReadyRules(
+            60.0, 60.0, chance.choice([None, *Scope]), backoff_limit=3, backoff_base_s=5.0, backoff_max_s=60.0
+        )
+    return options
+
+
 class Scenario:
     """One life of one cluster."""
 
@@ -104,7 +119,8 @@ class Scenario:
         flavors = {name: {POOL_LABEL: pool} if pool else {} for name, pool in zip("fg", labels, strict=True) if pool is not None}
         for name, of_nodes in flavors.items():
             world.apply(manifests.flavor(name, of_nodes, "t"))
-        has_check = random.Random(f"check of {self.seed}").random() < 0.25
+        configured = random.Random(f"configuration of {self.seed}")
+        has_check = configured.random() < 0.25
         if has_check:
             world.apply(make_check(world.time()))
         for team in TEAMS:
@@ -123,7 +139,7 @@ class Scenario:
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
             )
-        world.start_replicas(REPLICAS)
+        world.start_replicas(REPLICAS, **_choose_options(configured))
 
     # --- playing ------------------------------------------------------------------------------------
 

@@ -244,10 +244,11 @@ class World:
             self.too_large[workload["metadata"]["uid"]] += 1
         return refusal
 
-    def start_replicas(self, count: int) -> None:
-        """Starts replicas of the reconciler that elect a leader; one alone leads without an election."""
+    def start_replicas(self, count: int, **options: Any) -> None:
+        """Starts replicas of the reconciler that elect a leader; one alone leads without an election. `options` are those of each
+        `Reconciler`."""
         for name in "abc"[:count]:
-            replica = Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1)
+            replica = Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1, **options)
             replica.lost_at = self.lost_since
             self.replicas.append(replica)
 

@@ -31,7 +31,7 @@ class CheckController(Model):
         checks = workload["status"]["admissionChecks"]
         [since] = [each["lastTransitionTime"] for each in checks if each["name"] == CHECK]
         chance = zlib.crc32(f"{workload['metadata']['uid']} {since}".encode())
-        left = chance % LONGEST_S - (self.now() - read_time(since)).total_seconds()
+        left = 1 + chance % LONGEST_S - (self.now() - read_time(since)).total_seconds()
         if left > 0:
             self.add(WORKLOADS, key, left)
             return
