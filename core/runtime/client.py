@@ -1,7 +1,8 @@
 """The API server's verbs on plain JSON objects.
 
 The only module that knows kubernetes-asyncio, and only to read credentials: kubeconfig (tokens, exec plugins, client certificates) or the
-service account of the pod. It is imported when a connection is made, since it costs 0.4 s and 70 MB.
+service account of the pod. `core.runtime.kubeconfig` honours or refuses the fields of a user that the library passes over.
+The library is imported when a connection is made, since it costs 0.4 s and 70 MB.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import json
 import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from core.runtime.errors import Gone, TooManyRequests, Unreachable
-from core.runtime.kubeconfig import find_kubeconfig, unusable
+from core.runtime.kubeconfig import find_context, find_kubeconfig, read_impersonation, unusable
 from core.runtime.pace import Pace
 from core.runtime.parsing import parse_list, parse_object
 from core.runtime.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
@@ -57,12 +59,15 @@ class Client:
         path = find_kubeconfig(kubeconfig)
 
         async def load() -> Endpoint:
+            headers: tuple[tuple[str, str], ...] = ()
             try:
                 if path is None:
                     load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
                 else:
-                    await load_kube_config(config_file=path, context=context, client_configuration=configuration, persist_config=False)
-                return await asyncio.to_thread(_endpoint_of, configuration)
+                    meant = context or find_context(path)
+                    headers = read_impersonation(path, meant)
+                    await load_kube_config(config_file=path, context=meant, client_configuration=configuration, persist_config=False)
+                return replace(await asyncio.to_thread(_endpoint_of, configuration), headers=headers)
             except Exception as error:
                 raise unusable(path, error) from error
 

@@ -10,10 +10,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
 from core.runtime.errors import truncated
+
+_IMPERSONATION = ("as-uid", "as-groups", "as-user-extra")
+_CERTIFICATE = ("client-certificate", "client-certificate-data", "client-key", "client-key-data")
+_HONOURED = {*_CERTIFICATE, "token", "tokenFile", "username", "password", "exec", "auth-provider", "as", *_IMPERSONATION, "extensions"}
+_AUTH_PROVIDERS = ("gcp", "oidc")
+_SAFE_IN_HEADER = "!#$&'*+^`|"  # besides letters, digits and "_.-~": what client-go leaves as it is in the name of a header
 
 
 class UnusableKubeconfig(Exception):
@@ -57,15 +64,85 @@ def find_namespace(told: str | None, context: str | None = None) -> str | None:
         parts = list(_parts(find_kubeconfig(told)))
     except (UnusableKubeconfig, OSError, ValueError, yaml.YAMLError):
         return None
-    name = context or next((part["current-context"] for part in parts if part.get("current-context")), None)
-    listed = (part["contexts"] for part in parts if isinstance(part.get("contexts"), list))
-    contexts = (entry for entries in listed for entry in entries if isinstance(entry, dict))
-    found = next((entry.get("context") for entry in contexts if entry.get("name") == name), None)
-    return (str(found["namespace"]) if found.get("namespace") else None) if isinstance(found, dict) else None
+    found = _find_entry(parts, "context", context or _find_current_context(parts))
+    return str(found["namespace"]) if found and found.get("namespace") else None
+
+
+def find_context(named: str) -> str | None:
+    """The current context of kubeconfig files: the first one that is named, as for kubectl. The library would take the last one."""
+    return _find_current_context(list(_parts(named)))
+
+
+def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str], ...]:
+    """The headers by which the requests of a context's user act as another one, as client-go writes them; none where it is the user itself.
+
+    Raises ValueError for a user that is not there, and for fields that cannot be honoured: to pass over one is to act as another user.
+    """
+    parts = list(_parts(named))
+    name = (_find_entry(parts, "context", context) or {}).get("user")
+    if not name:
+        return ()
+    user = _find_entry(parts, "user", name)
+    if user is None:
+        raise ValueError(f"context {context} names user {name}, which is not in users")
+    where = f"user {name}"
+    unknown = sorted(str(key) for key, value in user.items() if key not in _HONOURED and value)
+    if unknown:
+        raise ValueError(f"{where}: {', '.join(unknown)}: not supported; accepted are {', '.join(sorted(_HONOURED))}")
+    _check_method(where, user)
+    return _build_headers(where, user)
+
+
+def _check_method(where: str, user: dict[str, Any]) -> None:
+    """Refuses what the library would pass over, or decide in another way than kubectl: more than one way to authenticate."""
+    provider = user.get("auth-provider")
+    if provider and not (isinstance(provider, dict) and provider.get("name") in _AUTH_PROVIDERS):
+        found = repr(provider.get("name")) if isinstance(provider, dict) else repr(provider)
+        raise ValueError(f"{where}: auth-provider.name: {found} is not supported; accepted are {', '.join(_AUTH_PROVIDERS)}; or use exec")
+    for one, other in (("username", "password"), ("password", "username")):
+        if user.get(one) and other not in user:
+            raise ValueError(f"{where}: {one} is set without {other}; set both, or none")
+    methods = [key for key in ("token", "tokenFile", "username", "exec", "auth-provider") if user.get(key)]
+    if len(methods) > 1:
+        raise ValueError(f"{where}: {' and '.join(methods)} are set; only one way to authenticate is accepted: remove the others")
+
+
+def _build_headers(where: str, user: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    impersonated, groups, extra = user.get("as"), user.get("as-groups") or [], user.get("as-user-extra") or {}
+    if not impersonated:
+        if named := [key for key in _IMPERSONATION if user.get(key)]:
+            raise ValueError(f"{where}: {' and '.join(named)} without as; set as to the name of the user to impersonate")
+        return ()
+    if not isinstance(groups, list):
+        raise ValueError(f"{where}: as-groups: {groups!r} is not accepted; a list of names is expected")
+    if not isinstance(extra, dict) or not all(isinstance(values, list) for values in extra.values()):
+        raise ValueError(f"{where}: as-user-extra: {extra!r} is not accepted; an object of names and lists of values is expected")
+    found = [("as", "Impersonate-User", impersonated)]
+    found += [("as-uid", "Impersonate-Uid", user["as-uid"])] if user.get("as-uid") else []
+    found += [("as-groups", "Impersonate-Group", group) for group in groups]
+    for key, values in extra.items():
+        header = f"Impersonate-Extra-{quote(str(key), safe=_SAFE_IN_HEADER)}"
+        found += [("as-user-extra", header, value) for value in values]
+    for field, _, value in found:
+        if not isinstance(value, str) or not value.isprintable():
+            raise ValueError(f"{where}: {field}: {value!r} is not accepted; a string of printable characters is expected")
+    return tuple((header, value) for _, header, value in found)
+
+
+def _find_current_context(parts: list[dict[str, Any]]) -> str | None:
+    return next((str(part["current-context"]) for part in parts if part.get("current-context")), None)
+
+
+def _find_entry(parts: list[dict[str, Any]], kind: str, name: str | None) -> dict[str, Any] | None:
+    """The context or user of a name, of the first file that has it; None where there is none, or it has another form."""
+    listed = (part[f"{kind}s"] for part in parts if isinstance(part.get(f"{kind}s"), list))
+    entries = (entry for each in listed for entry in each if isinstance(entry, dict) and entry.get("name") == name)
+    found = next(entries, {}).get(kind)
+    return found if isinstance(found, dict) else None
 
 
 def _parts(named: str | None) -> Iterator[dict[str, Any]]:
     for file in (named or "").split(os.pathsep):
-        value = yaml.safe_load(Path(file).read_bytes()) if file and os.path.exists(file) else None
+        value = yaml.safe_load(Path(file).read_text()) if file and os.path.exists(file) else None
         if isinstance(value, dict):
             yield value

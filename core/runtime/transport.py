@@ -37,12 +37,14 @@ RELOAD_INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server is and how it is trusted. `server_hostname` overrides the name that its certificate must have."""
+    """Where the API server is and how it is trusted. `server_hostname` overrides the name that its certificate must have; `headers`
+    are those of impersonation, sent with every request."""
 
     url: str
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 Fence = Callable[[], float]
@@ -180,10 +182,11 @@ class Transport:
     async def _once(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": content_type} if body is not None else {}
-        if self._authorize is not None and (authorization := await self._authorize()):
-            headers["Authorization"] = authorization
+        authorization = await self._authorize() if self._authorize is not None else None
         endpoint = self._endpoint
+        headers = list(endpoint.headers)
+        headers += [("Content-Type", content_type)] if body is not None else []
+        headers += [("Authorization", authorization)] if authorization else []
         try:
             response = await self._session.request(
                 method,

@@ -358,6 +358,36 @@ async def test_rejected_credentials_are_read_anew_once(server: Server, tmp_path:
         assert await client.raw("GET", "/version") == b"{}"
 
 
+async def test_impersonation_of_a_kubeconfig_is_on_every_request(server: Server, tmp_path: Any):
+    seen: list[tuple[str, list[str], list[str]]] = []
+
+    async def record(request: web.Request) -> web.StreamResponse:
+        seen.append((request.method, request.headers.getall("Impersonate-User", []), request.headers.getall("Impersonate-Group", [])))
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    server.handlers = [record]
+    kubeconfig = tmp_path / "config"
+    user = {"token": "t", "as": "dev", "as-groups": ["developers", "team-a"]}
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": server.url}}],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    async with await Client.connect(str(kubeconfig), user_agent="test") as client:
+        await client.list(NODE)
+        await client.patch(CONFIG_MAP, "a", "ns", {}, kind=PatchKind.MERGE)
+        async with aclosing(client.watch(NODE, resource_version="1", timeout_seconds=1)) as events:
+            async for _ in events:
+                break
+    assert [method for method, *_ in seen] == ["GET", "PATCH", "GET"]
+    assert all((user, groups) == (["dev"], ["developers", "team-a"]) for _, user, groups in seen)
+
+
 # An administrator's CRD or a ResourceClaim has room for JSON of any form, which API servers accept up to 10,000 levels.
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from certs import pki
 from core.runtime.client import Client
-from core.runtime.kubeconfig import UnusableKubeconfig, find_kubeconfig
+from core.runtime.kubeconfig import UnusableKubeconfig, find_kubeconfig, read_impersonation
 
 ROOT = Path(__file__).parents[2]
 NO_CONTEXT = {"current-context": "x", "contexts": []}
@@ -92,3 +92,87 @@ def test_each_process_says_so_in_one_line_and_ends_with_status_2(process: str, t
     assert ended.stdout == ""
     (line,) = ended.stderr.splitlines()
     assert json.loads(line)["error"] == "kubeconfig /nowhere/config: there is no such file"
+
+
+def config_of(user: object, context: object = None) -> dict[str, object]:
+    return {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": context or {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("user", "headers"),
+    [
+        ({"token": "t"}, ()),
+        ({"token": "t", "as": "dev"}, (("Impersonate-User", "dev"),)),
+        (
+            {
+                "as": "system:serviceaccount:team-a:dev",
+                "as-uid": "17",
+                "as-groups": ["developers", "team-a"],
+                "as-user-extra": {"example.com/Reason (new)": ["a", "b"], "scopes": ["view"]},
+            },
+            (
+                ("Impersonate-User", "system:serviceaccount:team-a:dev"),
+                ("Impersonate-Uid", "17"),
+                ("Impersonate-Group", "developers"),
+                ("Impersonate-Group", "team-a"),
+                ("Impersonate-Extra-example.com%2FReason%20%28new%29", "a"),
+                ("Impersonate-Extra-example.com%2FReason%20%28new%29", "b"),
+                ("Impersonate-Extra-scopes", "view"),
+            ),
+        ),
+    ],
+    ids=["itself", "a user", "all fields"],
+)
+def test_impersonation_of_a_user_entry_becomes_the_headers_of_client_go(user: object, headers: object, tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config_of(user)))
+    assert read_impersonation(str(path), "c") == headers
+
+
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [
+        ({"token": "t", "impersonate": "dev"}, "user u: impersonate: not supported; accepted are as, as-groups, "),
+        ({"as-groups": ["a"]}, "user u: as-groups without as; set as to the name of the user to impersonate"),
+        ({"as": ["dev"]}, "user u: as: ['dev'] is not accepted; a string of printable characters is expected"),
+        ({"as": "dev\nImpersonate-Group: x"}, "user u: as: 'dev\\nImpersonate-Group: x' is not accepted"),
+        ({"as": "dev", "as-groups": "a"}, "user u: as-groups: 'a' is not accepted; a list of names is expected"),
+        ({"as": "dev", "as-user-extra": {"a": "b"}}, "user u: as-user-extra: {'a': 'b'} is not accepted; an object of names and lists"),
+        ({"token": "t", "tokenFile": "/t"}, "user u: token and tokenFile are set; only one way to authenticate is accepted"),
+        ({"token": "t", "exec": {"command": "x"}}, "user u: token and exec are set; only one way to authenticate is accepted"),
+        ({"username": "a"}, "user u: username is set without password; set both, or none"),
+        ({"auth-provider": {"name": "azure"}}, "user u: auth-provider.name: 'azure' is not supported; accepted are gcp, oidc"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+async def test_field_of_a_user_entry_that_cannot_be_honoured_is_refused_by_name(user: object, says: str, tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config_of(user)))
+    assert f"kubeconfig {path}: {says}" in await refusal(str(path))
+
+
+async def test_user_of_a_context_that_is_missing_is_refused(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config_of({}, {"cluster": "c", "user": "other"})))
+    assert await refusal(str(path)) == f"kubeconfig {path}: context c names user other, which is not in users"
+
+
+async def test_current_context_of_several_files_is_the_first_one(tmp_path: Path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text(json.dumps(config_of({"token": "t"})))
+    other.write_text(
+        json.dumps(
+            {
+                "current-context": "d",
+                "contexts": [{"name": "d", "context": {"cluster": "d"}}],
+                "clusters": [{"name": "d", "cluster": {"server": "http://127.0.0.1:2"}}],
+            }
+        )
+    )
+    async with await Client.connect(f"{one}{os.pathsep}{other}", user_agent="test") as client:
+        assert client.address == "http://127.0.0.1:1"
