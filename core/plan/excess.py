@@ -45,6 +45,7 @@ def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
     shown = ", ".join(f"{format_quantity(name, amount)} {name}" for name, amount in more.items())
     return (
         f"the pod requests {shown} more than the pods that were admitted as {pod_set}, and stays gated. If an admission webhook "
-        "added a container (a sidecar), add what it requests to the pod template, or exempt these pods from that webhook; "
-        "else delete the pod"
+        "added a container (a sidecar), create the job again in one of these ways: with the same container in the pod template, so that "
+        "the webhook does not add it; with the requests of the whole pod in spec.resources of the pod template; or without the injection, "
+        "as that webhook provides. Higher requests of the other containers do not help. Else delete the pod"
     )
