@@ -36,7 +36,10 @@ from core.state.facts import condition_is_true, find_condition
 
 Json = Mapping[str, Any]
 DEACTIVATED = "The workload is deactivated"
-ACTIVATE = "Set its spec.active to true to run it again"
+ACTIVATE = (
+    "To run it again, delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin) set spec.active of "
+    "the Workload to true"
+)
 
 
 def plan_activity(workload: Json, now: datetime) -> Action | None:
@@ -77,7 +80,8 @@ def _time(workload: Json, state: Json, now: datetime) -> Evict | Wait | None:
     if now < deadline:
         return Wait((deadline - now).total_seconds())
     before = f", {past} s of them before it was last queued again" if past else ""
-    message = f"{DEACTIVATED}: it was admitted for its maximumExecutionTimeSeconds of {limit}{before}. {ACTIVATE} for as long once more"
+    over = f"it was admitted for its maximumExecutionTimeSeconds of {limit}{before}"
+    message = f"{DEACTIVATED}: {over}. {ACTIVATE}; both give it this time again"
     target = Condition(DEACTIVATION_TARGET, True, REASON_MAX_EXEC_TIME, f"exceeding the maximum execution time of {limit} s")
     requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_TIME, message)
     return Evict(REASON_DEACTIVATED_BY_TIME, message, (target, requeued), _counted(state))

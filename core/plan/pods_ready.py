@@ -36,6 +36,7 @@ from core.names import (
     REQUEUED,
 )
 from core.plan.actions import RESOLUTION_S, Action, Amend, Evict, Wait, rounded_up, to_time
+from core.plan.activity import ACTIVATE
 from core.plan.admission import NOT_READY
 from core.plan.conditions import Condition, says
 from core.state.facts import condition_is_true, find_condition
@@ -125,7 +126,7 @@ def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: 
     if rules.backoff_limit is not None and times >= rules.backoff_limit:
         message = (
             f"{why}. The workload is deactivated: it has been queued again {times} times already, and backoffLimitCount is "
-            f"{rules.backoff_limit}. Set its spec.active to true to begin anew"
+            f"{rules.backoff_limit}. {ACTIVATE}"
         )
         target = Condition(DEACTIVATION_TARGET, True, REASON_LIMIT_EXCEEDED, "exceeding the maximum number of re-queuing retries")
         requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_LIMIT, message)

@@ -158,7 +158,7 @@ def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_o
     assert isinstance(action, Evict)
     assert action.reason == REASON_DEACTIVATED_BY_LIMIT == "DeactivatedDueToRequeuingLimitExceeded"
     assert f"backoffLimitCount is {limit}" in action.message
-    assert "Set its spec.active to true" in action.message
+    assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in action.message
     assert action.requeue_state == ({"count": limit} if limit else {})
     assert [c.type for c in action.also] == [DEACTIVATION_TARGET, REQUEUED]
 
