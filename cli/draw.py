@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.report import Report
+from core.names import MIN_PARALLELISM
+from core.placement.explain import show_count
 
 Line = str | Text
 _SHOWN_DOMAINS = 12
@@ -46,22 +48,37 @@ def labelled(name: str, value: str, style: str = "") -> Text:
 def draw_found(console: Console, found: Report, indent: int = 1) -> None:
     """Where pods go, and why there."""
     draw_places(console, found["podSets"], indent)
+    render_fewer(console, found, indent)
     for sentence in found.get("why", ()):
         write(console, labelled("why there", sentence), indent=indent)
+
+
+def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
+    """Why it has fewer pods than it asked for, where that is known."""
+    if "fewerSince" in report:
+        write(console, labelled("why fewer pods", report["fewerSince"], WAITING), indent=indent)
 
 
 def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
     """Pod sets with their flavors and domains."""
     for pod_set in pod_sets:
         flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
-        write(console, Text(f"pod set {pod_set['name']}", HEAD).append(f": {pod_set['count']} pod(s), flavor {flavors}", ""), indent=indent)
+        pods = show_count(pod_set["count"], "pod")
+        if "asked" in pod_set:
+            minimum = f"({MIN_PARALLELISM} accepts {pod_set['minimum']} or more)"
+            pods = f"{pod_set['count']} of the {pod_set['asked']} pods that it asked for {minimum}"
+        write(console, Text(f"pod set {pod_set['name']}", HEAD).append(f": {pods}, flavor {flavors}", ""), indent=indent)
         if pod_set.get("awaitsTopology"):
             write(console, "its domains are found once the admission checks are passed", QUIET, indent + 1)
         for domain in pod_set["domains"][:_SHOWN_DOMAINS]:
-            write(console, Text("/".join(domain["values"]), GOOD).append(f"  {domain['count']} pod(s)", "default"), indent=indent + 1)
+            write(
+                console,
+                Text("/".join(domain["values"]), GOOD).append(f"  {show_count(domain['count'], 'pod')}", "default"),
+                indent=indent + 1,
+            )
         more = len(pod_set["domains"]) - _SHOWN_DOMAINS
         if more > 0:
-            write(console, f"and {more} more domain(s); -o json names all", QUIET, indent + 1)
+            write(console, f"and {show_count(more, 'more domain')}; -o json names all", QUIET, indent + 1)
         if pod_set.get("spares"):
             write(console, labelled("kept free for it", ", ".join(pod_set["spares"])), indent=indent + 1)
 
@@ -69,7 +86,9 @@ def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -
 def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
     """Per flavor tried: what the best domain of each level lacks, which nodes are out, what would help."""
     for attempt in refusal["attempts"]:
-        title = f"pod set {attempt['podSet']}, flavor {attempt['flavor']}: {attempt['reason']}"
+        pods = f" with {show_count(attempt['pods'], 'pod')}" if "pods" in attempt else ""
+        flavor = f", flavor {attempt['flavor']}" if attempt["flavor"] else ""
+        title = f"pod set {attempt['podSet']}{pods}{flavor}: {attempt['reason']}"
         write(console, title, HEAD, indent)
         if "levels" not in attempt:
             write(console, attempt["message"], indent=indent + 1)
@@ -78,7 +97,7 @@ def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
             style = GOOD if level["fit"] >= level["wanted"] else WAITING if level["fit"] else BAD
             write(console, Text(level["message"], style).append(f" ({level['domains']} domain(s))", QUIET), indent=indent + 1)
         for excluded in attempt["excluded"]:
-            text = f"excluded: {excluded['count']} of {attempt['totalNodes']} node(s): {excluded['reason']}"
+            text = f"excluded: {excluded['count']} of {show_count(attempt['totalNodes'], 'node')}: {excluded['reason']}"
             write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent + 1)
         for note in attempt["notes"]:
             write(console, note, indent=indent + 1)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, write
+from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, render_fewer, write
 from cli.report import Report, report_admission, report_choices, report_found, report_refusal
 from core.names import (
     ADMITTED,
@@ -21,7 +21,7 @@ from core.names import (
     RANK_ORDER_KEPT,
     SPARES_HELD,
 )
-from core.plan.admission import BEFORE, PLACED, find_former
+from core.plan.admission import BEFORE, FEWER, PLACED, find_former
 from core.queueing.lending import borrowed_by, loans_of
 from core.queueing.outcome import Found
 from core.queueing.standing import explain_standing
@@ -120,7 +120,7 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
         return {}
     pods = outlook.observed.live_pods(facts.pods_key)
     report: Report = {
-        "podSets": report_admission(outlook.state, admission),
+        "podSets": report_admission(outlook.state, admission, facts),
         "why": report_choices(explain_standing(outlook.state, facts)),
         "pods": {"bound": sum(bool(pod.node) for pod in pods), "gated": sum(pod.gated for pod in pods), "live": len(pods)},
     }
@@ -133,8 +133,11 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
     lent = loans_of(outlook.state, facts)
     if lent:
         report["lent"] = [{"node": loan.node, "to": list(loan.keys)} for loan in lent]
-    said = [event["message"].partition(PLACED)[2].partition(BEFORE)[0] for event in events if PLACED in (event.get("message") or "")]
-    return report | ({"whyThen": said[-1]} if said else {})
+    admissions = [event["message"].partition(BEFORE)[0] for event in events if PLACED in (event.get("message") or "")]
+    if admissions:
+        before, _, report["whyThen"] = admissions[-1].partition(PLACED)
+        report |= {"fewerSince": before.partition(FEWER)[2]} if FEWER in before else {}
+    return report
 
 
 def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
@@ -145,7 +148,7 @@ def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
     if verdict is None:
         return {}
     if isinstance(verdict.outcome, Found):
-        return {"now": {"outcome": "admitted", **report_found(outlook.state, verdict.outcome)}}
+        return {"now": {"outcome": "admitted", **report_found(outlook.state, verdict.outcome, facts)}}
     return {"now": {"outcome": "waits", **report_refusal(verdict.outcome)}}
 
 
@@ -192,6 +195,7 @@ def _draw_place(console: Console, report: Report) -> None:
     if "podSets" not in report:
         return
     draw_places(console, report["podSets"])
+    render_fewer(console, report)
     for loan in report.get("borrowed", ()):
         text = f"{', '.join(loan['nodes'])} of {loan['of']}, until that needs them"
         write(console, labelled("spare nodes lent to it", text, WAITING), indent=1)

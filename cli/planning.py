@@ -16,6 +16,7 @@ from cli.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.queueing.outcome import Found, NotFound
+from core.runtime.store import object_key
 from core.state.cluster import ClusterState
 from reconciler import resources as r
 from reconciler.settings import Settings
@@ -59,19 +60,20 @@ async def plan(
 
 def report(state: ClusterState, planned: Planned) -> Report:
     """One job as data."""
-    told: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
+    found: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
     if planned.part is not None:
-        told["replica"] = planned.part
+        found["replica"] = planned.part
+    facts = state.workloads.facts.get(object_key(planned.workload)) if planned.workload is not None else None
     if isinstance(planned.outcome, Found):
-        told |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome)}
+        found |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome, facts)}
         if planned.outcome.checks:
             checks = ", ".join(planned.outcome.checks)
-            told |= {"reason": "QuotaReserved", "message": f"it would get its quota, and then wait for admission checks: {checks}"}
+            found |= {"reason": "QuotaReserved", "message": f"it would get its quota, and then wait for admission checks: {checks}"}
     elif isinstance(planned.outcome, NotFound):
-        told |= {"outcome": "waits", **report_refusal(planned.outcome)}
+        found |= {"outcome": "waits", **report_refusal(planned.outcome)}
     else:
-        told |= {"outcome": "waits", "reason": "NotQueued", "message": planned.problem}
-    return told | ({"warnings": list(planned.warnings)} if planned.warnings else {})
+        found |= {"outcome": "waits", "reason": "NotQueued", "message": planned.problem}
+    return found | ({"warnings": list(planned.warnings)} if planned.warnings else {})
 
 
 def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:

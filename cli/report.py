@@ -9,19 +9,28 @@ from core.placement.choice import Choice
 from core.placement.explain import Explanation, LevelFact
 from core.queueing.lending import show_loans
 from core.queueing.outcome import Attempt, Found, NotFound
+from core.queueing.partial import list_shortfalls
 from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
 
 Report = dict[str, Any]
 _NAMED_FIXES = 20  # nodes of one change that are told one by one
 
 
-def report_admission(state: ClusterState, admission: Admission) -> list[Report]:
+def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
     """Per pod set its flavors, and per domain its level values from the top, the pods there and the nodes it may stand for.
 
-    Nodes that are kept free for it are named, where there are any.
+    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more than `count`.
     """
+    asked = {each.pod_set: {"asked": each.asked, "minimum": each.least} for each in list_shortfalls(facts, admission)} if facts else {}
     return [
-        {"name": given.name, "count": given.count, "flavors": dict(given.flavors), "domains": _domains(state, given)}
+        {
+            "name": given.name,
+            "count": given.count,
+            **asked.get(given.name, {}),
+            "flavors": dict(given.flavors),
+            "domains": _domains(state, given),
+        }
         | ({"spares": list(given.spares)} if given.spares else {})
         | ({"awaitsTopology": True} if given.delayed is not None and given.assignment is None else {})
         for given in admission.pod_sets
@@ -39,13 +48,15 @@ def _domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
     ]
 
 
-def report_found(state: ClusterState, found: Found) -> Report:
+def report_found(state: ClusterState, found: Found, facts: WorkloadFacts | None) -> Report:
     """A way to admit a workload, and why there."""
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
-        "podSets": report_admission(state, found.admission),
+        "podSets": report_admission(state, found.admission, facts),
         "why": [*report_choices(found.choices, found.together), *([show_loans(found.loans)] if found.loans else [])],
     }
+    if found.fewer_since:
+        report["fewerSince"] = found.fewer_since
     if found.borrows:
         report["borrows"] = True
     if found.checks:
@@ -73,6 +84,7 @@ def report_refusal(refusal: NotFound) -> Report:
 
 def _attempt(attempt: Attempt) -> Report:
     report: Report = {"podSet": attempt.pod_set, "flavor": attempt.flavor, "reason": attempt.reason, "message": attempt.sentence}
+    report |= {"pods": attempt.pods} if attempt.pods is not None else {}
     explanation = attempt.refusal.explanation if attempt.refusal is not None else None
     return report | (_explanation(explanation) if explanation is not None else {})
 

@@ -27,12 +27,23 @@ from core.names import (
     SPARES,
 )
 from core.placement.choice import show_choices
-from core.plan.admission import BEFORE, MAX_ETCD_BYTES, MOST_OF_FORMER, PLACED, amended_status, comes_back, find_former, waiting_status
+from core.plan.admission import (
+    BEFORE,
+    FEWER,
+    MAX_ETCD_BYTES,
+    MOST_OF_FORMER,
+    PLACED,
+    amended_status,
+    comes_back,
+    find_former,
+    waiting_status,
+)
 from core.plan.conditions import Condition, says
 from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.cycle import Verdict
 from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound
+from core.queueing.partial import describe_shortfalls
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
@@ -248,6 +259,8 @@ class Verdicts:
         logger.info("workload admitted", extra={"workload": verdict.workload.key, "cluster_queue": queue})
         reserved = tracing.parse_time(verdict.workload.reserved_at) if verdict.is_second_pass else None
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {self._seconds_since(reserved)}s"
+        fewer = describe_shortfalls(verdict.workload, found)
+        message += f"{FEWER}{fewer}" if fewer else ""
         placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
         message += f"{PLACED}{'; '.join(placed)}" if placed else ""
         message += f"{BEFORE}{before}" if before else ""

@@ -151,6 +151,11 @@ def _telling(facts: tuple[LevelFact, ...]) -> tuple[LevelFact, ...]:
     return tuple(telling)
 
 
+def show_count(count: int, noun: str) -> str:
+    """An amount of things with the right plural: 1 pod, 2 pods."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
     """Text cut to what a condition should carry, visibly."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -58,7 +58,7 @@ MANAGED_FIELDS = (
     "preemptionGates",
 )
 PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
-PLACED, BEFORE = "; placed: ", "; before: "  # what the event of an admission says behind these
+PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # what the event of an admission says behind these
 MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that

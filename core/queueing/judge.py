@@ -7,6 +7,7 @@ from core.model.budget import DECISION_STEPS, PLACEMENT_STEPS, Budget
 from core.model.configuration import FairSharing
 from core.model.pieces import Pieces, run_whole
 from core.names import (
+    MIN_PARALLELISM,
     REASON_MISCONFIGURED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     REASON_WAITING_FOR_PREEMPTED,
@@ -19,7 +20,7 @@ from core.queueing.flavors import find_admission
 from core.queueing.growth import find_growth
 from core.queueing.lending import Offer, note_loans, offers_to
 from core.queueing.outcome import Found, NotFound, Preempting
-from core.queueing.partial import can_shrink, fewest, find_largest
+from core.queueing.partial import can_shrink, find_largest, show_minimum
 from core.queueing.preemption import search_preemption
 from core.queueing.refusal import asked_of_quota, could_be_given
 from core.queueing.rights import Memory
@@ -88,7 +89,8 @@ class Judge:
             if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
                 outcome = yield from self._with_fewer_pods(workload, queue, outcome)
             if isinstance(outcome, Found) and outcome.borrows and self._has_reclaimed(workload):
-                outcome = (yield from self._find_without_borrowing(workload, queue)) or outcome
+                own = yield from self._find_without_borrowing(workload, queue)
+                outcome = outcome if own is None else replace(own, fewer_since=outcome.fewer_since)
             return outcome
         except Exception as error:
             return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
@@ -107,7 +109,7 @@ class Judge:
             if isinstance(again, Found) and again.borrows and not outcome.borrows:
                 again = self._find_admission(whole, _build_without_borrowing(queue))
             is_kept = isinstance(again, Found) and (outcome.borrows or not again.borrows)
-            return again if is_kept else None
+            return replace(again, fewer_since=outcome.fewer_since) if isinstance(again, Found) and is_kept else None
         assert asked is not None
         assert outcome.preempting is not None
         if outcome.preempting.victims and self._state.pause.evictions is not None:
@@ -175,13 +177,17 @@ class Judge:
         def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
             yield
             outcome = yield from self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
-            attempts.extend(outcome.attempts)
+            pods = {pod_set.name: pod_set.count for pod_set in smaller.pod_sets if pod_set.min_count is not None}
+            attempts.extend(replace(attempt, pods=pods.get(attempt.pod_set)) for attempt in outcome.attempts)
             return outcome
 
         outcome = yield from find_largest(workload, judge)
+        if isinstance(outcome, Found):
+            return replace(outcome, fewer_since=refused.message)
         if outcome is not None:
             return outcome
-        message = truncate(f"{refused.message}; nor do {fewest(workload)} fit, which would do")
+        minimum = f"the minimum of {MIN_PARALLELISM} ({show_minimum(workload)})"
+        message = truncate(f"{refused.message.removesuffix('.')}; {minimum} does not fit either")
         return replace(refused, message=message, attempts=tuple(attempts))
 
     def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[NotFound]:

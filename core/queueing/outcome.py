@@ -29,6 +29,7 @@ class Attempt:
     reason: str
     sentence: str
     refusal: NotFit | None = None
+    pods: int | None = None  # of the pod set, where fewer were tried than it asks for
 
 
 def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
@@ -49,6 +50,7 @@ class Found:
     checks: tuple[str, ...] = ()  # admission checks to be passed
     leaves: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pod set, and the nodes from which it takes how many pods
     loans: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a holder of spares, and those it lends for this
+    fewer_since: str = ""  # why not with all the pods that it asks for, of one that is admitted with fewer
 
 
 @dataclass(frozen=True, slots=True)

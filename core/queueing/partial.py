@@ -5,11 +5,46 @@ rule d). With fewer pods less is taken of every quota and node, so that the most
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from core.model.admission import Admission
 from core.model.pieces import Pieces
+from core.names import MIN_PARALLELISM
+from core.placement.explain import truncate
 from core.queueing.outcome import Found, NotFound
 from core.state.facts import PodSetFacts, WorkloadFacts
+
+MOST_OF_REASON = 300  # characters, of an event that has no more than 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A pod set that is admitted with fewer pods than it asks for."""
+
+    pod_set: str
+    given: int
+    asked: int
+    least: int
+
+    def __str__(self) -> str:
+        minimum = f"{MIN_PARALLELISM} accepts {self.least} or more"
+        return f"pod set {self.pod_set} has {self.given} of the {self.asked} pods that it asked for ({minimum})"
+
+
+def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Shortfall]:
+    """The pod sets of a workload that an admission gives fewer pods than they ask for."""
+    pairs = zip(workload.pod_sets, admission.pod_sets, strict=False)
+    return [
+        Shortfall(pod_set.name, given.count, pod_set.count, pod_set.min_count)
+        for pod_set, given in pairs
+        if pod_set.min_count is not None and given.count < pod_set.count
+    ]
+
+
+def describe_shortfalls(workload: WorkloadFacts, found: Found) -> str:
+    """A sentence about the pods that a workload is not given, and why; empty where it has all."""
+    text = ", ".join(map(str, list_shortfalls(workload, found.admission)))
+    return f"{text}, since not all fit: {truncate(found.fewer_since, MOST_OF_REASON)}" if text and found.fewer_since else text
 
 
 def can_shrink(workload: WorkloadFacts) -> bool:
@@ -47,12 +82,12 @@ def smallest(workload: WorkloadFacts) -> WorkloadFacts:
     return _shrunk(workload, _surplus(workload)) if can_shrink(workload) else workload
 
 
-def fewest(workload: WorkloadFacts) -> str:
+def show_minimum(workload: WorkloadFacts) -> str:
     """How few pods a workload can do with, in words."""
-    return ", ".join(_words(workload))
+    return ", ".join(_show_pod_sets(workload))
 
 
-def _words(workload: WorkloadFacts) -> Iterator[str]:
+def _show_pod_sets(workload: WorkloadFacts) -> Iterator[str]:
     for pod_set, least in zip(workload.pod_sets, smallest(workload).pod_sets, strict=True):
         if least.count < pod_set.count:
             yield f"{least.count} of {pod_set.count} pods of pod set {pod_set.name}"

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from core.names import COMPONENT_WORKLOAD_INDEX, FINISHED, IS_GROUP_WORKLOAD, LEND_SPARES, QUEUE_NAME_LABEL, SPARE_NODES, SPARES_HELD
+from core.names import (
+    COMPONENT_WORKLOAD_INDEX,
+    FINISHED,
+    IS_GROUP_WORKLOAD,
+    LEND_SPARES,
+    MIN_PARALLELISM,
+    QUEUE_NAME_LABEL,
+    SPARE_NODES,
+    SPARES_HELD,
+)
 from tests.cli.commands import BLOCK, RACK, Commands, job, nodes, queues
 from tests.cli.lives import NOW, decided, queued
 
@@ -66,7 +75,7 @@ def test_if_things_have_changed_since_both_sentences_are_told(topogate: Commands
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents, *more))
     assert sentence in ran.out
     assert "now: it would be admitted by ClusterQueue research" in ran.out
-    assert "b0/b0-r0/n-0-0-4  1 pod(s)" in ran.out
+    assert "b0/b0-r0/n-0-0-4  1 pod" in ran.out
 
 
 def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Commands):
@@ -74,8 +83,8 @@ def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Comman
     file = topogate.write("cluster.yaml", *documents)
     ran = topogate.run("explain", "job", "a", "--nodes", file)
     assert "state: admitted" in ran.out
-    assert "pod set main: 3 pod(s), flavor gpu" in ran.out
-    assert ran.out.count("  1 pod(s)\n") == 3
+    assert "pod set main: 3 pods, flavor gpu" in ran.out
+    assert ran.out.count("  1 pod\n") == 3
     assert (
         f"why there, as things are now: pod set main: {RACK} b0/b0-r0 with room for 4, the tightest of 4 that hold all 3 pod(s)" in ran.out
     )
@@ -83,6 +92,16 @@ def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Comman
     told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
     assert {tuple(domain["values"][:2]) for domain in told["podSets"][0]["domains"]} == {("b0", "b0-r0")}
     assert "now" not in told
+
+
+def test_job_admitted_with_fewer_pods_shows_how_many_it_asked_for(topogate: Commands):
+    asked = job("a", 12, required=RACK)
+    asked["metadata"]["annotations"] = {MIN_PARALLELISM: "3"}
+    file = topogate.write("cluster.yaml", *decided([*nodes(), *queues(), *queued(asked)]))
+    ran = topogate.run("explain", "job", "a", "--nodes", file)
+    assert f"pod set main: 4 of the 12 pods that it asked for ({MIN_PARALLELISM} accepts 3 or more), flavor gpu" in ran.out
+    (pod_set,) = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data["podSets"]
+    assert (pod_set["count"], pod_set["asked"], pod_set["minimum"]) == (4, 12, 3)
 
 
 def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: Commands):

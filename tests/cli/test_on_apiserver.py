@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from core.placement.explain import show_count
 from core.plan.admission import PLACED
 from e2e import manifests, truth
 from e2e.cluster import Cluster
@@ -105,7 +106,7 @@ def test_a_plan_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
     (then,) = why_admitted(said, "second")
     assert f"why there, when it was admitted: {then}\n" in ran.out
     assert "pods: 4 live, 4 on nodes, 0 gated" in ran.out
-    assert all(f"/{node}  {count} pod(s)" in ran.out for node, count in pods_per_node(scene, now, "second").items())
+    assert all(f"/{node}  {show_count(count, 'pod')}\n" in ran.out for node, count in pods_per_node(scene, now, "second").items())
     assert f"why there, as things are now: pod set main: {scene.rack} " in ran.out
 
 

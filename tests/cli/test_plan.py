@@ -11,6 +11,7 @@ import yaml
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.model.resources import parse_resources
+from core.names import MIN_PARALLELISM
 from core.placement.engine import place
 from core.placement.free import FreeCapacity, NodeState
 from core.placement.profile import STANDARD
@@ -330,3 +331,31 @@ def test_files_may_be_json(topogate: Commands, tmp_path: Path):
     assert ran.code == 2
     assert f"{tmp_path / 'nodes.json'}: it is not YAML: " in ran.err
     assert "in line 2" in ran.err
+
+
+def least(asked: dict[str, Any], fewest: int) -> dict[str, Any]:
+    """A job that accepts fewer pods."""
+    asked["metadata"]["annotations"] = {**asked["metadata"].get("annotations", {}), MIN_PARALLELISM: str(fewest)}
+    return asked
+
+
+def test_plan_of_a_job_with_fewer_pods_reports_the_asked_count_with_the_reason(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(blocks=1, racks=1), *queues())
+    asked = topogate.write("job.yaml", least(job("a", 12, required=RACK), 3))
+    ran = topogate.run("plan", "-f", asked, "--nodes", file)
+    assert ran.code == 0
+    assert f"pod set main: 4 of the 12 pods that it asked for ({MIN_PARALLELISM} accepts 3 or more), flavor gpu" in ran.out
+    assert "why fewer pods: couldn't assign flavors to pod set main: " in ran.out
+    (planned,) = topogate.run("plan", "-f", asked, "--nodes", file, "-o", "json").data["jobs"]
+    assert [(each["count"], each["asked"], each["minimum"]) for each in planned["podSets"]] == [(4, 12, 3)]
+    assert "allows to fit only 4 out of 12 pod(s)" in planned["fewerSince"]
+
+
+def test_plan_of_a_job_with_a_minimum_that_does_not_fit_has_two_headings(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes(blocks=1, racks=1), *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", least(job("a", 12, required=RACK), 10)), "--nodes", file)
+    assert ran.code == 3
+    assert f"; the minimum of {MIN_PARALLELISM} (10 of 12 pods of pod set main) does not fit either\n" in ran.out
+    assert "\n  pod set main, flavor gpu: " in ran.out
+    assert "\n  pod set main with 10 pods, flavor gpu: " in ran.out
+    assert ".;" not in ran.out

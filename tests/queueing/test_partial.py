@@ -67,7 +67,10 @@ def test_quota_for_some_is_enough(nominal: str, asked: int, least: int | None, g
 def test_a_place_for_some_is_enough():
     made = scene()
     submit(made, "w", pods(12, 4, topology={"required": RACK}))
-    assert counts(made.run()["w"]) == [8]
+    outcome = made.run()["w"]
+    assert counts(outcome) == [8]
+    assert isinstance(outcome, Found)
+    assert 'topology "t" allows to fit only 8 out of 12 pod(s)' in outcome.fewer_since
 
 
 def test_slices_stay_whole():
@@ -92,7 +95,9 @@ def test_the_refusal_says_that_fewer_do_not_fit_either():
     outcome = made.run()["w"]
     assert isinstance(outcome, NotFound)
     assert outcome.reason == REASON_EXCEEDS_MAX_QUOTA
-    assert outcome.message.endswith("; nor do 2 of 8 pods of pod set main fit, which would do")
+    assert outcome.message.endswith("; the minimum of kueue.x-k8s.io/job-min-parallelism (2 of 8 pods of pod set main) does not fit either")
+    assert ".;" not in outcome.message
+    assert [attempt.pods for attempt in outcome.attempts] == [None, 2]
     assert made.run() == {}, "told once"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import IS_GROUP_WORKLOAD, REASON_MISCONFIGURED, REASON_WAITING_FOR_QUOTA, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import IS_GROUP_WORKLOAD, MIN_PARALLELISM, REASON_MISCONFIGURED, REASON_WAITING_FOR_QUOTA, WORKLOAD_REQUIRED_TOPOLOGY
 from tests.builders import RACK
 from tests.reconciler.harness_pods import pod
 from tests.reconciler.harness_queues import QueuesHarness
@@ -96,3 +96,15 @@ def test_an_admission_names_the_level_that_the_workload_asks_for(harness: Queues
     harness.decide()
     message = dict(harness.told("job-train"))["Admitted"]
     assert f"; placed: all pods in {RACK} r1 (annotation {WORKLOAD_REQUIRED_TOPOLOGY}); pod set main: " in message
+
+
+def test_admission_with_fewer_pods_reports_the_asked_count_with_the_reason(harness: QueuesHarness):
+    workload = harness.workload("job-train", count=50, owner=JOB)
+    workload["spec"]["podSets"][0]["minCount"] = 2
+    harness.put(workload)
+    harness.decide()
+    message = dict(harness.told("job-train"))["Admitted"]
+    (given,) = harness.get("Workload", "job-train")["status"]["admission"]["podSetAssignments"]
+    fewer = f"pod set main has {given['count']} of the 50 pods that it asked for ({MIN_PARALLELISM} accepts 2 or more), since not all fit: "
+    assert f"; fewer pods: {fewer}couldn't assign flavors to pod set main: " in message
+    assert message.index("; fewer pods: ") < message.index("; placed: ")
