@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, render_fewer, write
+from cli.looking import find_event_time
 from cli.report import Report, report_admission, report_choices, report_found, report_refusal
 from core.names import (
     ADMITTED,
@@ -140,6 +141,30 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
     return report
 
 
+def has_missing_pods(report: Report) -> bool:
+    """Whether an admitted workload has fewer pods on nodes than it was admitted with."""
+    wanted = sum(int(pod_set["count"]) for pod_set in report.get("podSets", ()))
+    return report["state"] == "admitted" and wanted > int(report.get("pods", {}).get("bound", wanted))
+
+
+def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | None) -> Report:
+    """The last warning since the admission about a pod of a workload, or about an object that creates them. `warnings` are all of the
+    namespace, the oldest first; None where they may not be listed."""
+    namespace = workload["metadata"]["namespace"]
+    if warnings is None:
+        command = f"kubectl get events -n {namespace} --field-selector type=Warning"
+        return {"podWarning": {"message": f"you may not list events; an identity that may sees there why pods are missing: {command}"}}
+    owner, since = controller_of(workload), str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")[:19]
+    uids = {pod.uid for pod in outlook.observed.pods_of(outlook.state.workloads.facts[object_key(workload)].pods_key)}
+    uids |= outlook.observed.owners.descendants(owner["uid"]) if owner is not None else set()
+    found = [event for event in warnings if (event.get("involvedObject") or {}).get("uid") in uids and find_event_time(event) >= since]
+    if not found:
+        return {}
+    about, text = found[-1]["involvedObject"], " ".join(str(found[-1].get("message") or "").split())
+    named = {"kind": str(about.get("kind") or ""), "name": str(about.get("name") or "")}
+    return {"podWarning": {**named, "reason": str(found[-1].get("reason") or ""), "message": text}}
+
+
 def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
     """What a reconciler that starts now would decide on it."""
     if not facts.active or facts.deleting or facts.on_hold or (facts.admitted and not facts.unhealthy_nodes):
@@ -209,6 +234,10 @@ def _draw_place(console: Console, report: Report) -> None:
     pods = report["pods"]
     gone = f" ({pods['onNodesThatAreGone']} of them on nodes that are gone)" if "onNodesThatAreGone" in pods else ""
     write(console, labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes{gone}, {pods['gated']} gated"), indent=1)
+    if "podWarning" in report:
+        warning = report["podWarning"]
+        about = f"{warning['reason']} of {warning['kind']} {warning['name']}: " if "reason" in warning else ""
+        write(console, labelled("last warning about its pods", f"{about}{warning['message']}", WAITING), indent=1)
 
 
 def _draw_outlook(console: Console, report: Report) -> None:

@@ -68,7 +68,22 @@ async def events_of(client: Client, obj: Obj) -> list[Obj]:
             page = await client.list(r.EVENTS, metadata["namespace"], field_selector=f"involvedObject.uid={metadata['uid']}")
         except Forbidden:
             return []  # the reconciler itself may not; the rest is worth having without
-    return sorted(page.items, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+    return sorted(page.items, key=find_event_time)
+
+
+async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
+    """Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure."""
+    with told_in_a_line(f"list {r.EVENTS}", r.EVENTS):
+        try:
+            page = await client.list(r.EVENTS, namespace, field_selector="type=Warning")
+        except Forbidden:
+            return None
+    return sorted(page.items, key=find_event_time)
+
+
+def find_event_time(event: Obj) -> str:
+    """When an event was emitted last, with seconds."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
 async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:

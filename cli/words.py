@@ -56,7 +56,11 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
                     raise
                 shown = f"{warnings[-1].get('reason')}: {' '.join(str(warnings[-1].get('message')).split())}"
                 raise Failure(f"{error.lines[0]}; its last warning: {shown}") from error
-            return set_explains.explain(outlook, workload, await looking.events_of(client, workload))
+            report = set_explains.explain(outlook, workload, await looking.events_of(client, workload))
+            if set_explains.has_missing_pods(report):
+                about_pods = await looking.list_warnings(client, workload["metadata"]["namespace"])
+                report |= set_explains.report_warning(outlook, workload, about_pods)
+            return report
 
     report = run(look())
     if form is not None:

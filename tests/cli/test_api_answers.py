@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
-from tests.cli.commands import EXAMPLES, Commands, job
+from tests.cli.commands import EXAMPLES, RACK, Commands, job, nodes, queues
+from tests.cli.lives import decided, queued
 
 Answer = tuple[int, dict[str, Any]]
 EMPTY: Answer = (200, {"items": [], "metadata": {"resourceVersion": "1"}})
@@ -134,3 +136,69 @@ def test_job_without_workload_is_reported_with_its_last_warning(topogate: Comman
     assert ran.code == 1
     assert ran.err.count("\n") == 1
     assert 'its last warning: WorkloadRefused: WorkloadPriorityClass "x" does not exist' in ran.err
+
+
+def served(documents: list[Any]) -> Callable[[str], Answer]:
+    """An API server that lists these documents, and events by whether they are of the type or the object that is selected."""
+
+    def answer(path: str) -> Answer:
+        address, _, query = path.partition("?")
+        asked = parse_qs(query).get("fieldSelector", [""])[0]
+        found = [document for document in documents if plural_of(document) == address.rpartition("/")[2]]
+        if asked == "type=Warning":
+            found = [event for event in found if event["type"] == "Warning"]
+        elif asked:
+            found = [event for event in found if asked == f"involvedObject.uid={event['involvedObject']['uid']}"]
+        return 200, {"items": found, "metadata": {"resourceVersion": "1"}}
+
+    return answer
+
+
+def complete_all(document: Any) -> Any:
+    """With what an API server has added."""
+    metadata = {"uid": document["metadata"]["name"], "resourceVersion": "1", **document["metadata"]}
+    metadata |= {"namespace": "default"} if document["kind"] in ("Job", "LocalQueue") else {}
+    return {**document, "metadata": metadata}
+
+
+def plural_of(document: Any) -> str:
+    kind = document["kind"].lower()
+    return f"{kind.removesuffix('y')}ies" if kind.endswith("y") else f"{kind}s"
+
+
+def warning(kind: str, uid: str, reason: str, message: str, second: int, **more: str) -> Any:
+    metadata = {"name": f"{uid}-{second}", "namespace": "default", "uid": f"{uid}-{second}", "resourceVersion": "1"}
+    about = {"kind": kind, "name": uid, "uid": uid}
+    time = f"2026-02-03T04:06:{second:02}Z"
+    return {"kind": "Event", "metadata": metadata, "involvedObject": about, "type": "Warning", "lastTimestamp": time} | {
+        "reason": reason,
+        "message": message,
+        **more,
+    }
+
+
+def test_explain_of_missing_pods_prints_the_last_warning_since_the_admission(topogate: Commands):
+    documents = decided([*nodes(), *queues(), *queued(job("a", 2, required=RACK))])
+    namespace = {"kind": "Namespace", "metadata": {"name": "default", "uid": "default", "resourceVersion": "1"}}
+    documents = [complete_all(document) for document in [*documents, namespace]]
+    made = next(document for document in documents if document["kind"] == "Job")
+    uid = made["metadata"]["uid"]
+    events = [
+        warning("Job", uid, "FailedCreate", "pods are forbidden:\nexceeded quota", 1),
+        warning("Job", uid, "SuccessfulCreate", "Created pod", 3, type="Normal"),
+        warning("Pod", "another", "PodStaysGated", "of another job", 5),
+    ]
+    old = warning("Job", uid, "TopologyPlacementFailed", "it waited then", 0, lastTimestamp="2026-01-01T00:00:00Z")
+    with answering(served([*documents, old, *events])) as url:
+        config = str(kubeconfig(topogate, url))
+        ran = topogate.run("explain", "job", "a", "--kubeconfig", config)
+        told = topogate.run("explain", "job", "a", "--kubeconfig", config, "-o", "json").data
+    assert f"last warning about its pods: FailedCreate of Job {uid}: pods are forbidden: exceeded quota\n" in ran.out
+    assert told["podWarning"] == {"kind": "Job", "name": uid, "reason": "FailedCreate", "message": "pods are forbidden: exceeded quota"}
+    with answering(served([*documents, old])) as url:
+        assert "last warning" not in topogate.run("explain", "job", "a", "--kubeconfig", str(kubeconfig(topogate, url))).out
+    rest = served(documents)
+    with answering(lambda path: status(403, "Forbidden", "no") if "/events" in path else rest(path)) as url:
+        ran = topogate.run("explain", "job", "a", "--kubeconfig", str(kubeconfig(topogate, url)))
+    assert "you may not list events; " in ran.out
+    assert "kubectl get events -n default --field-selector type=Warning" in ran.out
