@@ -10,6 +10,8 @@ from core.runtime.resource import Resource
 
 ADMITTED, ERROR, BAD_INPUT, WAITS = 0, 1, 2, 3
 
+OBSERVER = "topogate-observer"  # may list all that `plan`, `explain` and `topology` read
+
 
 class Failure(Exception):
     """Ends the command with these lines on stderr and this exit code."""
@@ -39,7 +41,8 @@ def told_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None
     except Unauthorized as error:
         raise Failure(f"cannot {what}: the API server does not accept the credentials of the kubeconfig: {_why(error)}") from error
     except Forbidden as error:
-        raise Failure(f"cannot {what}: no permission: {_why(error)}") from error
+        remedy = f"; the ClusterRole {OBSERVER} of the chart permits it: an administrator binds it to you with a ClusterRoleBinding"
+        raise Failure(f"cannot {what}: no permission: {_why(error)}{remedy if what.startswith('list ') else ''}") from error
     except NotFound as error:
         raise Failure(_missing(what, resource, error)) from error
     except KubeError as error:

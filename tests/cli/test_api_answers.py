@@ -65,6 +65,7 @@ def kubeconfig(topogate: Commands, url: str) -> Path:
 
 
 WORDS: list[list[str]] = [["plan"], ["explain", "job", "a"], ["topology"]]
+OBSERVER = "the ClusterRole topogate-observer of the chart permits it: an administrator binds it to you with a ClusterRoleBinding"
 NO_RIGHT = 'nodes is forbidden: User "someone" cannot list resource "nodes" in API group "" at the cluster scope'
 
 
@@ -79,7 +80,7 @@ NO_RIGHT = 'nodes is forbidden: User "someone" cannot list resource "nodes" in A
             "the API server has no workloadpriorityclasses.kueue.x-k8s.io in version v1beta2; "
             "install topogate's CustomResourceDefinitions (charts/topogate) first",
         ),
-        ("/nodes", status(403, "Forbidden", NO_RIGHT), f"cannot list nodes: no permission: {NO_RIGHT}"),
+        ("/nodes", status(403, "Forbidden", NO_RIGHT), f"cannot list nodes: no permission: {NO_RIGHT}; {OBSERVER}"),
         (
             "",
             status(401, "Unauthorized", "Unauthorized"),

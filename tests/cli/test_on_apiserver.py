@@ -218,4 +218,5 @@ def test_one_without_rights_is_told_which_is_missing(topogate: Commands, scene: 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: no permission: ")
     assert f"system:serviceaccount:{scene.namespace}:default" in ran.err
+    assert "the ClusterRole topogate-observer of the chart permits it" in ran.err
     assert ran.err.count("\n") == 1
