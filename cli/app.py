@@ -23,6 +23,7 @@ app = typer.Typer(
     name="topogate",
     help="Admits and places Kubernetes batch workloads by topology, and says what it decides and why.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     **_BEHAVIOUR,
 )
 
@@ -121,7 +122,7 @@ class _ShowsByDefault(TyperGroup):
     """`topology NAME` is `topology show NAME`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] != "--help"):
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 

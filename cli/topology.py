@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,17 @@ def read_pod(text: str) -> Pod:
         if not name or requests[name] < 1:
             raise BadInput(f"--pod {text}: {part.strip()!r} is not accepted; RESOURCE=QUANTITY is expected, such as nvidia.com/gpu=8")
     return Pod(requests)
+
+
+def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: Pod) -> None:
+    """Raises BadInput for a resource that no node of the topologies of these names offers."""
+    views = [view for flavor in state.flavors.values() if flavor.topology in names and (view := state.view(flavor.name)) is not None]
+    offered = {name for view in views for name, row in view.capacity.axis.items() if view.capacity.allocatable[row].any()}
+    for name in sorted(pod.requests.keys() - offered) if offered else ():
+        short = {known.rpartition("/")[2]: known for known in sorted(offered)}
+        near = [short[found] for found in get_close_matches(name.rpartition("/")[2], short, n=1)]
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise BadInput(f"--pod {text}: no node offers {name}; {hint}nodes offer {', '.join(sorted(offered))}")
 
 
 def find_names(state: ClusterState, name: str | None) -> list[str]:

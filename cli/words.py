@@ -78,6 +78,8 @@ def show_topology(name: str | None, source: Source, decisions: Decisions, form: 
     outlook = run(looking.look_at(source.files, target, settings, kinds(), namespace_of(source)))
     outlook.state.refresh()
     names = topology.find_names(outlook.state, name)
+    if counted is not None:
+        topology.check_pod(outlook.state, names, view.pod or "", counted)
     reports = [topology.report_topology(outlook.state, each, counted) for each in names]
     console = out()
     if form is not None:

@@ -57,7 +57,7 @@ class Standing:
                 "kubectl apply -f examples/job-too-large.yaml   # then: kubectl describe job too-large",
                 "",
                 f"API server {self.server}; logs in {self.root}/logs",
-                "Stop it with: make cluster-stop (or python -m e2e.cluster stop)",
+                "Stop it with: make cluster-stop",
             ]
         )
 

@@ -247,7 +247,7 @@ def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     else:
         size = _integer(text)
     if size is None or not _is_size(size):
-        yield FieldError(ErrorType.INVALID, field, text, _SIZE_EXPECTED)
+        yield FieldError(ErrorType.INVALID, field, text, _divisors(pod_set.count) if pod_set.count else _SIZE_EXPECTED)
     elif pod_set.count is not None and pod_set.count % size:
         yield FieldError(ErrorType.INVALID, field, text, _divisors(pod_set.count))
 
@@ -279,14 +279,19 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
     for i, (topology, size) in enumerate(layers):
         assert isinstance(topology, str)
         assert size is not None
+        written = {key.lower() for key, value in (entries[i] or {}).items() if value is not None}
+        others = ", ".join(sorted(written - {"topology", "size"}))
+        missing = f"is missing, {others} is not read; " if others else "is missing; "
         if not is_label_name(topology):
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}].topology", topology, _LABEL_NAME)
+            found, accepted = (topology, _LABEL_NAME) if "topology" in written else (None, f"{missing}{_LABEL_NAME}")
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].topology", found, accepted)
         elif topology in seen:
             accepted = f"each layer names another level; {SLICE_CONSTRAINTS}[{seen[topology]}] has this one"
             yield FieldError(ErrorType.DUPLICATE, f"{field}[{i}].topology", topology, accepted)
         seen.setdefault(topology, i)
         if size < 1:
-            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, _SIZE_EXPECTED)
+            number, accepted = (size, _SIZE_EXPECTED) if "size" in written else (None, f"{missing}{_SIZE_EXPECTED}")
+            yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", number, accepted)
             continue
         if above is not None and above % size:
             accepted = f"a divisor of the {above} of the layer above is expected"

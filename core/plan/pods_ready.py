@@ -35,6 +35,7 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
+from core.placement.explain import show_count
 from core.plan.actions import RESOLUTION_S, Action, Amend, Evict, Wait, rounded_up, to_time
 from core.plan.activity import ACTIVATE
 from core.plan.admission import NOT_READY
@@ -125,7 +126,7 @@ def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: 
     times = int(state.get("count") or 0)
     if rules.backoff_limit is not None and times >= rules.backoff_limit:
         message = (
-            f"{why}. The workload is deactivated: it has been queued again {times} times already, and backoffLimitCount is "
+            f"{why}. The workload is deactivated: it has been queued again {show_count(times, 'time')} already, and backoffLimitCount is "
             f"{rules.backoff_limit}. {ACTIVATE}"
         )
         target = Condition(DEACTIVATION_TARGET, True, REASON_LIMIT_EXCEEDED, "exceeding the maximum number of re-queuing retries")

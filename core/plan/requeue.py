@@ -13,7 +13,7 @@ from typing import Any
 
 from core.model.node_health import RequeueRules
 from core.names import ADMITTED, FORGOTTEN_FAILURES, PODS_READY, REASON_NODE_FAILURES, REASON_WAIT_FOR_START, REQUEUED
-from core.placement.explain import MAX_MESSAGE, truncate
+from core.placement.explain import MAX_MESSAGE, show_count, truncate
 from core.plan.actions import Evict, rounded_up, to_time
 from core.plan.conditions import Condition
 from core.plan.evictions import count_evictions
@@ -31,7 +31,7 @@ def plan_eviction(workload: Json, why: str, rules: RequeueRules, now: datetime) 
     if not wait:
         return Evict(REASON_NODE_FAILURES, why, (), state, forgotten)
     until = rounded_up(now + timedelta(seconds=wait))
-    then = f". It is queued again at {until}: it has lost its nodes {times} times in a row"
+    then = f". It is queued again at {until}: it has lost its nodes {show_count(times, 'time')} in a row"
     message = truncate(why.removesuffix("."), MAX_MESSAGE - len(then)) + then
     requeued = Condition(REQUEUED, False, REASON_NODE_FAILURES, message)
     return Evict(REASON_NODE_FAILURES, message, (requeued,), {**state, "requeueAt": until}, forgotten)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
+from core.placement.explain import show_count
 from e2e import manifests, truth
 from e2e.api import ApiError
 from e2e.audit import audit
@@ -119,7 +120,8 @@ def _chosen(load: Load) -> str:
     sizes, runs = sorted(job.pods for job in planned), sorted(job.run_s for job in planned)
     racks = pool.blocks * pool.racks
     return (
-        f"{racks * pool.nodes} nodes in {racks} racks and {pool.blocks} blocks, {load.gpus} GPUs; {len(planned)} jobs of {sizes[0]} to "
+        f"{racks * pool.nodes} nodes in {show_count(racks, 'rack')} and {show_count(pool.blocks, 'block')}, {load.gpus} GPUs; "
+        f"{len(planned)} jobs of {sizes[0]} to "
         f"{sizes[-1]} pods come in {planned[-1].at_s:.0f} s, {sum(sizes)} pods at {load.pods_per_s:g} a second; they run {runs[0]} to "
         f"{runs[-1]} s, {sum(runs) / len(runs):.0f} s in the mean, so that {load.asked:.0%} of the GPUs are asked for; a job is deleted "
         f"{KEPT_S} s after its end"

@@ -168,3 +168,10 @@ def test_as_a_plugin_of_kubectl_it_is_called_so(monkeypatch: pytest.MonkeyPatch,
 def test_the_version_is_that_of_the_package(topogate: Commands):
     ran = topogate.run("--version")
     assert (ran.code, ran.out, ran.err) == (0, f"topogate {version('topogate')}\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["plan"], ["topology"], ["topology", "suggest"], ["pause"]], ids=" ".join)
+def test_short_option_of_help_prints_the_same_as_the_long_one(topogate: Commands, words: list[str]):
+    short, long = topogate.run(*words, "-h"), topogate.run(*words, "--help")
+    assert (short.code, short.out, short.err) == (0, long.out, "")
+    assert "--help" in short.out

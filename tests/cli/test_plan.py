@@ -359,3 +359,11 @@ def test_plan_of_a_job_with_a_minimum_that_does_not_fit_has_two_headings(topogat
     assert "\n  pod set main, flavor gpu: " in ran.out
     assert "\n  pod set main with 10 pods, flavor gpu: " in ran.out
     assert ".;" not in ran.out
+
+
+def test_plan_of_a_resource_without_quota_has_no_empty_name_of_a_flavor(topogate: Commands):
+    asked = job("a", 1)
+    asked["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] = "1"
+    file = topogate.write("nodes.yaml", *nodes(blocks=1), *queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", asked), "--nodes", file)
+    assert "\n  pod set main: NoMatchingFlavor\n" in ran.out

@@ -123,3 +123,12 @@ def test_without_any_topology_the_word_that_writes_one_is_named(topogate: Comman
     ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *nodes()))
     assert ran.code == 2
     assert "`topogate topology suggest` writes one" in ran.err
+
+
+def test_pod_with_a_resource_that_no_node_offers_is_refused_with_the_near_one(topogate: Commands):
+    file = topogate.write("cluster.yaml", *nodes(blocks=1), *queues())
+    ran = topogate.run("topology", "--pod", "gpu=8", "--nodes", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"topogate: --pod gpu=8: no node offers gpu; did you mean {GPU}? nodes offer cpu, ")
+    ran = topogate.run("topology", "--pod", "example.com/license=1", "--nodes", file)
+    assert ran.err.startswith("topogate: --pod example.com/license=1: no node offers example.com/license; nodes offer cpu, ")

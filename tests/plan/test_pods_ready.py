@@ -151,13 +151,14 @@ def test_an_eviction_is_counted_and_holds_back_longer_each_time(count: int, jitt
     assert (requeued.type, requeued.status, requeued.reason) == (REQUEUED, False, "PodsReadyTimeout")
 
 
-@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("limit", [0, 1, 2])
 def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_on(limit: int):
     rules = PodsReadyRules(timeout_s=10, backoff_limit=limit)
     action = plan(admitted(WAITS, requeue_state={"count": limit}), NOT_READY, 1000, rules)
     assert isinstance(action, Evict)
     assert action.reason == REASON_DEACTIVATED_BY_LIMIT == "DeactivatedDueToRequeuingLimitExceeded"
     assert f"backoffLimitCount is {limit}" in action.message
+    assert f"queued again {limit} {'time' if limit == 1 else 'times'} already" in action.message
     assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in action.message
     assert action.requeue_state == ({"count": limit} if limit else {})
     assert [c.type for c in action.also] == [DEACTIVATION_TARGET, REQUEUED]
