@@ -22,10 +22,10 @@ from sim.run import OUT, play, prepare, use_fixed_hashes
 from sim.scenario import Size
 
 STATE = OUT / "simulated.json"
-AT_ONCE = 10  # seeds of one piece of work
+AT_ONCE = 5  # seeds of one piece of work
 ROOT = Path(__file__).parent.parent
 SOURCES = ("core", "reconciler", "webhook", "sim", "e2e", "charts/topogate/files", "examples")  # all that a life depends on
-PIECES_PER_PROCESS = 20  # after which it is replaced: what it has gathered goes
+PIECES_PER_PROCESS = 40  # after which it is replaced: what it has gathered goes
 
 
 class Done(NamedTuple):
@@ -37,13 +37,16 @@ class Done(NamedTuple):
     failures: dict[int, str]
 
 
-def play_some(first: int, count: int, size: Size) -> Done:
-    """Plays seeds in this process."""
+def play_some(first: int, count: int, size: Size, until: float) -> Done:
+    """Plays seeds in this process, and begins none after a time of the monotonic clock, which all processes of a machine share."""
     logging.getLogger().setLevel(logging.CRITICAL)
     prepare()
-    played = {seed: play(seed, size) for seed in range(first, first + count)}
+    played = {seed: play(seed, size) for seed in range(first, first + count) if time.monotonic() < until}
     return Done(
-        first, first + count, sum(each.writes for each in played.values()), {seed: p.problem for seed, p in played.items() if p.problem}
+        first,
+        first + len(played),
+        sum(each.writes for each in played.values()),
+        {seed: p.problem for seed, p in played.items() if p.problem},
     )
 
 
@@ -73,9 +76,10 @@ class State:
         self.again = sorted(self.failures) if found.get("source", source) != source else sorted(found.get("again", []))
 
     def add(self, done: Done) -> None:
-        """Adds seeds that were played, and writes all down."""
+        """Adds seeds that were played, and writes all down. The next seed is the first that was not played: behind a gap, which the limit
+        of time leaves, seeds are played again."""
         played = range(done.first, done.next)
-        self.next = max(self.next, done.next)
+        self.next = max(self.next, done.next) if done.first <= self.next else self.next
         self.again = [seed for seed in self.again if seed not in played]
         self.failures = {seed: problem for seed, problem in self.failures.items() if seed not in played} | done.failures
         self.sources[self._source] = self.sources.get(self._source, 0) + len(played)
@@ -90,12 +94,14 @@ def play_many(state: State, last: int, size: Size, processes: int, until: float)
     pieces = chain([(seed, 1) for seed in state.again], following)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, max_tasks_per_child=PIECES_PER_PROCESS) as pool:
-        begun = [pool.submit(play_some, *piece, size) for piece in islice(pieces, 2 * processes)]
+        begun = [pool.submit(play_some, *piece, size, until) for piece in islice(pieces, 2 * processes)]
         while begun:
-            yield begun.pop(0).result()
+            done = begun.pop(0).result()
+            if done.next > done.first:
+                yield done
             piece = next(pieces, None) if time.monotonic() < until else None
             if piece is not None:
-                begun.append(pool.submit(play_some, *piece, size))
+                begun.append(pool.submit(play_some, *piece, size, until))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,7 +119,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
     if state.next > 1:
         print(f"it goes on with seed {state.next}; played with each source: {state.sources}", flush=True)
-    for done in play_many(state, options.seeds, Size(), options.processes, began + 60 * options.minutes):
+    until = began + 60 * options.minutes
+    for done in play_many(state, options.seeds, Size(), options.processes, until):
         state.add(done)
         writes += done.writes
         for seed, problem in done.failures.items():
@@ -121,6 +128,8 @@ def main(arguments: list[str] | None = None) -> int:
         spent = time.monotonic() - began
         told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed, {len(state.again)} to be played again"
         print(f"{told}, {spent / 60:.1f} min, {60 * writes / spent:.0f} writes a minute", flush=True)
+    if time.monotonic() >= until and (state.again or state.next <= options.seeds):
+        print(f"the limit of {options.minutes:g} minutes was reached; started again it goes on with seed {state.next}", flush=True)
     return 1 if state.failures else 0
 
 
