@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.report import Report
+from core.model.quantity import show_count
 from core.names import MIN_PARALLELISM
-from core.placement.explain import show_count
 
 Line = str | Text
 _SHOWN_DOMAINS = 12
@@ -95,7 +95,7 @@ def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
             continue
         for level in attempt["levels"]:
             style = GOOD if level["fit"] >= level["wanted"] else WAITING if level["fit"] else BAD
-            write(console, Text(level["message"], style).append(f" ({level['domains']} domain(s))", QUIET), indent=indent + 1)
+            write(console, Text(level["message"], style).append(f" ({show_count(level['domains'], 'domain')})", QUIET), indent=indent + 1)
         for excluded in attempt["excluded"]:
             text = f"excluded: {excluded['count']} of {show_count(attempt['totalNodes'], 'node')}: {excluded['reason']}"
             write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent + 1)

@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
 from cli.finding import Asked, find_group
 from cli.report import Report
+from core.model.quantity import show_count
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.podgroups.acting import Step
 from core.podgroups.explain import GroupExplanation
@@ -161,17 +162,17 @@ def draw_places_of_group(console: Console, now: Report, indent: int) -> None:
         _draw_placement(console, one, now["wanted"], indent)
     more = len(now.get("placements", ())) - _SHOWN
     if more > 0:
-        write(console, f"and {more} more placement(s); -o json names all", QUIET, indent)
+        write(console, f"and {show_count(more, 'more placement')}; -o json names all", QUIET, indent)
     for excluded in now.get("excluded", ()):
-        text = f"excluded: {excluded['count']} of {now['totalNodes']} node(s): {excluded['reason']}"
+        text = f"excluded: {excluded['count']} of {show_count(now['totalNodes'], 'node')}: {excluded['reason']}"
         write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent)
 
 
 def _draw_placement(console: Console, one: Report, wanted: int, indent: int) -> None:
     lacks = ", ".join(f"{amount} {resource}" for resource, amount in one["lacks"].items())
-    text = f"{one['name'] or 'all nodes'}: {one['fit']} of at least {wanted} pod(s)" + (f", short of {lacks}" if lacks else "")
+    text = f"{one['name'] or 'all nodes'}: {one['fit']} of at least {show_count(wanted, 'pod')}" + (f", short of {lacks}" if lacks else "")
     style = GOOD if one["fit"] >= wanted else WAITING if one["fit"] else BAD
-    write(console, Text(text, style).append(f" ({one['nodes']} node(s))", QUIET), indent=indent)
+    write(console, Text(text, style).append(f" ({show_count(one['nodes'], 'node')})", QUIET), indent=indent)
 
 
 def _listed(nodes: dict[str, Any]) -> str:

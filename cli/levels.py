@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from core.model.quantity import show_count
 from core.names import HOSTNAME_LABEL
 
 Labels = Mapping[str, str]
@@ -86,7 +87,7 @@ def _choose_network(nodes: Nodes, remarks: list[str]) -> list[str]:
         else:
             kept.append(label)
     for label in (label for family in NETWORKS for label in family if label not in best and _count(nodes, label)):
-        few = f"{_count(nodes, label)} of {len(nodes)} node(s) have it"
+        few = f"{_count(nodes, label)} of {show_count(len(nodes), 'node')} have it"
         other = f"{kept[0]} describes the network of more nodes" if kept else few
         remarks.append(f"label {label} is not used: {other if _is_usual(nodes, label) else few}")
     return kept
@@ -196,7 +197,7 @@ def _alone(nodes: Nodes, levels: Sequence[str]) -> list[str]:
         if single and len(single) == len(counts):
             found.append(f"every domain of level {label} has one node only: it could be left out")
         elif single:
-            found.append(f"level {label}: {len(single)} of {len(counts)} domain(s) of one node: {_few(single)}")
+            found.append(f"level {label}: {len(single)} of {show_count(len(counts), 'domain')} of one node: {_few(single)}")
     return found
 
 
@@ -228,7 +229,7 @@ def _crossing(nodes: Nodes, lower: str, upper: str) -> str | None:
     if not crossing:
         return None
     above = sorted(wholes[crossing[0]])
-    more = f", and {len(crossing) - 1} more value(s) like it" if len(crossing) > 1 else ""
+    more = f", and {show_count(len(crossing) - 1, 'more value')} like it" if len(crossing) > 1 else ""
     return f"label {lower} does not nest in {upper}: {crossing[0]} lies in {_few(above)}{more}"
 
 
@@ -252,7 +253,7 @@ def _values(nodes: Nodes, label: str) -> set[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    return f"{len(names)} node(s) ({_few(names)})"
+    return f"{show_count(len(names), 'node')} ({_few(names)})"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from core.jobs.pod_kinds import pod_kinds
 from core.jobs.pod_parents import Deployment, PodParent
 from core.jobs.prebuilt import prebuilt_name
 from core.jobs.templated import integer
+from core.model.quantity import show_count
 from core.plan.pod_units import ALONE, GROUP, Unit, role_of_pod, unit_of_pod
 from core.plan.pod_workloads import Wanted, build_workload_of_pods, read_group, wanted_alone, wanted_of_group, wanted_of_parent
 from core.plan.workload import build_workload
@@ -144,7 +145,9 @@ class Planner:
         if group.problem is not None:
             raise BadInput(f"{document.where}: {group.problem}")
         if group.missing:
-            return replace(planned, problem=f"group {unit.name} waits for {group.missing} more pod(s); it is queued when all are there")
+            return replace(
+                planned, problem=f"group {unit.name} waits for {show_count(group.missing, 'more pod')}; it is queued when all are there"
+            )
         examples = {role_of_pod(pod): pod for pod in pods if pod["metadata"]["name"] in group.examples.values()}
         return await self._of_pods(planned, wanted_of_group(unit, group, pods, examples))
 

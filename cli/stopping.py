@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.model.pause import ADMISSIONS, PAUSABLE, Pause, Stop
+from core.model.quantity import show_count
 from core.names import ACTIVE, EVICTIONS_PAUSED, PAUSE_CONFIG_MAP, REASON_ADMISSIONS_PAUSED
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -160,11 +161,11 @@ async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: S
             return ["whether it is in force is not known: that would be read from ClusterQueues, and there is none"]
         behind = sorted(queue["metadata"]["name"] for queue in queues if any(_is_behind(queue, part, paused=paused) for part in parts))
         if not behind:
-            return [f"in force: all {len(queues)} ClusterQueue(s) say so, after {clock.monotonic() - began:.1f} s"]
+            return [f"in force: reported by {show_count(len(queues), 'ClusterQueue')} after {clock.monotonic() - began:.1f} s"]
         if clock.monotonic() >= deadline:
             word = "paused" if paused else "not paused"
             raise Unable(
-                f"it is written, but after {WAIT_S:g} s {len(behind)} of {len(queues)} ClusterQueue(s), {behind[0]} for one, "
+                f"it is written, but after {WAIT_S:g} s {len(behind)} of {show_count(len(queues), 'ClusterQueue')}, {behind[0]} for one, "
                 f"do not say that {' and '.join(parts)} are {word}; is a reconciler running, and with --namespace={namespace}?"
             )
         await clock.sleep(POLL_S)

@@ -8,7 +8,7 @@ import yaml
 
 from cli.failures import BadInput, Failure
 from cli.levels import find_levels
-from core.model.quantity import format_quantity
+from core.model.quantity import format_quantity, show_count
 from core.model.resources import PODS, add
 from core.names import API_VERSION, HOSTNAME_LABEL
 from core.placement.change import show_taint
@@ -67,7 +67,8 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
     found = find_levels({node.name: node.labels for node in chosen})
     if not found.levels:
         raise Failure(
-            f"no label of the {len(chosen)} node(s) says where they stand, not even {HOSTNAME_LABEL}: there is nothing to suggest"
+            f"no label of the {show_count(len(chosen), 'node')} says where they stand, not even {HOSTNAME_LABEL}: "
+            "there is nothing to suggest"
         )
     if found.levels == (HOSTNAME_LABEL,):
         remarks.append("no label groups the nodes: the only level is the node itself; label them with their rack and block")
@@ -100,7 +101,7 @@ def _choose_nodes(nodes: Sequence[NodeFacts], remarks: list[str]) -> list[NodeFa
     chosen = accelerated or workers
     if len(chosen) < len(nodes):
         kind = "with accelerators" if accelerated else "that are no control plane"
-        remarks.append(f"{len(chosen)} of {len(nodes)} node(s) are looked at: those {kind}")
+        remarks.append(f"{len(chosen)} of {show_count(len(nodes), 'node')} are looked at: those {kind}")
     return chosen
 
 
@@ -120,7 +121,9 @@ def _choose_pool(placed: Sequence[NodeFacts], nodes: Sequence[NodeFacts], remark
     label = min(common, key=lambda each: (others[each], _POOLS.index(each) if each in _POOLS else len(_POOLS), each))
     if others[label]:
         count, pool = others[label], f"{label}={common[label]}"
-        remarks.append(f"{count} other node(s) have the flavor's label {pool}, too; those without a level's label take no pods")
+        remarks.append(
+            f"the flavor's label {pool} is on {show_count(count, 'other node')}, too; those without a level's label take no pods"
+        )
     return label, common[label]
 
 

@@ -15,7 +15,7 @@ from cli.failures import BadInput, Failure
 from cli.picture import FOREIGN, OUT, Row, Seats, draw_seats, natural, to_svg
 from cli.report import Report
 from core.model.podset import PodSetRequest
-from core.model.quantity import InvalidQuantity, canonical, format_quantity
+from core.model.quantity import InvalidQuantity, canonical, format_quantity, show_count
 from core.names import HOSTNAME_LABEL
 from core.placement.survey import LevelSurvey, out_of_use, survey
 from core.placement.tree import Indices
@@ -162,8 +162,10 @@ def draw(console: Console, report: Report, *, shows_hosts: bool) -> None:
         write(console, labelled(f"flavor {flavor['name']}", f"nodes with {selector}"), indent=1)
         for level in flavor["levels"]:
             best = level.get("largestFit")
-            text = f"{level['domains']} domain(s)"
-            text += f", the largest fit is {best['pods']} pod(s) of {pod} in {'/'.join(best['values'])}" if best is not None else ""
+            text = f"{show_count(level['domains'], 'domain')}"
+            text += (
+                f", the largest fit is {show_count(best['pods'], 'pod')} of {pod} in {'/'.join(best['values'])}" if best is not None else ""
+            )
             write(console, labelled(level["label"], text), indent=2)
         _draw_left_out(console, flavor["leftOut"])
         for reason, names in flavor["outOfUse"].items():
@@ -183,7 +185,7 @@ def _draw_left_out(console: Console, left_out: Report) -> None:
 
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
-    return f"{len(names)} node(s) ({', '.join(names[:_MOST_LEFT_OUT])}{more})"
+    return f"{show_count(len(names), 'node')} ({', '.join(names[:_MOST_LEFT_OUT])}{more})"
 
 
 def _grow(tree: Tree, domains: Sequence[Report], levels: int) -> None:
@@ -194,7 +196,7 @@ def _grow(tree: Tree, domains: Sequence[Report], levels: int) -> None:
 def _line(domain: Report) -> Text:
     line = Text(domain["values"][-1], HEAD)
     out = domain["nodes"] - domain["usable"]
-    line.append(f"  {domain['nodes']} node(s)", "default").append(f", {out} of them out" if out else "", BAD)
+    line.append(f"  {show_count(domain['nodes'], 'node')}", "default").append(f", {out} of them out" if out else "", BAD)
     for name, has in domain["capacity"].items():
         line.append(f"  {name} {domain['used'][name]}/{has}", GOOD if domain["fits"] else WAITING)
     return line.append(f"  fits {domain['fits']}", GOOD if domain["fits"] else BAD)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from core import trace_names as t
+from core.model.quantity import show_count
 from e2e.otlp import SpanRecord
 
 COLOURS = {"topogate-webhook": "#f28e2b", "topogate-reconciler": "#4e79a7"}
@@ -70,6 +71,6 @@ def _told(span: SpanRecord) -> list[str]:
         texts = [str(attributes[t.MESSAGE]) for name, attributes in span.events if name == t.CHOSEN]
         ungated = [attributes for name, attributes in span.events if name == t.DOMAIN_UNGATED]
         if ungated:
-            texts.append(f"{sum(to[t.POD_COUNT] for to in ungated)} pod(s) to {', '.join(str(to[t.DOMAIN]) for to in ungated)}")
+            texts.append(f"{show_count(sum(to[t.POD_COUNT] for to in ungated), 'pod')} to {', '.join(str(to[t.DOMAIN]) for to in ungated)}")
         text = "; ".join(texts)
     return textwrap.wrap(text, _LETTERS, max_lines=_MOST_LINES, placeholder=" …")

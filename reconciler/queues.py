@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from core.model.quantity import format_quantity
+from core.model.quantity import format_quantity, show_count
 from core.model.quota import NO_SHARE, FlavorResource, Quota, Share
 from core.names import (
     ACTIVE,
@@ -354,7 +354,8 @@ class Queues:
             nodes.update(view.capacity.tree.names)
             left_out = view.capacity.tree.left_out
             for label, names in left_out.missing_label.items():
-                problems.append(f'flavor "{view.flavor.name}": {len(names)} node(s) lack the label {label}: {_some(names)}')
+                count = show_count(len(names), "node")
+                problems.append(f'flavor "{view.flavor.name}": {count} without the label {label}: {_some(names)}')
             for names in left_out.same_path:
                 problems.append(f'flavor "{view.flavor.name}": nodes {_some(names)} share every level value')
         # A Topology has no condition of its own for this, and a reader of its status should not have to look for events.

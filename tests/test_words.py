@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
         ("core/a.py", "# pods that nobody made\n", ["nobody"]),
         ("core/a.py", '"""Who waits, and the story."""\n', ["Who", "story"]),
         ("docs/a.md", "2 pod(s) of the peer\n", ["d(s)", "the peer"]),
+        ("docs/a.md", "fit only 8 out of 16 pod(s), unhealthy node(s): n, 2 node(s)\n", ["e(s)"]),
         ("core/a.py", "def telling():\n    pass\n", ["telling", "telling"]),
         ("core/a.py", "def find_pods():\n    pass\n", []),
         ("core/a.py", "@property\ndef pods():\n    pass\n", []),

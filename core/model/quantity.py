@@ -99,3 +99,8 @@ def format_quantity(resource: str, amount: int) -> str:
             if amount % 2**power == 0:
                 return f"{amount // 2**power}{suffix}"
     return str(amount)
+
+
+def show_count(count: int, noun: str) -> str:
+    """An amount of things with the right plural: 1 pod, 2 pods."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

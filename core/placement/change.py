@@ -10,7 +10,7 @@ from typing import overload
 
 import numpy as np
 
-from core.model.quantity import format_quantity
+from core.model.quantity import format_quantity, show_count
 from core.placement.feasibility import Taint
 from core.placement.tree import Flags, Indices
 
@@ -126,7 +126,7 @@ class NodeFixes(Sequence[NodeFix]):
             each = "each of " if "freed" in step and len(names) > 1 else ""
             parts.append(step.format(each + " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))))
         text = " and ".join(parts)
-        return text if more <= 0 or alike else f"{text}, and so on for {more} more node(s)"
+        return text if more <= 0 or alike else f"{text}, and so on for {show_count(more, 'more node')}"
 
 
 def goes_by_itself(taint: Taint, ready: bool, cordoned: bool) -> bool:
@@ -152,7 +152,7 @@ class Change:
     def __str__(self) -> str:
         parts = [f"in one {self.level}"] if self.level is not None else []
         parts += ["with its level preferred instead of required"] if self.preferred else []
-        parts += [f"with {self.pods} pod(s)"] if self.pods is not None else []
+        parts += [f"with {show_count(self.pods, 'pod')}"] if self.pods is not None else []
         parts += [f"if {self.nodes}"] if self.nodes else []
         return " ".join(parts)
 
@@ -190,7 +190,7 @@ class TooMany:
     unit: str
 
     def __str__(self) -> str:
-        return f"Were all its nodes usable and empty, {self.most} of {self.wanted} {self.unit}(s) would fit"
+        return f"Were all its nodes usable and empty, {self.most} of {show_count(self.wanted, self.unit)} would fit"
 
 
 Never = NoSuchNode | PodTooLarge | TooMany

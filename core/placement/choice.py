@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
+from core.model.quantity import show_count
 from core.placement.capacity import fits_on_nodes
 from core.placement.decision import Decision, Placement, take_from
 from core.placement.explain import LevelFact, truncate
@@ -73,11 +74,15 @@ class Choice:
             return None
         return max(0, self.count - -(-self.wanted // self.largest))
 
+    @property
+    def _whole(self) -> str:
+        return f"its {self.unit}" if self.wanted == 1 else f"all {show_count(self.wanted, self.unit)}"
+
     def __str__(self) -> str:
         beside = f" and {self.beside}" if self.beside else ""
         text = f"pod set {self.pod_set}{beside}: "
         if self.too_small is not None:
-            text += f"no {self.too_small.level} holds all {self.wanted} {self.unit}(s), the best holds {self.too_small.fit}; "
+            text += f"no {self.too_small.level} holds {self._whole}, the best holds {self.too_small.fit}; "
         text += self._show_one() if self.count == 1 else self._show_many()
         if self.looked_ahead:
             text += "; placed together with the other pod sets, since one after the other they would not fit"
@@ -95,24 +100,24 @@ class Choice:
         text = f"{self.level} {'/'.join(used.domain)}"
         if self.able and used.units < self.wanted:  # it has filled up, or nodes of it have failed, since
             other = f"; {self.next_best} would hold all {self.wanted}" if self.next_best is not None else ""
-            return f"{text} with room for {used.units} of {self.wanted} {self.unit}(s) now{other}"
+            return f"{text} with room for {used.units} of {show_count(self.wanted, self.unit)} now{other}"
         if self.domains == 1:
             return f"{text}, the only one"
         if self.able == 1:
-            return f"{text}, the only one of {self.domains} that holds all {self.wanted} {self.unit}(s)"
+            return f"{text}, the only one of {self.domains} that holds {self._whole}"
         if self.next_best is None:
             return f"{text}, one of {self.domains}"
         if not self.able:  # nodes have failed or filled up since
-            return f"{text} with room for {used.units}; none holds all {self.wanted} {self.unit}(s) now; next {self.next_best}"
+            return f"{text} with room for {used.units}; none holds {self._whole} now; next {self.next_best}"
         tightest = "the tightest" if used.units <= self.next_best.units else "one"
-        able = f"{tightest} of {self.able} that hold all {self.wanted} {self.unit}(s)"
+        able = f"{tightest} of {self.able} that hold {self._whole}"
         return f"{text} with room for {used.units}, {able}; next {self.next_best}"
 
     def _show_many(self) -> str:
         shown = ", ".join("/".join(held.domain) for held in self.used)
         more = f" and {self.count - len(self.used)} more" if self.count > len(self.used) else ""
         able = f"{self.able} hold" if self.able else "none holds"
-        text = f"{self.count} of {self.domains} {self.level}s ({shown}{more}); {able} all {self.wanted} {self.unit}(s) alone"
+        text = f"{self.count} of {self.domains} {self.level}s ({shown}{more}); {able} {self._whole} alone"
         return text if self.next_best is None else f"{text}; next {self.next_best}"
 
 

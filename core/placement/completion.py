@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.model.quantity import show_count
 from core.placement.candidates import Candidates
 from core.placement.capacity import Fits, count_fits
 from core.placement.explain import NotFit, Refusal
@@ -64,7 +65,7 @@ class Completion:
             if refusal is not None:
                 return refusal
         if missing % self.shape.slice_size:
-            return self._stale(f"{missing} pod(s) to be placed are not whole slices of {self.shape.slice_size}")
+            return self._stale(f"the pods to be placed ({missing}) are not whole slices of {self.shape.slice_size}")
         rest = missing // self.shape.slice_size
         rest -= self._return_slices(rest)
         return self._place_slices(rest) if rest else None
@@ -89,7 +90,7 @@ class Completion:
         if left[end] < 0:
             return self._stale(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
         domain, short = int(domains[end]), int(lacking[end])
-        note = f"{short} more pod(s) must complete slices of {size} in {self._name(level, domain)}"
+        note = f"{show_count(short, 'more pod')} must complete slices of {size} in {self._name(level, domain)}"
         return self._refuse(inner, level, np.array([domain]), int(units[end]), note), missing
 
     def _below(self, level: int) -> Shape:

@@ -6,6 +6,7 @@ The values serve condition messages, events, spans, pages and tests alike (DESIG
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from core.model.quantity import show_count
 from core.placement.change import Amount, Change, Never
 
 MAX_MESSAGE = 1024  # unbounded condition messages hurt every reader of the object
@@ -50,8 +51,9 @@ class LevelFact:
     def __str__(self) -> str:
         if not self.fit:
             return f"no {self.level or 'domain'} holds any {self.unit}"
-        held = f"all {self.wanted}" if self.fit >= self.wanted else f"{self.fit} of {self.wanted}"
-        text = f"{f'best {self.level} ' + '/'.join(self.best) if self.level else 'all domains together'}: {held} {self.unit}(s)"
+        held = ("all " if self.wanted > 1 else "") if self.fit >= self.wanted else f"{self.fit} of "
+        where = f"best {self.level} {'/'.join(self.best)}" if self.level else "all domains together"
+        text = f"{where}: {held}{show_count(self.wanted, self.unit)}"
         if self.short:
             text += f", short of {', '.join(map(str, self.short))}"
         return text
@@ -149,11 +151,6 @@ def _telling(facts: tuple[LevelFact, ...]) -> tuple[LevelFact, ...]:
             best = fact.fit
             telling.append(fact)
     return tuple(telling)
-
-
-def show_count(count: int, noun: str) -> str:
-    """An amount of things with the right plural: 1 pod, 2 pods."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from core.model.pod_traits import PodTerm
 from core.model.podset import Mode, PodSetRequest
+from core.model.quantity import show_count
 from core.placement.capacity import Fits, count_fits
 from core.placement.change import Amount, show_taint
 from core.placement.explain import Exclusion, Explanation, LevelFact, NotFit, Refusal, show_exclusions
@@ -71,7 +72,10 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
     tree, name = view.tree, request.name
     text = f"pod set {name}: no topology domains at level {tree.declared[shape.start]}; "
     if not len(tree):
-        lacking = (f"{len(nodes)} node(s) lack label {label} (e.g. {nodes[0]})" for label, nodes in tree.left_out.missing_label.items())
+        lacking = (
+            f"{show_count(len(nodes), 'node')} without label {label} (e.g. {nodes[0]})"
+            for label, nodes in tree.left_out.missing_label.items()
+        )
         return NotFit(Refusal.NO_DOMAINS, name, text + (", ".join(lacking) or "no node of the flavor has it"))
     none = np.zeros(len(tree), dtype=np.int64)
     refused = Refused(view, request, shape, count_fits(tree, shape, none), none > 0, none, view.free)
@@ -80,7 +84,7 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
         never = None if changes else find_never(refused)
     except InvalidSelector as error:
         return NotFit(Refusal.INVALID_SELECTOR, name, f"pod set {name}: {error}")
-    text += f"none of the flavor's {len(tree)} node(s) can be used ({show_exclusions(exclusions)})"
+    text += f"none of the flavor's {show_count(len(tree), 'node')} can be used ({show_exclusions(exclusions)})"
     explanation = Explanation(name, exclusions=exclusions, total_nodes=len(tree), changes=changes, never=never)
     return NotFit(Refusal.NO_DOMAINS, name, text, explanation=explanation)
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
+from core.model.quantity import show_count
 from core.model.resources import PODS
 from core.placement.capacity import count_fits, fits_on_nodes
 from core.placement.decision import Decision, Placement, take_from
@@ -257,9 +258,14 @@ def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room:
         held = room[_nodes_of(tree, level, domain)]
         while best + 1 < request.spares and _caps(held, count, best + 1):  # who has no room for so many has none for more
             best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
-    has = f"{where} has room for the pods and {best} of the {request.spares} spare node(s)" if best else f"no {here} has room for both"
+    has = (
+        f"{where} has room for the pods and {best} of the {show_count(request.spares, 'spare node')}"
+        if best
+        else f"no {here} has room for both"
+    )
     if level is None and not best:
         has = f"{here} has room for no spare node beside them"
-    text = f"pod set {request.name}: its {count} pod(s) fit, but not with {request.spares} spare node(s) beside them: {has}"
+    spares = show_count(request.spares, "spare node")
+    text = f"pod set {request.name}: its {show_count(count, 'pod')} would fit, but not with {spares} beside them: {has}"
     text += ". It would fit with fewer spare nodes, or with more nodes free"
     return NotFit(Refusal.NO_SPARES, request.name, text, wanted=request.spares)

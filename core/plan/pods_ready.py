@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from core.model.pods_ready import PodsReadyRules
+from core.model.quantity import show_count
 from core.names import (
     ADMITTED,
     DEACTIVATION_TARGET,
@@ -35,7 +36,6 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
-from core.placement.explain import show_count
 from core.plan.actions import RESOLUTION_S, Action, Amend, Evict, Wait, rounded_up, to_time
 from core.plan.activity import ACTIVATE
 from core.plan.admission import NOT_READY

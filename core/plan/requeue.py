@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from core.model.node_health import RequeueRules
+from core.model.quantity import show_count
 from core.names import ADMITTED, FORGOTTEN_FAILURES, PODS_READY, REASON_NODE_FAILURES, REASON_WAIT_FOR_START, REQUEUED
-from core.placement.explain import MAX_MESSAGE, show_count, truncate
+from core.placement.explain import MAX_MESSAGE, truncate
 from core.plan.actions import Evict, rounded_up, to_time
 from core.plan.conditions import Condition
 from core.plan.evictions import count_evictions

@@ -84,7 +84,7 @@ class DeviceLimits:
 
 
 def _amount(template: str, count: int) -> Amount:
-    return Amount(f"device(s) of claim template {template}", count)
+    return Amount(f"{'device' if count == 1 else 'devices'} of claim template {template}", count)
 
 
 class Cells:

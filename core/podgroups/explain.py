@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.model.budget import SENTENCE, UNLIMITED, Budget
+from core.model.quantity import show_count
 from core.placement.change import Amount
 from core.placement.explain import Exclusion, show_exclusions, truncate
 from core.placement.free import FreeCapacity, with_pod
@@ -65,10 +66,9 @@ class GroupExplanation:
             return truncate(self._without_placements())
         where = f"{self.level} " if self.level else ""
         best = self.facts[0].fit
-        need = f"{self.wanted} pod(s)" if self.wanted == self.count else f"{self.wanted} of {self.count} pod(s)"
-        text = f"none of {len(self.facts)} placement(s) takes {need}, the best takes {best}"
-        if len(self.facts) != self.placements:
-            text = text.replace(f"{len(self.facts)} ", f"{len(self.facts)} looked at of {self.placements} ", 1)
+        need = show_count(self.wanted, "pod") if self.wanted == self.count else f"{self.wanted} of {show_count(self.count, 'pod')}"
+        some = f"{len(self.facts)} looked at of " if len(self.facts) != self.placements else ""
+        text = f"none of {some}{show_count(self.placements, 'placement')} takes {need}, the best takes {best}"
         shown = [_show(where, fact, self.count) for fact in self.facts[:_SHOWN] if fact.fit or fact.beside]
         if shown:
             text += f": {'; '.join(shown)}"
@@ -81,7 +81,8 @@ class GroupExplanation:
         if self.why:
             return self.why
         if self.running:
-            return f"its {self.running} running pod(s) are in no one {self.level or 'placement'}, so that there is none for the others."
+            pods = f"{show_count(self.running, 'running pod')} {'is' if self.running == 1 else 'are'}"
+            return f"its {pods} in no one {self.level or 'placement'}, so that there is none for the others."
         if self.is_labelled:
             return f"there is no placement: the plugins make none of the nodes with the label {self.level}."
         return f"there is no placement: no node has the label {self.level}." if self.level else "there is no node."

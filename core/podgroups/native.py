@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.model.budget import Budget
+from core.model.quantity import show_count
 from core.placement.free import FreeCapacity
 from core.podgroups.acting import SCATTERED, SCHEDULED, UNSCHEDULABLE, WAITING, Step
 from core.podgroups.algorithm import decide
@@ -66,19 +67,19 @@ def native_step(
     on = count_there((member.node for member in bound), view)
     where = find_domain(levels, on, view)
     if where is None:
-        return Step(False, SCATTERED, f"kube-scheduler has bound {len(bound)} pod(s) {tell_spread(levels, on, view)}")
+        return Step(False, SCATTERED, f"kube-scheduler has bound {show_count(len(bound), 'pod')} {tell_spread(levels, on, view)}")
     wanted = facts.min_count or 1
     if len(live) + done < wanted:
         return Step(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")
     if not pending:
-        return Step(True, SCHEDULED, f"kube-scheduler has bound {len(bound)} pod(s){f' in {where}' if where else ''}")
+        return Step(True, SCHEDULED, f"kube-scheduler has bound {show_count(len(bound), 'pod')}{f' in {where}' if where else ''}")
     pod_sets, missing = as_pod_sets(split(pending, view.neighbours)), max(wanted - done, len(bound) + 1)
     group = PodGroupInfo(key.namespace, key.name, pod_sets, tuple(levels), missing, None, key.replica, on)
     outcome = decide(view, group, plugins)
     said = next((member.unschedulable for member in pending if member.unschedulable), "")
     is_enough = len(bound) + done >= wanted
     reason = SCHEDULED if is_enough else UNSCHEDULABLE
-    before = f"kube-scheduler has bound {len(bound)} of {len(live)} pod(s)"
+    before = f"kube-scheduler has bound {len(bound)} of {show_count(len(live), 'pod')}"
     if outcome.chosen is not None:
         would = f"placement {outcome.chosen.placement.name} has room for the rest" if outcome.chosen.placement.name else "there is room"
         return Step(is_enough, reason, f"{before}, though {would}{f'; it says: {said}' if said else ''}", waits=True)

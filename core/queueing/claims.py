@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Container
 
+from core.model.quantity import show_count
 from core.queueing.circles import Circles
 from core.queueing.lending import loans_of
 from core.queueing.outcome import Preempting
@@ -163,13 +164,14 @@ def show(preempting: Preempting) -> str:
     """What a workload waits for, and whom it has preempted."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    waits = f"waits until {len(preempting.leaving)} evicted workload(s) are gone" if preempting.leaving else ""
+    waits = f"waits until {show_count(len(preempting.leaving), 'evicted workload')} {'is' if len(preempting.leaving) == 1 else 'are'} gone"
+    waits = waits if preempting.leaving else ""
     if not names:
         return waits
     by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))
     cut = "; the search stopped at its limit of steps, fewer victims may be enough" if preempting.is_cut else ""
 
     def describe() -> str:
-        return f"preempts {len(names)} workload(s) by {by}: {shown}" + (f", and {waits}" if waits else "")
+        return f"preempts {show_count(len(names), 'workload')} by {by}: {shown}" + (f", and {waits}" if waits else "")
 
     return describe() + cut

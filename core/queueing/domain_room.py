@@ -14,6 +14,7 @@ import numpy as np
 from core.model.admission import PodSetAdmission
 from core.model.assignment import DomainCount
 from core.model.podset import PodSetRequest
+from core.model.quantity import show_count
 from core.names import HOSTNAME_LABEL
 from core.placement.feasibility import InvalidSelector
 from core.placement.free import FreeCapacity, Matrix, with_pod
@@ -42,7 +43,9 @@ class Short:
 
     @property
     def sentence(self) -> str:
-        where = f"{self.level} {'/'.join(self.values)} has room for {self.room} of {self.missing} pod(s) of pod set {self.pod_set}"
+        where = (
+            f"{self.level} {'/'.join(self.values)} has room for {self.room} of {show_count(self.missing, 'pod')} of pod set {self.pod_set}"
+        )
         if self.is_empty:
             return f"{where}; no node of flavor {self.flavor} is in that domain"
         names = sorted(self.out)

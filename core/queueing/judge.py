@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from core.model.budget import DECISION_STEPS, PLACEMENT_STEPS, Budget
 from core.model.configuration import FairSharing
 from core.model.pieces import Pieces, run_whole
+from core.model.quantity import show_count
 from core.names import (
     MIN_PARALLELISM,
     REASON_MISCONFIGURED,
@@ -207,7 +208,9 @@ class Judge:
             return replace(refused, message=message, spares=bool(self._memory.spared)) if notes else refused
         stop = self._state.pause.evictions
         if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
-            message = truncate(f"it could preempt {len(preempting.victims)} workload(s), but {stop.sentence}; {refused.message}")
+            message = truncate(
+                f"it could preempt {show_count(len(preempting.victims), 'workload')}, but {stop.sentence}; {refused.message}"
+            )
             return replace(refused, message=message)
         self._asked = Asked(workload, queue, refused.message)
         message = truncate(f"{refused.message}; {show(preempting)}")

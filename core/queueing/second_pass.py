@@ -406,7 +406,7 @@ def _no_replacement(
     if not nodes:
         stuck = search.world.state.stuck.get(workload.key, {}).values()
         nodes = ", ".join(sorted({node for counts in stuck for node, _ in counts}))
-        message = truncate(f"there is no other place for pods that cannot be scheduled on node(s): {nodes}; {why}")
+        message = truncate(f"there is no other place for pods that cannot be scheduled on {nodes}; {why}")
         return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
     if fails_fast:
         message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")

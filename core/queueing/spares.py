@@ -11,6 +11,7 @@ import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.podset import PodSetRequest
+from core.model.quantity import show_count
 from core.model.spares import fullest
 from core.placement.decision import take_from
 from core.placement.feasibility import InvalidSelector
@@ -52,11 +53,12 @@ class Kept:
 
     def __str__(self) -> str:
         names = ", ".join(self.serving[:_SHOWN]) + (f" and {len(self.serving) - _SHOWN} more" if len(self.serving) > _SHOWN else "")
-        text = f"pod set {self.pod_set}: {len(self.serving)} of {self.wanted} spare node(s) kept free for {self.pods} pod(s) each"
+        spares = f"{len(self.serving)} of {show_count(self.wanted, 'spare node')}"
+        text = f"pod set {self.pod_set}: {spares} kept free for {show_count(self.pods, 'pod')} each"
         text += f": {names}" if names else ""
         text += f"; {show_lent(self.lent)}" if self.lent else ""
         if self.missing:
-            none = f"no other node of its domain has room for {self.pods} pod(s)"
+            none = f"no other node of its domain has room for {show_count(self.pods, 'pod')}"
             text += f"; {none if self.fills else 'no other is taken while workloads make room for one that waits'}"
             text += "".join(f"; {name} does not serve now: {why}" for name, why in self.broken[:_SHOWN])
         return text
@@ -137,8 +139,10 @@ def _keep(
     reasons = {name: reason for reason, names in why.items() for name in names}
     names = {tree.names[node] for node in serving}
     broken = [name for name in given.spares if name in tree.index and name not in names and (inside & ~own)[tree.index[name]]]
-    told = tuple((name, reasons.get(name, f"it has no room for {pods} pod(s)")) for name in broken[: pod_set.spares - len(serving)])
-    return Kept(pod_set.name, pod_set.spares, tuple(sorted(names)), told, pods, fills)
+    reported = tuple(
+        (name, reasons.get(name, f"it has no room for {show_count(pods, 'pod')}")) for name in broken[: pod_set.spares - len(serving)]
+    )
+    return Kept(pod_set.name, pod_set.spares, tuple(sorted(names)), reported, pods, fills)
 
 
 def _domain(view: FlavorView, workload: WorkloadFacts, request: PodSetRequest, own: Flags) -> Flags:

@@ -86,9 +86,9 @@ def wait_for_borrowers(
     victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
     told = {victim.workload.key for victim in victims}
     preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)), beside)
-    lost = f"node(s) {', '.join(sorted(workload.unhealthy_nodes))}" if workload.unhealthy_nodes else "nodes that do not take its pods"
+    lost = ", ".join(sorted(workload.unhealthy_nodes)) if workload.unhealthy_nodes else "nodes that do not take its pods"
     why = show(preempting) or "waits until pods that end there are gone"
-    message = truncate(f"its pods of {lost} go to spare node(s) that it had lent: {', '.join(sorted(nodes))}; it {why}")
+    message = truncate(f"its pods of {lost} go to spare nodes that it had lent: {', '.join(sorted(nodes))}; it {why}")
     return NotFound(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from core.model.admission import Admission
+from core.model.quantity import show_count
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 
@@ -48,7 +49,8 @@ def describe_move(before: Admission, after: Admission, failed: Iterable[str] = (
     others = "; the others stay" if new.total() > taken.total() else ""
     lost = sorted(failed)
     why = f"lost: {_listed(lost, 'node')}" if lost else "they were stuck"
-    return f"{taken.total()} pod(s) of {_listed(list(left), what)} go to {_listed(list(taken), what)}{others} ({why})"
+    go = "goes" if taken.total() == 1 else "go"
+    return f"{show_count(taken.total(), 'pod')} of {_listed(list(left), what)} {go} to {_listed(list(taken), what)}{others} ({why})"
 
 
 def _counts(admission: Admission) -> Counter[str]:

@@ -50,7 +50,7 @@ class ByTopogate:
     def is_told(self, api: Api, namespace: str, group: str, pods: list[Json]) -> bool:
         status = api.get(f"/apis/topogate.dev/v1alpha1/namespaces/{namespace}/podgroups/{group}").get("status") or {}
         messages = [c["message"] for c in status.get("conditions") or () if c["type"] == "PodGroupScheduled"]
-        return any("placement(s) takes" in message for message in messages)
+        return any("none of " in message and " takes " in message for message in messages)
 
 
 class ByTopogateNatively(ByTopogate):

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from core.placement.explain import show_count
+from core.model.quantity import show_count
 from e2e import manifests, truth
 from e2e.api import ApiError
 from e2e.audit import audit

@@ -37,7 +37,7 @@ def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count(sentence) == 1
     assert "state: waiting" in ran.out
-    assert f"best {RACK} b0/b0-r0: 4 of 5 pod(s), short of 8 nvidia.com/gpu (4 domain(s))" in ran.out
+    assert f"best {RACK} b0/b0-r0: 4 of 5 pods, short of 8 nvidia.com/gpu (4 domains)" in ran.out
     assert f"would fit: in one {BLOCK}" in ran.out
     assert "now:" not in ran.out
 
@@ -85,9 +85,7 @@ def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Comman
     assert "state: admitted" in ran.out
     assert "pod set main: 3 pods, flavor gpu" in ran.out
     assert ran.out.count("  1 pod\n") == 3
-    assert (
-        f"why there, as things are now: pod set main: {RACK} b0/b0-r0 with room for 4, the tightest of 4 that hold all 3 pod(s)" in ran.out
-    )
+    assert f"why there, as things are now: pod set main: {RACK} b0/b0-r0 with room for 4, the tightest of 4 that hold all 3 pods" in ran.out
     assert "pods: 0 live, 0 on nodes, 0 gated" in ran.out
     told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
     assert {tuple(domain["values"][:2]) for domain in told["podSets"][0]["domains"]} == {("b0", "b0-r0")}
@@ -111,7 +109,7 @@ def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: C
     full = [document for document in gone if not (document["kind"] == "Node" and document["metadata"]["name"].endswith(("-1", "-2", "-3")))]
     kept = [document for document in gone if document["kind"] == "Node" and document["metadata"]["name"] in ("n-0-0-1", "n-0-0-2")]
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *full, *kept))
-    assert f"{RACK} b0/b0-r0 with room for 2; none holds all 3 pod(s) now; next b0/b0-r1 with room for 1\n" in ran.out
+    assert f"{RACK} b0/b0-r0 with room for 2; none holds all 3 pods now; next b0/b0-r1 with room for 1\n" in ran.out
     assert "of 0 that hold" not in ran.out
 
 
@@ -119,7 +117,7 @@ def test_where_it_is_not_held_any_more_its_place_is_not_called_the_tightest(topo
     documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
     less = [one for one in documents if not (one["kind"] == "Node" and one["metadata"]["name"] in ("n-0-0-0", "n-0-0-3"))]
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *less))
-    assert f"{RACK} b0/b0-r0 with room for 2 of 3 pod(s) now; b0/b0-r1 with room for 4 would hold all 3\n" in ran.out
+    assert f"{RACK} b0/b0-r0 with room for 2 of 3 pods now; b0/b0-r1 with room for 4 would hold all 3\n" in ran.out
     assert "tightest" not in ran.out
 
 

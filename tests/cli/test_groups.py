@@ -77,14 +77,13 @@ def test_who_waits_for_devices_reads_what_each_pool_lacks(topogate: Commands):
     waiting = group(policy={"gang": {"minCount": 3}}, schedulingConstraints=constraints), *pods(3, gpus=0, resourceClaims=claims)
     told = explained(topogate, *there, *waiting)
     assert told["asks"]["claimTemplates"] == ["one-gpu"]
-    lacks = "device(s) of claim template one-gpu"
     assert told["replicas"][0]["now"]["placements"] == [
-        {"name": "pool gpu.example.com/right", "nodes": 1, "fit": 2, "lacks": {lacks: "1"}},
-        {"name": "pool gpu.example.com/left", "nodes": 1, "fit": 1, "lacks": {lacks: "2"}},
+        {"name": "pool gpu.example.com/right", "nodes": 1, "fit": 2, "lacks": {"device of claim template one-gpu": "1"}},
+        {"name": "pool gpu.example.com/left", "nodes": 1, "fit": 1, "lacks": {"devices of claim template one-gpu": "2"}},
     ]
     ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *there, *waiting))
     assert "at least 3 pods at once, devices of one-gpu in one pool" in ran.out
-    assert "pool gpu.example.com/left: 1 of at least 3 pod(s), short of 2 device(s) of claim template one-gpu" in ran.out
+    assert "pool gpu.example.com/left: 1 of at least 3 pods, short of 2 devices of claim template one-gpu" in ran.out
 
 
 def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Commands):
@@ -96,7 +95,7 @@ def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Comma
         planned_ += [group(name, schedulingConstraints=constraints), *pods(2, name, gpus=0, resourceClaims=claims)]
     first, second = planned(topogate, there, *planned_, code=3)
     assert (first["outcome"], second["outcome"]) == ("placed", "waits")
-    assert second["placements"][0]["lacks"] == {"device(s) of claim template one-gpu": "1"}
+    assert second["placements"][0]["lacks"] == {"device of claim template one-gpu": "1"}
 
 
 def test_every_word_for_the_kind_means_the_same(topogate: Commands):
@@ -124,7 +123,7 @@ def test_what_its_condition_says_is_not_said_twice(topogate: Commands):
     ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), waiting, *pods(5)))
     assert "condition: PodGroupScheduled=False, Unschedulable" in ran.out
     assert ran.out.count(message) == 1
-    assert "b0-r0: 4 of at least 5 pod(s), short of 8 nvidia.com/gpu" in ran.out
+    assert "b0-r0: 4 of at least 5 pods, short of 8 nvidia.com/gpu" in ran.out
 
 
 def test_who_runs_is_shown_by_node_and_what_is_kept_for_it_is_nobody_elses(topogate: Commands):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from core.model.quantity import show_count
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
-from core.placement.explain import show_count
 from core.plan.admission import PLACED
 from e2e import manifests, truth
 from e2e.cluster import Cluster

@@ -141,15 +141,13 @@ def queue(name: str, active: bool, reason: str) -> Obj:
 async def test_it_is_in_force_when_no_queue_admits_anything_whatever_the_reason(server: Server):
     for found in (queue("a", False, "AdmissionsPaused"), queue("b", False, "Stopped")):
         server.put(found)
-    assert (await pause(server, wait=True))[1:] == ["in force: all 2 ClusterQueue(s) say so, after 0.0 s"]
+    assert (await pause(server, wait=True))[1:] == ["in force: reported by 2 ClusterQueues after 0.0 s"]
 
 
 async def test_that_a_queue_does_not_hear_of_it_is_an_error_that_says_what_may_be_wrong(server: Server):
     for found in (queue("a", False, "AdmissionsPaused"), queue("b", True, "Ready")):
         server.put(found)
-    with pytest.raises(
-        Unable, match=r"1 of 2 ClusterQueue\(s\), b for one, do not say that admissions are paused; is a reconciler running"
-    ):
+    with pytest.raises(Unable, match=r"1 of 2 ClusterQueues, b for one, do not say that admissions are paused; is a reconciler running"):
         await pause(server, wait=True)
     assert server.pause.admissions is not None, "it is written all the same"
 

@@ -83,7 +83,7 @@ def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: 
     ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)
     assert ran.code == 3
     assert "would wait: TopologyPlacementFailed" in ran.out
-    assert f"best {RACK} b0/b0-r0: 8 of 16 pod(s), short of 32 nvidia.com/gpu" in ran.out
+    assert f"best {RACK} b0/b0-r0: 8 of 16 pods, short of 32 nvidia.com/gpu" in ran.out
     assert f"would fit: in one {BLOCK}" in ran.out
 
 
@@ -122,7 +122,7 @@ def test_pods_that_run_already_take_what_they_take(topogate: Commands):
     file, wanted = topogate.write("nodes.yaml", *cluster, *queues(), pod), topogate.write("job.yaml", job("a", 4, required=RACK))
     ran = topogate.run("plan", "-f", wanted, "--nodes", file)
     assert ran.code == 3
-    assert "3 of 4 pod(s)" in ran.out
+    assert "3 of 4 pods" in ran.out
 
 
 def test_a_job_that_is_there_already_is_planned_as_one_more_and_that_is_said(topogate: Commands):
@@ -258,7 +258,7 @@ def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_
     first, second = yaml.safe_load_all((EXAMPLES / "pod-group.yaml").read_text())
     ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
     assert ran.code == 3
-    assert "group pair waits for 1 more pod(s); it is queued when all are there" in ran.out
+    assert "group pair waits for 1 more pod; it is queued when all are there" in ran.out
     second["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "3"
     ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first, second), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
     assert ran.code == 2

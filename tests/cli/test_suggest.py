@@ -85,7 +85,7 @@ def test_of_known_networks_the_one_of_most_nodes_is_taken_without_what_few_have_
     assert found.levels == (google[0], google[2], HOST)
     assert found.remarks == (
         f"label {google[1]} is not used: its domains are those of {google[0]}",
-        f"label {amazon[0]} is not used: 1 of 8 node(s) have it",
+        f"label {amazon[0]} is not used: 1 of 8 nodes have it",
     )
     for i in range(6):
         cluster[f"n{i}"] |= {amazon[0]: "a"}
@@ -123,11 +123,11 @@ def test_what_is_odd_about_labels_is_told(topogate: Commands):
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster))
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        f"topogate: label {RACK} does not nest in {BLOCK}: r0 lies in b0, b1, and 1 more value(s) like it; "
+        f"topogate: label {RACK} does not nest in {BLOCK}: r0 lies in b0, b1, and 1 more value like it; "
         "they are taken for different domains",
-        f"topogate: 1 node(s) (lost) without the label {RACK}: left out",
-        f"topogate: level {RACK}: 1 of 5 domain(s) of one node: b0/r9",
-        "topogate: 1 other node(s) have the flavor's label node-group=gpu, too; those without a level's label take no pods",
+        f"topogate: 1 node (lost) without the label {RACK}: left out",
+        f"topogate: level {RACK}: 1 of 5 domains of one node: b0/r9",
+        "topogate: the flavor's label node-group=gpu is on 1 other node, too; those without a level's label take no pods",
     ]
 
 
@@ -140,7 +140,7 @@ def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_the
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster, plain))
     flavor = list(yaml.safe_load_all(ran.out))[1]
     assert flavor["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}]
-    assert "8 of 9 node(s) are looked at: those with accelerators" in ran.err
+    assert "8 of 9 nodes are looked at: those with accelerators" in ran.err
     assert "taint nvidia.com/gpu=present:NoSchedule: the flavor lets its pods tolerate it" in ran.err
 
 
@@ -148,7 +148,7 @@ def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_the
     ("cluster", "code", "says"),
     [
         ([], 2, "there is no node"),
-        ([{**node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1, "no label of the 1 node(s) says where"),
+        ([{**node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1, "no label of the 1 node says where"),
     ],
 )
 def test_where_nothing_can_be_suggested_that_is_told(topogate: Commands, cluster: list[Obj], code: int, says: str):

@@ -40,41 +40,41 @@ def group(*requests: PodSetRequest) -> list[PodSetRequest]:
         pytest.param(
             [[[8], [4], [2]]],
             request(4, Mode.REQUIRED, RACK),
-            "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pod(s); next b0/b0-r00 with room for 8",
+            "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r00 with room for 8",
             id="the tightest",
         ),
         pytest.param(
-            [[[8], [4]]], request(5, Mode.REQUIRED, RACK), "cloud/rack b0/b0-r00, the only one of 2 that holds all 5 pod(s)", id="one"
+            [[[8], [4]]], request(5, Mode.REQUIRED, RACK), "cloud/rack b0/b0-r00, the only one of 2 that holds all 5 pods", id="one"
         ),
         pytest.param([[[8]]], request(5, Mode.REQUIRED, BLOCK), "cloud/block b0, the only one", id="nothing to choose"),
         pytest.param(
             [[[4], [3]], [[9, 9, 9]]],
             request(6, Mode.PREFERRED, RACK, slices=[(RACK, 3)]),
-            "cloud/rack b1/b1-r00, the only one of 3 that holds all 2 slice(s)",
+            "cloud/rack b1/b1-r00, the only one of 3 that holds all 2 slices",
             id="slices",
         ),
         pytest.param(
             [[[4], [3]]],
             request(6, Mode.PREFERRED, RACK),
-            "no cloud/rack holds all 6 pod(s), the best holds 4; cloud/block b0, the only one",
+            "no cloud/rack holds all 6 pods, the best holds 4; cloud/block b0, the only one",
             id="widened",
         ),
         pytest.param(
             [[[4], [3]], [[1], [1]]],
             request(8, Mode.PREFERRED, BLOCK),
-            "2 of 2 cloud/blocks (b0, b1); none holds all 8 pod(s) alone",
+            "2 of 2 cloud/blocks (b0, b1); none holds all 8 pods alone",
             id="spread",
         ),
         pytest.param(
             [[[1, 2, 3]]],
             request(3),
-            f"{HOSTNAME_LABEL} n002, the only one of 3 that holds all 3 pod(s)",
+            f"{HOSTNAME_LABEL} n002, the only one of 3 that holds all 3 pods",
             id="no level asked for",
         ),
         pytest.param(
             [[[1, 2, 3, 1, 9]]],
             request(16),
-            f"5 of 5 {HOSTNAME_LABEL}s (n000, n001, n002 and 2 more); none holds all 16 pod(s) alone",
+            f"5 of 5 {HOSTNAME_LABEL}s (n000, n001, n002 and 2 more); none holds all 16 pods alone",
             id="many nodes",
         ),
     ],
@@ -86,7 +86,7 @@ def test_sentences(blocks: list[list[list[int]]], asked: PodSetRequest, expected
 def test_leader_and_workers_are_one_choice():
     cluster = cluster_of([[[4], [5], [9]]])
     asked = group(request(1, Mode.REQUIRED, RACK, name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
-    expected = "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pod(s); next b0/b0-r02 with room for 8"
+    expected = "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r02 with room for 8"
     assert show_choices(choice_of(cluster, *asked)) == f"pod set workers and leader: {expected}"
 
 
@@ -94,8 +94,8 @@ def test_a_pod_set_is_told_of_beside_those_before_it():
     cluster = cluster_of([[[4], [5]]])
     told = choice_of(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
     assert [str(choice) for choice in told] == [
-        "pod set first: cloud/rack b0/b0-r00 with room for 4, the tightest of 2 that hold all 4 pod(s); next b0/b0-r01 with room for 5",
-        "pod set second: cloud/rack b0/b0-r01, the only one of 2 that holds all 5 pod(s)",
+        "pod set first: cloud/rack b0/b0-r00 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r01 with room for 5",
+        "pod set second: cloud/rack b0/b0-r01, the only one of 2 that holds all 5 pods",
     ]
 
 

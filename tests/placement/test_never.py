@@ -127,7 +127,7 @@ def test_all_nodes_together_hold_fewer():
             PodTooLarge("n", (Amount("gpu", 1),), is_beside=True),
             "No node it may use could hold one more pod beside those of it that stay: n comes nearest and lacks 1 gpu",
         ),
-        (TooMany(3, 4, "slice"), "Were all its nodes usable and empty, 3 of 4 slice(s) would fit"),
+        (TooMany(3, 4, "slice"), "Were all its nodes usable and empty, 3 of 4 slices would fit"),
     ],
 )
 def test_it_is_said_in_one_sentence(value: Never, text: str):

@@ -179,7 +179,7 @@ def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what
     assert refusal is not None
     sentence = refusal_sentence("t", refusal)
     assert "b0/b0-r0" in sentence
-    assert "1 more pod(s) must complete slices of 2" in sentence
+    assert "1 more pod must complete slices of 2" in sentence
     assert "No node it may use could hold one more pod beside those of it that stay: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
 
 
@@ -458,7 +458,7 @@ def test_a_pod_whose_slice_must_stay_on_the_node_is_refused_with_that():
     job = held(request(4, Mode.REQUIRED, RACK, slices=[(HOST, 2)]), b0_r0_n0=2, b0_r0_n1=2)
     answer = fail(grid(1, 1, 4), without(job, b0_r0_n0=1), failed=[])
     assert answer.refusal is not None
-    assert "1 more pod(s) must complete slices of 2 in kubernetes.io/hostname" in refusal_sentence("t", answer.refusal)
+    assert "1 more pod must complete slices of 2 in kubernetes.io/hostname" in refusal_sentence("t", answer.refusal)
 
 
 @st.composite

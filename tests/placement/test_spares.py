@@ -130,8 +130,8 @@ def test_a_refusal_says_where_there_is_room_for_the_pods_and_for_how_many_spares
     assert refusal is not None
     assert refusal.kind is Refusal.NO_SPARES
     text = refusal_sentence("t", refusal)
-    assert "its 8 pod(s) fit, but not with 2 spare node(s) beside them" in text
-    assert f"{RACK} b0/r1 has room for the pods and 1 of the 2 spare node(s)" in text
+    assert "its 8 pods would fit, but not with 2 spare nodes beside them" in text
+    assert f"{RACK} b0/r1 has room for the pods and 1 of the 2 spare nodes" in text
 
 
 def test_where_no_rack_has_room_for_a_single_spare_that_is_said():

@@ -111,7 +111,7 @@ def test_a_tree_whose_nodes_are_all_out_says_by_what():
     nodes = [Node("a", {RACK: "r"}, ready=False), Node("b", {RACK: "r"}, unschedulable=True), Node("c", {RACK: "r"}, ready=False)]
     refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
-    assert refusal.detail.endswith("none of the flavor's 3 node(s) can be used (NotReady: 2 (e.g. a), unschedulable: 1 (b))")
+    assert refusal.detail.endswith("none of the flavor's 3 nodes can be used (NotReady: 2 (e.g. a), unschedulable: 1 (b))")
 
 
 def test_grid_of_the_builders_has_the_places_it_says():

@@ -127,7 +127,7 @@ def test_a_gang_without_a_place_is_told_what_each_rack_lacks_and_comes_in_when_t
     paper.add(0, 1, 2, 3)
     step = paper.settle()
     assert (step.is_scheduled, step.reason) == (False, "Unschedulable")
-    assert step.message.startswith("none of 2 placement(s) takes 4 pod(s), the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu")
+    assert step.message.startswith("none of 2 placements takes 4 pods, the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu")
     paper.node(Node("r2-1", {RACK: "r2", HOSTNAME_LABEL: "r2-1"}, {"cpu": 1000, "pods": 110}))
     assert paper.settle().is_scheduled
 
@@ -144,7 +144,7 @@ def test_pods_that_come_later_go_where_the_group_runs() -> None:
     assert {node[:2] for node in paper.where().values()} == {rack}
     if rack == "r2":
         assert len(paper.where()) == 3
-        assert "3 pods have their places, 1 more do not: none of 1 placement(s) takes 1 pod(s)" in step.message
+        assert "3 pods have their places, 1 more do not: none of 1 placement takes 1 pod" in step.message
 
 
 def test_who_says_how_many_pods_there_will_be_is_waited_for_and_gets_room_for_them() -> None:

@@ -61,9 +61,9 @@ def test_all_pods_go_where_one_pool_has_devices_for_them(view: FreeCapacity) -> 
 def test_a_group_waits_where_no_pool_has_enough_and_is_told_what_each_lacks(view: FreeCapacity) -> None:
     there = inventory(*pool_of_nodes("p", {"a": 1, "b": 1}), *pool_of_nodes("q", {"c": 2, "d": 1}))
     assert told(view, there, asked(4)) == (
-        "none of 2 placement(s) takes 4 pod(s), the best takes 3: "
-        "pool gpu.example.com/q 3 of 4, short of 1 device(s) of claim template one-gpu; "
-        "pool gpu.example.com/p 2 of 4, short of 2 device(s) of claim template one-gpu."
+        "none of 2 placements takes 4 pods, the best takes 3: "
+        "pool gpu.example.com/q 3 of 4, short of 1 device of claim template one-gpu; "
+        "pool gpu.example.com/p 2 of 4, short of 2 devices of claim template one-gpu."
     )
 
 
@@ -93,7 +93,7 @@ def test_a_rack_and_a_pool_are_both_shared(view: FreeCapacity) -> None:
     there = inventory(*pool_of_nodes("p", {"a": 1, "c": 2, "d": 1}))
     outcome = ask(view, there, asked(3, by=(RACK,)))
     assert (name_of(outcome), placed(outcome)) == ("r2 pool gpu.example.com/p", {"c": 2, "d": 1})
-    assert "cloud/rack r2 pool gpu.example.com/p 3 of 4, short of 1 device(s)" in told(view, there, asked(4, by=(RACK,)))
+    assert "cloud/rack r2 pool gpu.example.com/p 3 of 4, short of 1 device" in told(view, there, asked(4, by=(RACK,)))
 
 
 def test_pods_that_are_placed_count_until_their_devices_are_allocated(view: FreeCapacity) -> None:
@@ -136,7 +136,7 @@ def test_one_claim_for_all_is_one_allocation(view: FreeCapacity) -> None:
     outcome = ask(view, there, asked(8, shared), templates=("four",))
     assert (name_of(outcome), sum(placed(outcome).values())) == ("pool gpu.example.com/large", 8)
     there.observe_slice("large-all", None)
-    assert "short of 1 device(s) of claim template four" in told(view, there, asked(8, shared), templates=("four",))
+    assert "short of 1 device of claim template four" in told(view, there, asked(8, shared), templates=("four",))
 
 
 def test_an_allocated_claim_for_all_confines_the_group(view: FreeCapacity) -> None:
@@ -207,7 +207,7 @@ def test_devices_that_are_not_understood_are_left_out_and_told(view: FreeCapacit
     there = inventory(resource_slice("p", [{"name": "x", **odd}, {"name": "y"}]))
     assert placed(ask(view, there, asked(1))) == {"a": 1}
     text = told(view, there, asked(2))
-    assert "short of 1 device(s) of claim template one-gpu" in text
+    assert "short of 1 device of claim template one-gpu" in text
     assert says in text
 
 
@@ -263,7 +263,7 @@ def test_unlike_devices_of_one_claim_are_each_counted(view: FreeCapacity) -> Non
     there = inventory(template("mixed", spec), resource_slice("p", kinds, node="a"))
     mixed = PodClaim("mixed", "")
     assert placed(ask(view, there, asked(2, mixed), templates=("mixed",))) == {"a": 2}
-    assert "short of 2 device(s) of claim template mixed" in told(view, there, asked(3, mixed), templates=("mixed",))
+    assert "short of 2 devices of claim template mixed" in told(view, there, asked(3, mixed), templates=("mixed",))
     there.observe_claim("ns/other", claim_of(claim("other", [("p", "x-3")])))
     assert placed(ask(view, there, asked(1, mixed), templates=("mixed",))) == {"a": 1}
     there.observe_claim("ns/another", claim_of(claim("another", [("p", "x-0"), ("p", "x-1")])))

@@ -24,14 +24,14 @@ def test_every_placement_is_told_the_best_one_first():
         ("r3", 0, ["4 cpu"]),
     ]
     assert str(found) == (
-        "none of 3 placement(s) takes 4 pod(s), the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu; "
+        "none of 3 placements takes 4 pods, the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu; "
         "cloud/rack r1 2 of 4, short of 2 cpu. "
         'Total nodes: 3; excluded: resource "cpu": 1.'
     )
 
 
 def test_what_a_gang_needs_is_told_beside_what_it_has():
-    assert "takes 3 of 4 pod(s), the best takes 2" in str(told(nodes_of({"r1": [2]}), group((4, 1), min_count=3)))
+    assert "takes 3 of 4 pods, the best takes 2" in str(told(nodes_of({"r1": [2]}), group((4, 1), min_count=3)))
 
 
 def test_plugins_that_make_nothing_of_nodes_with_the_label_are_told_apart_from_nodes_without_it():
@@ -63,4 +63,4 @@ def test_a_label_that_no_node_has_is_named():
 
 def test_pods_that_run_in_two_racks_are_the_reason():
     found = told(nodes_of({"r1": [4], "r2": [4]}), group((1, 1), by=[BLOCK, RACK], running={"r1-0": 1, "r2-0": 1}))
-    assert str(found) == "its 2 running pod(s) are in no one cloud/rack, so that there is none for the others."
+    assert str(found) == "its 2 running pods are in no one cloud/rack, so that there is none for the others."

@@ -70,26 +70,26 @@ def test_all_that_it_cannot_be_told_is_said_at_once():
 
 def test_who_is_bound_in_one_rack_is_scheduled():
     found = step({"r1": [2, 2]}, *(pod(i, f"r1-{i % 2}") for i in range(3)))
-    assert (found.is_scheduled, found.message) == (True, "kube-scheduler has bound 3 pod(s) in r1")
+    assert (found.is_scheduled, found.message) == (True, "kube-scheduler has bound 3 pods in r1")
 
 
 def test_who_is_bound_in_several_is_told_of():
     found = step({"r1": [2], "r2": [2]}, pod(0, "r1-0"), pod(1, "r2-0"), pod(2, "r1-0"))
     assert (found.is_scheduled, found.reason) == (False, "Scattered")
-    assert found.message == f"kube-scheduler has bound 3 pod(s) in no one {RACK}: r1 2, r2 1"
+    assert found.message == f"kube-scheduler has bound 3 pods in no one {RACK}: r1 2, r2 1"
 
 
 def test_who_waits_reads_what_each_placement_lacks_and_not_what_one_does():
     found = step({"r1": [2], "r2": [1]}, pod(0), pod(1), pod(2, said="0/2 placements are available, first placement status: ..."))
     assert (found.is_scheduled, found.reason, found.waits) == (False, "Unschedulable", True)
-    assert found.message.startswith("kube-scheduler has bound 0 of 3 pod(s): none of 2 placement(s) takes 3 pod(s), the best takes 2")
+    assert found.message.startswith("kube-scheduler has bound 0 of 3 pods: none of 2 placements takes 3 pods, the best takes 2")
     assert found.explanation is not None
     assert [(fact.name, fact.fit) for fact in found.explanation.facts] == [("r1", 2), ("r2", 1)]
 
 
 def test_where_there_is_room_its_own_words_are_told():
     found = step({"r1": [4]}, pod(0), pod(1), pod(2, said="no volume"))
-    assert found.message == "kube-scheduler has bound 0 of 3 pod(s), though placement r1 has room for the rest; it says: no volume"
+    assert found.message == "kube-scheduler has bound 0 of 3 pods, though placement r1 has room for the rest; it says: no volume"
 
 
 def test_a_gang_that_is_not_all_there_waits_for_pods():
@@ -100,4 +100,4 @@ def test_a_gang_that_is_not_all_there_waits_for_pods():
 def test_those_that_come_later_are_looked_for_where_the_others_run():
     found = step({"r1": [0], "r2": [4]}, *(pod(i, "r1-0") for i in range(3)), pod(3))
     assert found.is_scheduled, "as many as there must be are"
-    assert "3 of 4 pod(s)" in found.message
+    assert "3 of 4 pods" in found.message

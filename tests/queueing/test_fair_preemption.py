@@ -106,7 +106,7 @@ def test_whoever_is_preempted_says_so_by_fair_sharing():
     made.submit("wanting", 4, queue="b", topology=ANYWHERE)
     outcome = made.run()["wanting"]
     assert isinstance(outcome, NotFound)
-    assert "preempts 1 workload(s) by fair sharing within the cohort: ns/a0" in outcome.message
+    assert "preempts 1 workload by fair sharing within the cohort: ns/a0" in outcome.message
 
 
 @pytest.mark.parametrize(

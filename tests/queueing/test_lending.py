@@ -207,7 +207,7 @@ def test_a_lost_node_takes_its_spare_back_and_nobody_else_gets_it_meanwhile() ->
     outcomes = scene.run()
     waits = told(outcomes["w"])
     assert (waits.reason, waits.evicts) == (REASON_WAITING_FOR_PREEMPTED, False)
-    assert "go to spare node(s) that it had lent: r0-n2; it preempts 1 workload(s) by spare nodes that were lent" in waits.message
+    assert "go to spare nodes that it had lent: r0-n2; it preempts 1 workload by spare nodes that were lent" in waits.message
     assert waits.preempting is not None
     assert [victim.workload.key for victim in waits.preempting.victims] == [f"{NAMESPACE}/low"]
     assert scene.conditions("low")[PREEMPTED] == ("True", REASON_SPARES_TAKEN_BACK)

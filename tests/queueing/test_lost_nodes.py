@@ -84,7 +84,7 @@ def test_nobody_is_evicted_for_a_pod_that_is_stuck_and_it_is_told_what_lacks(rep
     stuck(scene, ("r0-n1", 1))
     outcome = told(scene.run()["w"])
     assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
-    assert outcome.message.startswith("there is no other place for pods that cannot be scheduled on node(s): r0-n1; ")
+    assert outcome.message.startswith("there is no other place for pods that cannot be scheduled on r0-n1; ")
     assert scene.run() == {}, "until something changes"
     scene.rack("r0", 4, cpu=4)
     assert isinstance(scene.run()["w"], Found)

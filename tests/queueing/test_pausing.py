@@ -149,7 +149,7 @@ def test_who_could_preempt_waits_and_is_told_and_preempts_when_that_is_over(shar
     outcome = refused(scene.run())["high"]
     assert outcome.preempting is None
     assert outcome.reason in (REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED)
-    assert outcome.message.startswith(f"it could preempt 1 workload(s), but {EVICTIONS.sentence}; ")
+    assert outcome.message.startswith(f"it could preempt 1 workload, but {EVICTIONS.sentence}; ")
     assert scene.evicted() == set()
     scene.state.observe_pause(NOTHING_PAUSED)
     assert refused(scene.run())["high"].reason == REASON_WAITING_FOR_PREEMPTED

@@ -46,7 +46,7 @@ def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
     assert victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotFound)
     assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
-    assert "preempts 1 workload(s) by prioritization in the ClusterQueue: ns/low" in outcome.message
+    assert "preempts 1 workload by prioritization in the ClusterQueue: ns/low" in outcome.message
     for _ in range(2):
         assert all(not victims(said) for said in scene.run().values()), "nobody goes twice for one room"
     scene.leave("low")

@@ -245,7 +245,7 @@ def test_a_spare_that_is_gone_cordoned_or_moved_is_exchanged() -> None:
     scene.state.observe_node("r0-n1", None)
     kept = scene.keep("w")
     assert (kept.nodes, kept.missing) == ((), 1)
-    assert "0 of 1 spare node(s) kept free for 1 pod(s) each; no other node of its domain has room" in str(kept)
+    assert "0 of 1 spare node kept free for 1 pod each; no other node of its domain has room" in str(kept)
 
 
 def test_one_that_does_not_serve_stays_held_where_there_is_no_other_and_is_told() -> None:

@@ -105,7 +105,7 @@ def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_la
     racks.wait(1)
     assert racks.look() == Done()
     assert racks.evicted() == (
-        f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 2 pod(s) of pod set main; out of use: b (NotReady)"
+        f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 2 pods of pod set main; out of use: b (NotReady)"
     )
     assert count_in_a_row({"metadata": {}, "status": racks.statuses[-1]}) == 1
 
@@ -138,7 +138,7 @@ def test_a_node_that_is_gone_holds_nothing(racks: RacksHarness):
     racks.wait(DELAY_S)
     racks.look()
     assert racks.evicted() == (
-        f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 10 pod(s) of pod set main; "
+        f"Workload was evicted as its nodes failed: {RACK} r0 has room for 0 of 10 pods of pod set main; "
         "no node of flavor f is in that domain"
     )
 

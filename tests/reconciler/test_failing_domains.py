@@ -39,7 +39,7 @@ def test_a_pod_whose_node_fails_runs_on_another_of_its_rack_and_one_whose_rack_h
     said = [event["message"] for event in now.events if event["reason"] == "EvictedDueToNodeFailures"]
     assert len(said) == 1
     assert said[0].startswith("Workload was evicted as its nodes failed: ")
-    assert "has room for 0 of 1 pod(s) of pod set main" in said[0]
+    assert "has room for 0 of 1 pod of pod set main" in said[0]
     assert all(f"{name} (NotReady)" in said[0] for name in (node, other))
     for name in (node, other):
         by_rack.cluster.set_node_ready(name, ready=True)

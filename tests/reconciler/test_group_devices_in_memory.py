@@ -63,7 +63,7 @@ def test_devices_of_pods_that_are_placed_are_taken_before_they_are_allocated_and
     harness.settle("g")
     harness.settle("h")
     assert set(harness.where()) == {"g0", "g1"}
-    assert "pool gpu.example.com/right 1 of 2, short of 1 device(s) of claim template one-gpu" in harness.says[2]
+    assert "pool gpu.example.com/right 1 of 2, short of 1 device of claim template one-gpu" in harness.says[2]
     harness.bind()
     allocated = [allocate(harness, f"g{number}", "right", f"{node}-0") for number, node in enumerate(("r2-0", "r2-1"))]
     harness.settle("h")

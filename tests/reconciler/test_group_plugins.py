@@ -91,7 +91,7 @@ async def test_a_generator_parts_what_there_is():
     async with harness(launch("Halves", GENERATE), racks={"r1": (1, 1, 1, 1)}) as opened:
         assert set((await place(opened)).values()) == {"r1-0", "r1-2"}
         assert await place(opened, 3, "h") == {}
-        assert "none of 2 placement(s) takes 3 pod(s), the best takes 2" in opened.says[2]
+        assert "none of 2 placements takes 3 pods, the best takes 2" in opened.says[2]
         assert "r1-1 2 of 3" in opened.says[2]
 
 

@@ -83,7 +83,7 @@ def test_replicas_speak_in_one_condition_and_it_comes_to_rest() -> None:
         for number in range(3):
             harness.look(replica=number)
     assert harness.says[0] == "False"
-    assert harness.says[2].startswith("replica 2: none of 2 placement(s) takes 1 pod(s)")
+    assert harness.says[2].startswith("replica 2: none of 2 placements takes 1 pod")
     told = len(harness.told)
     for _ in range(4):
         for number in range(3):

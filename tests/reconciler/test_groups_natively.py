@@ -53,7 +53,7 @@ def test_it_is_handed_over_waited_for_and_verified():
     assert harness.says == ("False", "HandedOver", "kube-scheduler looks for a place")
     harness.put_on(p0="r1-0", p1="r1-0", p2="r1-1")
     harness.look()
-    assert harness.says == ("True", "Scheduled", "kube-scheduler has bound 3 pod(s) in r1")
+    assert harness.says == ("True", "Scheduled", "kube-scheduler has bound 3 pods in r1")
     assert harness.steps == [], "nothing is done to its pods"
 
 
@@ -66,7 +66,7 @@ def test_one_that_it_does_not_place_is_explained_after_a_while():
     harness.look()
     status, reason, message = harness.says
     assert (status, reason) == ("False", "Unschedulable")
-    assert message.startswith("kube-scheduler has bound 0 of 5 pod(s): none of 2 placement(s) takes 5 pod(s), the best takes 4")
+    assert message.startswith("kube-scheduler has bound 0 of 5 pods: none of 2 placements takes 5 pods, the best takes 4")
     assert harness.steps == []
 
 
@@ -119,7 +119,7 @@ def test_kube_schedulers_own_groups_are_verified_beside_its_word():
     harness.join("p0", "p1", group="theirs", labelled=False)
     harness.put_on(p0="r1-0", p1="r2-0")
     harness.look("theirs")
-    assert harness.says == ("False", "Scattered", f"kube-scheduler has bound 2 pod(s) in no one {RACK}: r1 1, r2 1")
+    assert harness.says == ("False", "Scattered", f"kube-scheduler has bound 2 pods in no one {RACK}: r1 1, r2 1")
     assert [condition["type"] for condition in harness.conditions[-1]] == [POD_GROUP_VERIFIED], "what kube-scheduler says stays its own"
 
 
@@ -199,7 +199,7 @@ def test_what_was_handed_over_and_is_no_longer_so_is_told():
     harness.look()
     assert harness.owned()["g"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
     assert harness.says[2] == (
-        "kube-scheduler has bound 2 pod(s) in r1; "
+        "kube-scheduler has bound 2 pods in r1; "
         f"PodGroup g of {KUBERNETES} says what this one did when it was handed over, and cannot be changed"
     )
 

@@ -132,7 +132,7 @@ def test_a_job_that_waits_may_ask_for_a_larger_domain_for_all_its_pods_or_for_no
 def test_a_job_too_large_for_its_rack_follows_the_advice_of_its_event(scene: Scene) -> None:
     """docs/users.md: completions cannot be changed, parallelism can while the job is suspended."""
     scene.submit("big", pods=3, gpus=8, required=scene.rack)
-    assert "or with 2 pod(s)" in scene.until_waiting("big", "TopologyPlacementFailed")
+    assert "or with 2 pods" in scene.until_waiting("big", "TopologyPlacementFailed")
     scene.patch_job("big", {"spec": {"parallelism": 2}})
     scene.eventually("two pods to run", lambda now: scene.job("big").get("status", {}).get("ready") == 2)
     assert scene.job("big")["spec"]["completions"] == 3

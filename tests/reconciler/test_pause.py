@@ -139,7 +139,7 @@ def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Bu
     button("pause", "evictions")
     scene.submit("large", pods=2, gpus=8, required=scene.rack, labels={PRIORITY_CLASS_LABEL: high})
     message = scene.until_waiting("large", "TopologyPlacementFailed")
-    assert message.startswith("it could preempt 1 workload(s), but evictions are paused by ")
+    assert message.startswith("it could preempt 1 workload, but evictions are paused by ")
     now = scene.read()
     assert all(truth.all_bound(now, name, 2) == [] for name in ("one", "two"))
     assert condition(scene, "Active")["status"] == "True", "who fits is admitted all the same"

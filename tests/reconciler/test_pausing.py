@@ -274,7 +274,7 @@ async def test_a_preemption_waits_and_is_begun_when_it_goes_on(harness: PauseHar
         harness.change("train", {"spec": {"priority": 10}})
         await until(3)
         assert not harness.is_true("Evicted", "low")
-        assert harness.said("QuotaReserved")[1].startswith(f"it could preempt 1 workload(s), but evictions are {BY}")
+        assert harness.said("QuotaReserved")[1].startswith(f"it could preempt 1 workload, but evictions are {BY}")
         harness.pause()
         await until(5)
         assert harness.said("Evicted", "low")[0] == "Preempted"

@@ -96,7 +96,7 @@ def test_a_gang_that_fits_in_no_rack_stays_gated_and_is_told_and_comes_in_when_i
     add(hall, "large", 0, 1, 2, 3, gpus=8)
     hall.eventually("it to be told", lambda _: told(hall, "large").get("reason") == "Unschedulable")
     message = told(hall, "large")["message"]
-    assert message.startswith("none of 2 placement(s) takes 4 pod(s), the best takes 2: "), message
+    assert message.startswith("none of 2 placements takes 4 pods, the best takes 2: "), message
     assert places(hall.read(), "large") == {}
     hall.api.delete(f"{GROUPS.format(hall.namespace)}/large")
     gang(hall, "fits", 2)

@@ -52,6 +52,6 @@ def test_a_job_that_asks_for_it_is_placed_by_kube_scheduler_and_told_of(stage: C
         native = scene.api.get(f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scene.namespace}/podgroups/{name}")
         assert native["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
         scene.eventually("it to be told", lambda _: told(scene, name).get("status") == "True")
-        assert told(scene, name)["message"].startswith("kube-scheduler has bound 4 pod(s) in ")
+        assert told(scene, name)["message"].startswith("kube-scheduler has bound 4 pods in ")
     finally:
         scene.close()

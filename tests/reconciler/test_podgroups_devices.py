@@ -127,8 +127,8 @@ def test_a_group_waits_while_no_pool_has_enough_and_goes_once_devices_are_free(s
     message = told(small, "second")["message"]
     pools = [f"{small.driver}/{small.prefix}{pool}" for pool in ("left", "right")]
     assert message == (
-        f"none of 2 placement(s) takes 3 pod(s), the best takes 2: pool {pools[0]} 2 of 3, short of 1 device(s) of claim template one-gpu; "
-        f"pool {pools[1]} 1 of 3, short of 2 device(s) of claim template one-gpu."
+        f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template one-gpu; "
+        f"pool {pools[1]} 1 of 3, short of 2 devices of claim template one-gpu."
     )
     assert places(small.read(), "second") == {}
     small.drop("first", 3)

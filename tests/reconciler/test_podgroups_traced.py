@@ -31,7 +31,7 @@ def test_one_trace_from_the_first_look_to_the_last_bound_pod(installed: Installe
         topogate.start_reconciler(options=GATE)
         gang(hall, "train", 4)
         add(hall, "train", 0, 1, 2, 3, gpus=6)
-        hall.eventually("it to be told why it waits", lambda _: "none of 2 placement(s) takes 4" in told(hall, "train").get("message", ""))
+        hall.eventually("it to be told why it waits", lambda _: "none of 2 placements takes 4" in told(hall, "train").get("message", ""))
         sentence = told(hall, "train")["message"]
         assert topogate.reconciler is not None
         topogate.reconciler.stop(grace_s=10)  # it sends what it has; one that is killed takes along the spans of its last seconds

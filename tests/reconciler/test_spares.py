@@ -100,7 +100,7 @@ def test_what_is_missing_is_held_named_and_told() -> None:
     harness.asks(1, "r0-n0")
     assert harness.keep() == RequeueAfter(LOOK_S)
     assert harness.named == '{"main":["r0-n1"]}'
-    assert harness.said == ("True", "Held", "pod set main: 1 of 1 spare node(s) kept free for 1 pod(s) each: r0-n1")
+    assert harness.said == ("True", "Held", "pod set main: 1 of 1 spare node kept free for 1 pod each: r0-n1")
     assert harness.free("r0-n1") == 7000
     assert harness.spares.count() == {"q": ("q", 1, 0, 0)}
 
@@ -147,7 +147,7 @@ def test_where_there_is_no_other_what_lacks_is_told_and_looked_for_again() -> No
     assert harness.keep() == RequeueAfter(FILL_S)
     assert harness.said is not None
     assert harness.said[:2] == ("False", "Missing")
-    assert "1 of 2 spare node(s) kept free for 1 pod(s) each: r0-n1; no other node of its domain has room" in harness.said[2]
+    assert "1 of 2 spare nodes kept free for 1 pod each: r0-n1; no other node of its domain has room" in harness.said[2]
     assert harness.spares.count() == {"q": ("q", 1, 1, 0)}
     harness.node("r0-n2")
     assert harness.keep() == RequeueAfter(LOOK_S)
@@ -265,7 +265,7 @@ def test_one_that_is_lent_is_told_with_whom_and_counted_and_told_again_when_it_i
     assert harness.said == (
         "True",
         "Held",
-        "pod set main: 1 of 1 spare node(s) kept free for 1 pod(s) each: r0-n1; 1 of these lent: r0-n1 to ns/low",
+        "pod set main: 1 of 1 spare node kept free for 1 pod each: r0-n1; 1 of these lent: r0-n1 to ns/low",
     )
     assert harness.spares.count() == {"q": ("q", 1, 0, 1)}
     looked.clear()

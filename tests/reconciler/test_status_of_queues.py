@@ -98,7 +98,7 @@ def test_nodes_whose_place_is_not_known_are_left_out_and_named(scene: Scene) -> 
     topology = _until(scene, f"topologies/{scene.prefix}topology", "the nodes to be named", told)
     condition = truth.condition(topology, "topogate.dev/NodesPlaced")
     assert condition["status"] == "False"
-    assert f"lack the label {scene.rack}" in condition["message"]
+    assert f"without the label {scene.rack}" in condition["message"]
     scene.submit("whole-rack", pods=2, gpus=8, required=scene.rack)
     now = scene.until_bound("whole-rack", 2)
     assert {pod["spec"]["nodeName"] for pod in now.pods_of("whole-rack")} == {f"{scene.prefix}b1-r2-n1", f"{scene.prefix}b1-r2-n2"}

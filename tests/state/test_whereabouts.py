@@ -81,10 +81,10 @@ def test_a_topology_that_is_gone_leaves_the_nodes():
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (["a", "b"], ["a", "c"], "1 pod(s) of node b go to node c; the others stay (they were stuck)"),
-        (["a"], ["c"], "1 pod(s) of node a go to node c (they were stuck)"),
-        (["a", "a", "b"], ["c", "d", "b"], "2 pod(s) of node a go to nodes c, d; the others stay (they were stuck)"),
-        (["a", "b"], ["b", "b"], "1 pod(s) of node a go to node b; the others stay (they were stuck)"),
+        (["a", "b"], ["a", "c"], "1 pod of node b goes to node c; the others stay (they were stuck)"),
+        (["a"], ["c"], "1 pod of node a goes to node c (they were stuck)"),
+        (["a", "a", "b"], ["c", "d", "b"], "2 pods of node a go to nodes c, d; the others stay (they were stuck)"),
+        (["a", "b"], ["b", "b"], "1 pod of node a goes to node b; the others stay (they were stuck)"),
         (["a", "b"], ["b", "a"], ""),
         ([], ["a"], ""),
     ],
@@ -96,9 +96,9 @@ def test_a_move_is_told_by_where_pods_left_and_where_they_go(before: list[str], 
 def test_racks_that_are_left_are_called_racks():
     levels = (BLOCK, RACK)
     before, after = admitted(levels, [("b0", "b0-r0")]), admitted(levels, [("b0", "b0-r1")])
-    assert describe_move(before, after) == f"1 pod(s) of {RACK} b0-r0 go to {RACK} b0-r1 (they were stuck)"
+    assert describe_move(before, after) == f"1 pod of {RACK} b0-r0 goes to {RACK} b0-r1 (they were stuck)"
 
 
 def test_nodes_that_were_lost_are_why():
     before, after = admitted(HOSTS, hosts("a", "b")), admitted(HOSTS, hosts("c", "b"))
-    assert describe_move(before, after, {"a"}) == "1 pod(s) of node a go to node c; the others stay (lost: node a)"
+    assert describe_move(before, after, {"a"}) == "1 pod of node a goes to node c; the others stay (lost: node a)"

@@ -136,7 +136,7 @@ def test_who_waits_for_those_that_are_leaving_names_them(collect_all: CollectAll
     workload = Told().submit("large", count=4)
     waits = Preempting(Found(Admission("cq", ()), (), ()), (), ("ns/small",))
     with tracing.step(SOLVE, workload) as span:
-        tracing.explain(span, workload, NotFound("WaitingForPreempted", "waits until 1 evicted workload(s) are gone", (), preempting=waits))
+        tracing.explain(span, workload, NotFound("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits))
     (solve,) = collect_all()
     assert events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
     assert solve.attributes["topogate.victim.count"] == 0

@@ -159,7 +159,7 @@ def test_a_refusal_carries_the_sentence_of_the_condition_and_the_facts_behind_it
     assert refused["topogate.message"] in condition["message"]
     levels = {attributes["topogate.topology.level"]: attributes for name, attributes in events if name == "level.best_domain"}
     assert set(levels) == {told.scene.pool.rack_label, told.scene.pool.block_label}
-    assert "2 of 3 pod(s)" in levels[told.scene.pool.rack_label]["topogate.message"]
+    assert "2 of 3 pods" in levels[told.scene.pool.rack_label]["topogate.message"]
     exclusions = {attributes["topogate.reason"]: attributes for name, attributes in events if name == "nodes.excluded"}
     busy = exclusions['resource "nvidia.com/gpu"']
     assert busy["topogate.node.count"] >= 1
