@@ -202,10 +202,11 @@ class Judge:
             return refused
         preempting = yield from self._preempt(workload, queue)
         if preempting is None:
-            notes = [_CUT] if self._is_cut else []
-            notes += [_CIRCLE.format(", ".join(sorted(self._memory.spared)[:SHOWN]))] if self._memory.spared else []
+            notes, spared = [_CUT] if self._is_cut else [], sorted(self._memory.spared)
+            if spared and (yield from self._preempt(workload, queue, spares=False)) is not None:
+                notes.append(_CIRCLE.format(", ".join(spared[:SHOWN])))
             message = truncate("; ".join([refused.message, *notes]))
-            return replace(refused, message=message, spares=bool(self._memory.spared)) if notes else refused
+            return replace(refused, message=message, spares=bool(spared)) if notes or spared else refused
         stop = self._state.pause.evictions
         if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
             message = truncate(
@@ -240,10 +241,18 @@ class Judge:
         return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
 
     def _preempt(
-        self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, may_borrow: bool = True, among: Collection[str] | None = None
+        self,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        *,
+        may_borrow: bool = True,
+        among: Collection[str] | None = None,
+        spares: bool = True,
     ) -> Pieces[Preempting | None]:
-        """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help."""
-        leaving, workloads, spared = self._claims.leaving(), self._state.workloads, self._claims.circles.find_preemptors(workload.uid)
+        """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help. `spares`:
+        those with which evictions would go in a circle do not go."""
+        leaving, workloads = self._claims.leaving(), self._state.workloads
+        spared = self._claims.circles.find_preemptors(workload.uid) if spares else ()
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):

@@ -17,7 +17,7 @@ from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound
 from core.queueing.pending import Pending
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
-from tests.queueing.scene import admitted, refused
+from tests.queueing.scene import Scene, admitted, refused
 from tests.queueing.shared import ALL_MAY, Shared
 
 
@@ -122,7 +122,9 @@ def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, data: st.DataO
         _settle(scene, shares=shares)
         fresh = rebuilt_without(scene, set())
         fresh.cycle = type(scene.cycle)(fresh.state, STANDARD, sharing=FairSharing() if shares else None)
-        for name, outcome in fresh.run().items():
+        for name, outcome in Scene.run(fresh).items():
+            if scene.cycle._claims.circles.find_preemptors(f"uid-{name}"):
+                continue  # evictions would go in a circle, of which a fresh look knows nothing
             assert not isinstance(outcome, Found), name
             assert outcome.preempting is None, name
 
