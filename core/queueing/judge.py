@@ -249,8 +249,8 @@ class Judge:
         among: Collection[str] | None = None,
         spares: bool = True,
     ) -> Pieces[Preempting | None]:
-        """Who leaves another root cohort's queues gives no quota: it is waited for only where this cohort's alone do not help. `spares`:
-        those with which evictions would go in a circle do not go."""
+        """The workloads to preempt, if that helps. One that leaves a queue of another root cohort gives no quota: it is waited for only if
+        those of this cohort do not help. `spares`: those with which evictions would go in a circle do not go."""
         leaving, workloads = self._claims.leaving(), self._state.workloads
         spared = self._claims.circles.find_preemptors(workload.uid) if spares else ()
         near = {queue.name, *self._state.quota.relatives(queue.name)}
