@@ -107,9 +107,13 @@ def plan_ungating(
         sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
         # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
         ending = [pod for pod in live if pod.terminating and not pod.dropped and is_up(pod.node)]
-        if used := [*ending, *(pod for pod in others if pod.pod_set == pod_set.name)]:
-            sent = _keep_with_room(sent, given.assignment, live, ended, used)
-            sent = sent[: max(0, given.count - _staying(live) - sum(ended.values()) - len(used))]
+        used = [*ending, *(pod for pod in others if pod.pod_set == pod_set.name)]
+        sent = _keep_with_room(sent, given.assignment, live, ended, used) if used else sent
+        # A pod outside of the assignment takes no place of it, and yet it is one of those that were admitted; one that was never sent
+        # anywhere is deleted before it is bound (`strays`).
+        nowhere = sum(1 for pod in live if _is_nowhere(pod, given.assignment.levels))
+        past = sum(ended.values()) if used else surplus  # a Job with more completions than pods makes others after those that ended
+        sent = sent[: max(0, given.count - _staying(live) + nowhere - past - len(used))]
         held += len(planned) - len(sent)
         actions += sent
         if distribution.broken is not None:
@@ -229,6 +233,11 @@ def _index_of(pod: PodFacts) -> str | None:
 
 def _staying(live: Sequence[PodFacts]) -> int:
     return sum(1 for pod in live if not pod.gated and not pod.terminating)
+
+
+def _is_nowhere(pod: PodFacts, levels: tuple[str, ...]) -> bool:
+    """Whether a pod that stays is neither bound nor sent to any domain."""
+    return not pod.gated and not pod.terminating and not pod.node and not any(pod.node_selector.get(level) for level in levels)
 
 
 def _find_leaving(assignment: TopologyAssignment, live: Sequence[PodFacts], is_up: Callable[[str], bool]) -> list[PodFacts]:

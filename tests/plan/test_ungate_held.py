@@ -46,6 +46,24 @@ def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
     assert plan.held == 4 - ungated
 
 
+@pytest.mark.parametrize("inside", range(3))
+@pytest.mark.parametrize("strays", range(5))
+@pytest.mark.parametrize("waiting", range(5))
+@pytest.mark.parametrize("ended", [0, 7])
+def test_pods_outside_of_the_assignment_count_among_those_admitted(inside: int, strays: int, waiting: int, ended: int):
+    """Attack 27: pods of an elastic job ran outside of its assignment, and 24 GPUs of a quota of 16 were used."""
+    facts, admission = workload(3)
+    there = [*(f"n{i}" for i in range(inside)), *(f"elsewhere{i}" for i in range(strays))]
+    run = [
+        PodFacts.read(pod_json(f"r{i}", workload="w", owner=OWNER, node=node, node_selector={HOSTNAME_LABEL: node}))
+        for i, node in enumerate(there)
+    ]
+    over = [PodFacts.read(pod_json(f"e{i}", workload="w", owner=OWNER, node="n2", phase="Succeeded")) for i in range(ended)]
+    plan = plan_ungating(facts, admission, [*run, *over, *pods(waiting)])
+    assert len(plan.actions) == min(waiting, max(0, 3 - inside - strays))
+    assert len(plan.strays) == strays
+
+
 def test_pod_of_the_same_index_as_a_released_pod_waits_for_the_place_of_that_pod():
     """Seed 2039 of an attack: another pod of the pod set had no place at that time, and three pods ran in a domain for two."""
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
