@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.podset import PodSetRequest
+from core.model.podset import Mode, PodSetRequest
 from core.placement.free import FreeCapacity
 from core.placement.tree import Flags, Indices, TopologyTree
 
@@ -84,7 +84,7 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
     failed ones. Pods on a cordoned or tainted node run on and stay, and so do those on a node that is there, but not in the tree.
     """
     tree = view.tree
-    counts, anchors = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
+    counts = np.zeros(len(tree), dtype=np.int64)
     gone, stale = 0, None
     outside: list[DomainCount] = []
     is_named_alike = held.assignment.levels == tree.emitted_levels  # else one assignment cannot name the old and the new domains
@@ -98,15 +98,14 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
             gone += stuck
             if count > stuck:
                 outside.append(DomainCount(values, count - stuck))
-                if (anchor := _find_anchor(tree, held, held.outside[values])) != _NOWHERE:
-                    anchors[anchor] += count - stuck
         else:
             stale = f"{'/'.join(values)} has pods, is not there and not among the failed nodes"
     unready = np.flatnonzero((counts > 0) & ~view.ready & ~out)
     if len(unready):
         stale = f"node {tree.names[unready[0]]} has pods, is not ready and not among the failed nodes"
     lost = np.where(out, counts, np.minimum(counts, count_stuck(tree, [held])))
-    return Located(counts - lost, lost, gone, stale, tuple(outside), anchors if outside else None)
+    anchors = count_anchors(tree, held.request, [(held.outside[each.values], each.count) for each in outside]) if outside else None
+    return Located(counts - lost, lost, gone, stale, tuple(outside), anchors)
 
 
 def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outside: Sequence[DomainCount]) -> TopologyAssignment:
@@ -120,11 +119,23 @@ def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outs
     return TopologyAssignment(assignment.levels, (*domains, *left))
 
 
-def _find_anchor(tree: TopologyTree, held: Held, labels: Mapping[str, str]) -> int:
+def count_anchors(tree: TopologyTree, request: PodSetRequest, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
+    """Pods on nodes outside of the tree, by the labels of these, counted on nodes of the tree in the same domains, as far as there are
+    such."""
+    anchors = np.zeros(len(tree), dtype=np.int64)
+    for labels, count in outside:
+        if (anchor := _find_anchor(tree, request, labels)) != _NOWHERE:
+            anchors[anchor] += count
+    return anchors
+
+
+def _find_anchor(tree: TopologyTree, request: PodSetRequest, labels: Mapping[str, str]) -> int:
     """Returns a node of the tree in the domain of a node outside of it: the domain above the lowest level, else that of the level that
     the pod set asks for; _NOWHERE if the tree has none."""
-    topology = held.request.topology
+    topology = request.topology
     level = tree.find_level(topology.level) if topology is not None and topology.level is not None else None
+    if topology is not None and topology.mode is Mode.REQUIRED and level == tree.lowest:
+        return _NOWHERE  # no other node is in the domain of one node
     for depth in (tree.lowest, tree.lowest if level is None else level + 1):
         wanted = tuple(labels.get(label, "") for label in tree.declared[:depth])
         at = bisect_left(tree.paths, wanted)

@@ -1,21 +1,22 @@
 """Elastic pod sets: growing adds pods near those that are there, shrinking gives back the most scattered domain first.
 
-Pods that stay never move. Pods whose node is gone or does not hold them any more are placed anew with
-those that are added.
+Pods that stay never move. Pods on a node that is gone are placed anew with those that are added. So are those on a node that is not
+ready or does not hold them any more, unless they are known to run (`outside`).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from core.model.assignment import TopologyAssignment
+from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.podset import PodSetRequest
 from core.placement.completion import count_on_nodes
 from core.placement.engine import Decision, Placement, take_from
-from core.placement.explain import NotFit
+from core.placement.explain import NotFit, Refusal
 from core.placement.feasibility import InvalidSelector
-from core.placement.free import FreeCapacity, Matrix
-from core.placement.held import find_domains
+from core.placement.free import MOST_PODS, FreeCapacity, Matrix
+from core.placement.held import add_outside, count_anchors, find_domains
 from core.placement.profile import Profile
 from core.placement.slices import Shape, find_shape
 from core.placement.tree import Flags, Indices, TopologyTree
@@ -29,29 +30,61 @@ def resize(
     profile: Profile,
     *,
     free: Matrix | None = None,
+    outside: Mapping[tuple[str, ...], Mapping[str, str]] | None = None,
 ) -> Decision:
     """Assignments for pod sets of which some had one before, by name, with another count perhaps.
 
     The previous pods are not counted as used in the free matrix (what_if.py gives them back). All pods that
-    stay are counted before any is added, so several pod sets together never take more than there is.
+    stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given where the previous
+    pods run: these stay whatever their node is like. It has the labels of nodes that are there and not in the tree, as `Held.outside`.
     """
+    runs, outside = outside is not None, outside or {}
     free = (view.free if free is None else free).copy()
     before = {request.name: _find_pods(view, previous.get(request.name)) for request in requests}
+    beyond = {request.name: _find_outside(request, previous.get(request.name), outside) for request in requests}
     parts: dict[str, Part] = {}
     for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):  # who may take few nodes gets these
         mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
-        part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free)
+        away = {domain: outside[domain.values] for domain in beyond[request.name]}
+        part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free, away, runs=runs)
+        if away and (why := _find_obstacle(view, part, previous[request.name])):
+            named = ", ".join("/".join(domain.values) for domain in away)
+            sentence = f"pod set {request.name}: pods run outside of the topology, in {named}; {why}"
+            return Decision((), NotFit(Refusal.STALE_ASSIGNMENT, request.name, sentence))
         take_from(view, free, request, name_nodes(view, part.kept))
         parts[request.name] = part
     placed: dict[str, Placement] = {}
     healthy = np.ones(len(view.tree), dtype=bool)
     units = group_parts([parts[request.name] for request in requests])
-    for unit in sorted(units, key=lambda unit: not any(part.kept.any() for part in unit)):
+    for unit in sorted(units, key=lambda unit: not any(part.has_pods for part in unit)):
         outcome = complete_unit(view, unit, profile, free, healthy)
         if isinstance(outcome, NotFit):
             return Decision(tuple(placed[request.name] for request in requests if request.name in placed), outcome)
         placed |= outcome
+    for name, left in beyond.items():
+        if left:
+            placed[name] = replace(placed[name], assignment=add_outside(placed[name].assignment, previous[name], left))
     return Decision(tuple(placed[request.name] for request in requests))
+
+
+def _find_outside(
+    request: PodSetRequest, assignment: TopologyAssignment | None, outside: Mapping[tuple[str, ...], Mapping[str, str]]
+) -> tuple[DomainCount, ...]:
+    """Domains outside of the tree, with as many of their pods as are wanted."""
+    found, left = list[DomainCount](), request.count
+    for domain in assignment.domains if assignment is not None else ():
+        if domain.values in outside and (stay := min(left, domain.count)):
+            found.append(replace(domain, count=stay))
+            left -= stay
+    return tuple(found)
+
+
+def _find_obstacle(view: FreeCapacity, part: Part, assignment: TopologyAssignment) -> str:
+    """Why a pod set with pods outside of the tree cannot be resized; empty if it can."""
+    if assignment.levels != view.tree.emitted_levels:  # one assignment cannot name the old and the new domains
+        return "their place is named by other levels than those of the topology now"
+    is_sliced = part.request.topology is not None and bool(part.request.topology.slices)
+    return "whether its slices are whole is not known" if is_sliced and part.missing else ""
 
 
 def _same_group(one: PodSetRequest, other: PodSetRequest) -> bool:
@@ -75,17 +108,29 @@ def _find_pods(view: FreeCapacity, assignment: TopologyAssignment | None) -> Ind
     return counts
 
 
-def _keep(view: FreeCapacity, request: PodSetRequest, before: Indices, mates: Indices, free: Matrix) -> Part:
-    """The pods that stay: those whose nodes are ready and hold them, less what a smaller count gives back."""
-    tree = view.tree
-    room = np.where(view.ready, view.pods_that_fit(request, free), 0)
-    eligible = _eligible(view, request)
-    kept = tree.sum_nodes(tree.lowest, _hold(tree, room, eligible, before))
-    shape = find_shape(tree, request)
+def _keep(
+    view: FreeCapacity,
+    request: PodSetRequest,
+    before: Indices,
+    mates: Indices,
+    free: Matrix,
+    away: Mapping[DomainCount, Mapping[str, str]],
+    *,
+    runs: bool,
+) -> Part:
+    """The pods that stay, less what a smaller count gives back: those that run, or those on ready nodes that hold them. `away` are pods
+    outside of the tree, with the labels of their nodes."""
+    tree, shape, eligible = view.tree, find_shape(view.tree, request), _eligible(view, request)
+    left = request.count - sum(domain.count for domain in away)
+    room = np.where(view.ready | runs, view.pods_that_fit(request, free), 0)
+    rooms = [np.where(eligible, room, 0), np.where(eligible, 0, room), *([np.full_like(room, MOST_PODS)] if runs else ())]
+    kept = tree.sum_nodes(tree.lowest, _hold(tree, rooms, before))
     if not isinstance(shape, NotFit):
-        kept = give_back(tree, shape, kept, request.count, mates)
-    nodes = _hold(tree, room, eligible, kept)
-    return Part(request, nodes, np.zeros_like(nodes), max(0, request.count - int(kept.sum())), before=int(before.sum()))
+        kept = give_back(tree, shape, kept, left, mates)
+    nodes = _hold(tree, rooms, kept)
+    anchors = count_anchors(tree, request, [(labels, domain.count) for domain, labels in away.items()]) if away else None
+    had = int(before.sum()) + request.count - left
+    return Part(request, nodes, np.zeros_like(nodes), max(0, left - int(kept.sum())), before=had, anchors=anchors)
 
 
 def _eligible(view: FreeCapacity, request: PodSetRequest) -> Flags:
@@ -96,11 +141,11 @@ def _eligible(view: FreeCapacity, request: PodSetRequest) -> Flags:
         return view.ready
 
 
-def _hold(tree: TopologyTree, room: Indices, eligible: Flags, pods: Indices) -> Indices:
-    """Pods per node for pods per domain, as many as the nodes hold. In a domain of several nodes nobody said where they are:
-    they are counted on nodes that may take new ones first."""
-    held: Indices = np.zeros_like(room)
-    for usable in (np.where(eligible, room, 0), np.where(eligible, 0, room)):
+def _hold(tree: TopologyTree, rooms: Sequence[Indices], pods: Indices) -> Indices:
+    """Pods per node for pods per domain, as many as the nodes hold. On which nodes of a domain they are is not known: they are counted
+    where the first of the `rooms` has a place for them, then where the next has one."""
+    held: Indices = np.zeros_like(rooms[0])
+    for usable in rooms:
         wanted = np.minimum(pods - tree.sum_nodes(tree.lowest, held), tree.sum_nodes(tree.lowest, usable))
         domains = np.flatnonzero(wanted)
         held = held + count_on_nodes(tree, usable, domains, wanted[domains])

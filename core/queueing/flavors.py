@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from core.model.admission import Admission, PodSetAdmission
+from core.model.assignment import TopologyAssignment
 from core.model.podset import Mode, PodSetRequest
 from core.model.quota import FlavorResource
 from core.model.resources import PODS
 from core.names import (
+    HOSTNAME_LABEL,
     KEP_PROFILE,
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
@@ -361,7 +363,9 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
     profile = search.profile(view.topology)
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
-        decision = resize(world, [replace(request, spares=0) for request in requests], previous, profile, free=free)
+        bare = [replace(request, spares=0) for request in requests]
+        outside = {values: labels for each in previous.values() for values, labels in find_outside(state, view, each).items()}
+        decision = resize(world, bare, previous, profile, free=free, outside=outside)
         for_spares = search.world.free_for_spares(view, free)
         decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
     else:
@@ -381,6 +385,16 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
         search.shared = explain_together(world, decision, search.together)
     search.placements += ((flavor.name, placement) for placement in decision.placements)
     return True
+
+
+def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssignment) -> Mapping[tuple[str, ...], Mapping[str, str]]:
+    """Labels of nodes that are there and not where an assignment by hostnames says, by their domain in it."""
+    if not view.capacity.tree.is_hostname:
+        return {}
+    missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]
+    by_host = {node.labels.get(HOSTNAME_LABEL): node for node in state.nodes.values()} if missing else {}
+    nodes = ((values, state.nodes.get(values[-1]) or by_host.get(values[-1])) for values in missing)
+    return {values: node.labels for values, node in nodes if node is not None}
 
 
 def _quoted(name: str) -> str:

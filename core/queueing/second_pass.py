@@ -14,12 +14,10 @@ from itertools import groupby
 import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.assignment import TopologyAssignment
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
 from core.model.resources import Resources
 from core.names import (
     CHECK_READY,
-    HOSTNAME_LABEL,
     LEAVING_TAINTS,
     REASON_NODE_FAILURES,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -36,7 +34,7 @@ from core.placement.replacement import replace_failed
 from core.placement.spares import domain_of, flags_of
 from core.placement.tree import Flags
 from core.placement.what_if import WhatIf
-from core.queueing.flavors import Search, found_by, place_unit
+from core.queueing.flavors import Search, find_outside, found_by, place_unit
 from core.queueing.lending import Loan, give_back, loans_of
 from core.queueing.order import queue_order
 from core.queueing.outcome import Attempt, Beside, Found, NotFound, sentences_of
@@ -296,17 +294,7 @@ def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_se
     request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
     stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
-    return Held(request, given.assignment, nodes, stuck, _find_outside(state, view, given.assignment))
-
-
-def _find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssignment) -> Mapping[tuple[str, ...], Mapping[str, str]]:
-    """Labels of nodes that are there and not where an assignment by hostnames says, by their domain in it."""
-    if not view.capacity.tree.is_hostname:
-        return {}
-    missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]
-    by_host = {node.labels.get(HOSTNAME_LABEL): node for node in state.nodes.values()} if missing else {}
-    nodes = ((values, state.nodes.get(values[-1]) or by_host.get(values[-1])) for values in missing)
-    return {values: node.labels for values, node in nodes if node is not None}
+    return Held(request, given.assignment, nodes, stuck, find_outside(state, view, given.assignment))
 
 
 def _replace_where_it_lasts(

@@ -56,6 +56,13 @@ def test_replace_failed_with_pods_stuck_on_a_node_that_left_moves_only_these():
     assert (found["left"], found["b0-r0-n0"], sum(found.values())) == (1, 1, 3)
 
 
+def test_replace_failed_with_pods_stuck_on_a_node_that_left_leaves_no_required_host():
+    job = leave(request(2, Mode.REQUIRED, HOST), LEFT, stuck=1, left=2)
+    refusal = fail(grid(1, 1, 2), job, failed=[]).refusal
+    assert refusal is not None
+    assert "run on nodes outside of the topology" in refusal_sentence("t", refusal)
+
+
 def test_replace_failed_with_a_lost_node_that_left_moves_all_its_pods():
     job = leave(request(3, Mode.REQUIRED, RACK), LEFT, b0_r0_n0=1, left=2)
     found = places(fail(grid(2, 2, 3), job, failed=["left"]))

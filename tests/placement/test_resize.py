@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -23,6 +24,7 @@ from tests.placement.reference import free_amounts, room
 from tests.strategies import Cluster, clusters, jobs, roomy
 
 HOST = HOSTNAME_LABEL
+EVICTS = ("maintenance", "", "NoExecute")
 
 
 def on(**pods: int) -> TopologyAssignment:
@@ -94,9 +96,61 @@ def test_pods_of_a_node_that_is_gone_are_placed_with_the_new_ones():
     assert places(change(grid(2, 1, 2), request(6, Mode.REQUIRED, RACK), b0_r0_n0=2, deleted=2)) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
 
 
-def test_what_a_node_does_not_hold_any_more_moves():
+@pytest.mark.parametrize(
+    "doubt", [{"ready": False}, {"unschedulable": True}, {"allocatable": {"cpu": 1000, "pods": 9}}, {"taints": (EVICTS,)}]
+)
+def test_pods_on_a_doubtful_node_stay_there(doubt: dict[str, Any]):
+    """Attack 27: a node blipped for a second while a job grew, its pods ran on outside of the assignment, and places were used twice."""
+    nodes = [replace(node, **doubt) if node.name == "b0-r0-n0" else node for node in grid(2, 1, 2)]
+    wanted, before = request(5, Mode.REQUIRED, RACK), {"main": on(b0_r0_n0=3)}
+    decision = resize(view_of(THREE_LEVELS, nodes), [wanted], before, MIXED, outside={})
+    assert places(decision) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
+
+
+def test_resize_without_pods_known_to_run_moves_those_that_a_node_does_not_hold():
     nodes = [replace(node, allocatable={"cpu": 1000, "pods": 9}) if node.name == "b0-r0-n0" else node for node in grid(1, 1, 2)]
     assert places(change(nodes, request(3), b0_r0_n0=3)) == {"b0-r0-n0": 1, "b0-r0-n1": 2}
+
+
+def test_pods_that_run_in_a_rack_stay_there_though_its_nodes_do_not_hold_them():
+    nodes = [Node(f"r{rack}-n{node}", {RACK: f"r{rack}"}, {"cpu": 3000, "pods": 9}) for rack in range(2) for node in range(2)]
+    before = {"main": TopologyAssignment((RACK,), (DomainCount(("r0",), 3),))}
+    decision = resize(view_of((RACK,), nodes), [request(4, cpu=2000)], before, MIXED, outside={})
+    assert places(decision) == {"r0": 3, "r1": 1}
+
+
+LEFT = {BLOCK: "b0", RACK: "b0-r0"}
+
+
+def change_beside_left(wanted: PodSetRequest, labels: dict[str, str], nodes: Sequence[Node], **before: int) -> Decision:
+    """With a node "left" that is there, and in the tree no more."""
+    return resize(view_of(THREE_LEVELS, nodes), [wanted], {"main": on(**before)}, MIXED, outside={("left",): labels})
+
+
+def test_resize_keeps_pods_on_a_node_that_left_the_tree():
+    wanted = request(5, Mode.REQUIRED, RACK)
+    assert places(change_beside_left(wanted, LEFT, grid(2, 2, 2), b0_r0_n0=1, left=2)) == {"b0-r0-n0": 3, "left": 2}
+    assert places(change_beside_left(wanted, LEFT, grid(2, 2, 2), left=2)) == {"b0-r0-n0": 3, "left": 2}
+    assert places(change_beside_left(request(1), LEFT, grid(2, 2, 2), left=2)) == {"left": 1}
+    for labels in ({}, {BLOCK: "b0", RACK: "another"}):
+        refusal = change_beside_left(wanted, labels, grid(2, 2, 2), left=2).refusal
+        assert refusal is not None
+        assert "run on nodes outside of the topology" in refusal_sentence("t", refusal)
+
+
+def test_resize_of_slices_beside_a_node_that_left_the_tree_is_refused():
+    wanted = request(4, Mode.REQUIRED, RACK, slices=[(RACK, 2)])
+    refusal = change_beside_left(wanted, LEFT, grid(1, 1, 2), left=2).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert "pods run outside of the topology, in left; whether its slices are whole is not known" in refusal_sentence("t", refusal)
+
+
+def test_resize_beside_a_node_that_left_the_tree_is_refused_where_levels_changed():
+    nodes = [Node(name, {BLOCK: block, RACK: "r", HOST: "same"}) for name, block in (("x", "b0"), ("y", "b1"))]
+    refusal = change_beside_left(request(4), LEFT, nodes, left=2).refusal
+    assert refusal is not None
+    assert "named by other levels" in refusal_sentence("t", refusal)
 
 
 # --- shrinking ----------------------------------------------------------------------------------------
@@ -231,6 +285,34 @@ def test_a_pod_set_grows_if_and_only_if_some_way_to_do_it_exists(change: Change)
     rooms = {node.name: room(node, wanted[0], free[node.name]) for node in cluster.nodes}
     possible = can_complete(cluster, wanted[0], nodes[name], grown, rooms)
     assert (resize(cluster.view(), wanted, previous, MIXED).refusal is None) == possible
+
+
+@given(changes(plain=True, hostname=True, alone="grows"), st.data())
+def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(change: Change, data: st.DataObject):
+    """Nodes are not ready, have shrunk to nothing, or have left the tree: their pods stay, and no pod comes there."""
+    cluster, old, wanted, previous, nodes = change
+    name = wanted[0].name
+    doubts = {node.name: data.draw(st.sampled_from(["", "ready", "small", "left"])) for node in cluster.nodes}
+    usage = tuple((node, {**wanted[0].requests, "pods": 1}, count) for node, count in nodes[name].items())
+    free = free_amounts(replace(cluster, used=(*cluster.used, *usage)))
+    rooms = {node.name: 0 if doubts[node.name] else room(node, wanted[0], free[node.name]) for node in cluster.nodes}
+    changed: dict[str, dict[str, Any]] = {"": {}, "ready": {"ready": False}, "small": {"allocatable": {"cpu": 0, "pods": 0}}, "left": {}}
+    now = tuple(replace(node, **changed[doubts[node.name]]) for node in cluster.nodes if doubts[node.name] != "left")
+    assume(now)
+    outside: dict[tuple[str, ...], Any] = {(node.labels[HOST],): node.labels for node in cluster.nodes if doubts[node.name] == "left"}
+    view = replace(cluster, nodes=now, used=tuple(each for each in cluster.used if doubts[each[0]] != "left")).view()
+    decision = resize(view, wanted, previous, MIXED, outside=outside)
+    possible = can_complete(cluster, wanted[0], nodes[name], wanted[0].count - old[0].count, rooms)
+    if any(values in outside for values, _ in domains(previous[name])) and wanted[0].topology is not None and wanted[0].topology.slices:
+        assert decision.refusal is not None
+    else:
+        assert (decision.refusal is None) == possible
+    if decision.refusal is None:
+        had, has = (Counter(dict(domains(each))) for each in (previous[name], decision.placements[0].assignment))
+        assert not had - has
+        assert has.total() == wanted[0].count
+        hosts: dict[tuple[str, ...], str] = {(node.labels[HOST],): node.name for node in cluster.nodes}
+        assert not any(doubts[hosts[values]] for values in has - had)
 
 
 @given(changes(alone="shrinks"))

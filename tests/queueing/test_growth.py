@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.admission import admission_to_wire
-from core.names import ADMITTED, FINISHED, QUOTA_RESERVED, SLICE_NAME, SLICE_REPLACES
+from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SLICE_NAME, SLICE_REPLACES
 from core.queueing.outcome import Found, NotFound
-from tests.builders import NAMESPACE, RACK, condition_json, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, condition_json, pod_json, pod_set_json, workload_json
 from tests.queueing.scene import Scene
 
 OWNER = "job"
@@ -77,6 +78,30 @@ def test_it_grows_next_to_what_runs():
     scene.wire["status"]["conditions"].append(condition_json(FINISHED))
     scene.workload(scene.wire)
     assert (scene.used(), scene.nodes()) == (7, after)
+
+
+@pytest.mark.parametrize("doubt", [{"ready": False}, {"cpu": 1}, {"pool": "another"}, {"rack": "r9"}])
+def test_growth_keeps_pods_on_a_node_that_is_doubtful(doubt: dict[str, Any]):
+    """Attack 27: the second workload had all places elsewhere, and the pods that ran on were counted nowhere."""
+    scene = Grown(4)
+    run_pods(scene)
+    (node,) = scene.nodes()
+    scene.flavor("tas", "t", nodeLabels={"pool": "gpu"})
+    for name, facts in list(scene.state.nodes.items()):
+        here = doubt if name == node else {}
+        labels = {RACK: here.get("rack", facts.labels[RACK]), HOSTNAME_LABEL: name, "pool": here.get("pool", "gpu")}
+        scene.node(Node(name, labels, {"cpu": here.get("cpu", 4) * 1000, "pods": 10}, ready=here.get("ready", True)))
+    outcome = scene.write("w2", scene.ask("w2", 7, replaces="w1"))
+    if "rack" in doubt:  # one rack is required, and nothing else is in that rack
+        assert isinstance(outcome, NotFound)
+        return
+    assert isinstance(outcome, Found)
+    (given,) = outcome.admission.pod_sets
+    assert given.assignment is not None
+    counts = {domain.values[-1]: domain.count for domain in given.assignment.domains}
+    assert counts[node] == 4
+    assert sum(counts.values()) == 7
+    assert len({name.partition("-")[0] for name in counts}) == 1
 
 
 def test_beyond_its_rack_it_waits_and_says_what_runs_on():
