@@ -18,6 +18,7 @@ from core.placement.capacity import Fits, count_fits
 from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix, with_pod
 from core.placement.levels import descend
+from core.placement.own_limit import limit_beside_own
 from core.placement.profile import LEAST_FREE_CAPACITY, Algorithm, Profile
 from core.placement.refusal import refuse
 from core.placement.remedy import Refused
@@ -40,7 +41,11 @@ class Around:
 
 
 class Completion:
-    """One pod set being completed: `room` for more of its pods per node, and what was `added` so far."""
+    """One pod set being completed: `room` for more of its pods per node by capacity, and what was `added` so far.
+
+    Of pods that keep apart from their own kind `_find_room` says how many more there may be in some domains; it is asked anew after each
+    step.
+    """
 
     def __init__(
         self, view: FreeCapacity, request: PodSetRequest, shape: Shape, profile: Profile, around: Around, eligible: Flags, free: Matrix
@@ -57,6 +62,7 @@ class Completion:
 
     def add(self, missing: int) -> NotFit | None:
         """Finds a place for `missing` more pods, or says why there is none."""
+        total = missing
         if self.topology.mode is Mode.REQUIRED and not self.shape.auto and len(self._present_at(self.shape.start)) > 1:
             label = self.tree.declared[self.shape.start]
             return self._stale(f"its pods are in several domains of level {label}, though one is required")
@@ -68,7 +74,10 @@ class Completion:
             return self._stale(f"the pods to be placed ({missing}) are not whole slices of {self.shape.slice_size}")
         rest = missing // self.shape.slice_size
         rest -= self._return_slices(rest)
-        return self._place_slices(rest) if rest else None
+        refusal = self._place_slices(rest) if rest else None
+        if refusal is None and self.added.sum() < total:  # pods that keep apart by several keys were in each other's way
+            return self._refuse(self.shape, 0, np.arange(self.tree.levels[0].count), total // self.shape.slice_size)
+        return refusal
 
     # --- slices that stand partly ---------------------------------------------------------------------
 
@@ -82,7 +91,7 @@ class Completion:
         inner, domains = self._below(level), np.flatnonzero(counts % size)
         lacking = size - counts[domains] % size
         left, units = missing - lacking.cumsum(), lacking // inner.slice_size
-        stops = (left < 0) | (self._fits(inner).units_at(level, inner)[domains] < units)
+        stops = (left < 0) | (self._fits(inner, level, domains).units_at(level, inner)[domains] < units)
         end = int(stops.argmax()) if stops.any() else len(domains)
         self._put_each(inner, level, domains[:end], units[:end])
         if end == len(domains):
@@ -125,7 +134,8 @@ class Completion:
             of = above.starts[parents].searchsorted(starts, side="right") - 1
             inside = (of >= 0) & (starts < above.ends[parents][of])
             domains, of = domains[inside], of[inside]
-        most = np.minimum(back[domains], self._fits(within).units_at(level, within)[domains] * within.slice_size) // size * size
+        holds = self._fits(within, level, domains).units_at(level, within)[domains] * within.slice_size
+        most = np.minimum(back[domains], holds) // size * size
         before = most.cumsum() - most
         firsts = np.minimum(of.searchsorted(np.arange(len(pods))), max(len(of) - 1, 0))
         here = np.clip((pods[of] + before[firsts[of]]) - before, 0, most) // size * size
@@ -184,15 +194,29 @@ class Completion:
 
     # --- capacity -------------------------------------------------------------------------------------
 
-    def _fits(self, shape: Shape) -> Fits:
-        return replace(count_fits(self.tree, shape, self.room), scores=self.scores)
+    def _find_room(self, level: int, pool: Indices) -> Indices:
+        """Pods per node that some domains of a level take together; for pods that keep apart nothing elsewhere."""
+        if not self.request.traits.is_particular:
+            return self.room
+        room = np.where(self._find_nodes(level, pool), self.room, 0)
+        limit_beside_own(self.view, self.request, room, self.around.kept + self.added)
+        return room
+
+    def _find_nodes(self, level: int, pool: Indices) -> Flags:
+        inside = np.zeros(len(self.tree), dtype=bool)
+        for domain in pool.tolist():
+            inside[self.tree.levels[level].starts[domain] : self.tree.levels[level].ends[domain]] = True
+        return inside
+
+    def _fits(self, shape: Shape, level: int, pool: Indices) -> Fits:
+        return replace(count_fits(self.tree, shape, self._find_room(level, pool)), scores=self.scores)
 
     def _units(self, shape: Shape, level: int, pool: Indices) -> int:
-        return int(self._fits(shape).units_at(level, shape)[pool].sum())
+        return int(self._fits(shape, level, pool).units_at(level, shape)[pool].sum())
 
     def _put(self, shape: Shape, level: int, pool: Indices, wanted: int, algorithm: Algorithm) -> int:
         """Puts as many of the units as some domains of a level hold there; one domain if any holds all of them."""
-        fits = self._fits(shape)
+        fits = self._fits(shape, level, pool)
         units = fits.units_at(level, shape)[pool]
         wanted = min(wanted, int(units.sum()))
         if not wanted:
@@ -201,18 +225,22 @@ class Completion:
         chosen = algorithm.choose(candidates, wanted) or algorithm.fill(candidates, wanted)
         assert chosen is not None  # together they hold that many
         domains, pods = descend(self.tree, fits, shape, algorithm, level, (pool[chosen[0]], chosen[1]))
-        here = count_on_nodes(self.tree, self.room, domains, pods)
-        self.added, self.room = self.added + here, self.room - here
+        self._count(level, pool, domains, pods)
         return wanted
 
     def _put_each(self, shape: Shape, level: int, domains: Indices, wanted: Indices) -> None:
-        """Puts units into each of some domains of a layer, the fullest domains inside first. `shape` is that of the layer below, and each
-        holds what it is given."""
-        chosen = domains[wanted > 0], wanted[wanted > 0]
-        if len(chosen[0]):
-            domains, pods = descend(self.tree, self._fits(shape), shape, LEAST_FREE_CAPACITY, level, chosen)
-            here = count_on_nodes(self.tree, self.room, domains, pods)
-            self.added, self.room = self.added + here, self.room - here
+        """Puts units into each of some domains of a layer, the fullest domains inside first, as many as each holds. `shape` is that of the
+        layer below."""
+        domains, wanted = domains[wanted > 0], wanted[wanted > 0]
+        if len(domains):
+            fits = self._fits(shape, level, domains)
+            wanted = np.minimum(wanted, fits.units_at(level, shape)[domains])
+            self._count(level, domains, *descend(self.tree, fits, shape, LEAST_FREE_CAPACITY, level, (domains, wanted)))
+
+    def _count(self, level: int, pool: Indices, domains: Indices, pods: Indices) -> None:
+        """Counts pods per domain of the lowest level as added; they are in the pool, some domains of a level."""
+        here = count_on_nodes(self.tree, self._find_room(level, pool), domains, pods)
+        self.added, self.room = self.added + here, self.room - here
 
     # --- refusals -------------------------------------------------------------------------------------
 
@@ -224,14 +252,12 @@ class Completion:
 
     def _refuse(self, shape: Shape, level: int, pool: Indices, wanted: int, note: str | None = None) -> NotFit:
         """Explains that some domains of a level do not hold so many more units."""
-        inside = np.zeros(len(self.tree), dtype=bool)
-        for domain in pool.tolist():
-            inside[self.tree.levels[level].starts[domain] : self.tree.levels[level].ends[domain]] = True
+        inside = self._find_nodes(level, pool)
         pods = wanted * shape.slice_size
         if max(shape.sizes[:level], default=1) > 1:  # slices span these domains: what they hold is counted in units of the layers inside
             shape = self._below(level - 1)
         request = replace(self.request, count=pods, topology=_in_one(self.topology, level, self.tree, pool))
-        room = np.where(inside, self.room, 0)
+        room = np.where(inside, self._find_room(level, pool), 0)
         fits = count_fits(self.tree, shape, room)
         free = self.free.copy()
         for resource, amount in with_pod(self.request.requests).items():

@@ -14,7 +14,7 @@ from core.placement.explain import NotFit, Refusal
 from core.placement.free import FreeCapacity, Matrix
 from core.placement.held import Held, Located, add_outside, count_stuck, find_failed, locate
 from core.placement.profile import Profile
-from core.placement.unit import Part, complete_unit, group_parts, name_nodes
+from core.placement.unit import Part, add_placed, complete_unit, group_parts, name_nodes
 
 
 def replace_failed(
@@ -56,6 +56,7 @@ def replace_failed(
         if isinstance(outcome, NotFit):
             return _refuse(placed, located, outcome)
         placed |= {part.request.name: outcome[part.request.name] for part in unit if part.missing}
+        view = add_placed(view, parts, *outcome.values())
     anew = [part for unit in units if not _has_pods(unit) for part in unit]
     decision = place(view, [part.request for part in anew], profile, free=free) if anew else Decision(())
     if decision.refusal is not None:

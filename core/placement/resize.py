@@ -20,7 +20,7 @@ from core.placement.held import add_outside, count_anchors, find_domains
 from core.placement.profile import Profile
 from core.placement.slices import Shape, find_shape
 from core.placement.tree import Flags, Indices, TopologyTree
-from core.placement.unit import Part, complete_unit, group_parts, name_nodes
+from core.placement.unit import Part, add_placed, complete_unit, group_parts, name_nodes
 
 
 def resize(
@@ -61,6 +61,7 @@ def resize(
         if isinstance(outcome, NotFit):
             return Decision(tuple(placed[request.name] for request in requests if request.name in placed), outcome)
         placed |= outcome
+        view = add_placed(view, list(parts.values()), *outcome.values())
     for name, left in beyond.items():
         if left:
             placed[name] = replace(placed[name], assignment=add_outside(placed[name].assignment, previous[name], left))

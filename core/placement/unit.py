@@ -122,7 +122,16 @@ def _complete_in_order(
         take_from(view, free, part.request, name_nodes(view, completion.added))
         present = present + completion.added
         placed[part.request.name] = emit(view, part.request, part.kept + completion.added, shape.start)
+        view = add_placed(view, unit, placed[part.request.name])
     return placed
+
+
+def add_placed(view: FreeCapacity, parts: Sequence[Part], *placed: Placement) -> FreeCapacity:
+    """The same capacity with the pods of some of the parts where they were placed, if pods of any of these mind others."""
+    if not any(part.request.traits.is_particular for part in parts):
+        return view
+    traits = {part.request.name: part.request.traits for part in parts}
+    return view.beside(*((traits[placement.pod_set], placement.nodes) for placement in placed))
 
 
 def name_nodes(view: FreeCapacity, per_node: Indices) -> tuple[tuple[str, int], ...]:
