@@ -18,11 +18,10 @@ from core.names import (
     MANAGED_NAMESPACE_LABEL,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
-    SLICE_NAME,
-    WORKLOAD_ANNOTATION,
 )
 from e2e.amounts import Amount, Amounts, count_requests, read_amounts, show_amount
 from e2e.api import Api, ApiError
+from e2e.recount_places import get_family, get_named_family, list_present
 from e2e.recount_quota import Obj, Quotas, Use
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -64,28 +63,21 @@ def find_broken(objects: Objects) -> Iterator[str]:
     """The same for objects at hand."""
     live = [pod for pod in objects.pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
     bound = [pod for pod in live if (pod.get("spec") or {}).get("nodeName")]
-    admitted = {_key(workload): workload for workload in objects.workloads if _is_admitted(workload)}
+    admitted = {_key(workload): workload for workload in list_present(objects.workloads)}
     yield from _nodes(objects.nodes, bound)
     yield from _promises(admitted, live)
     yield from _quotas(objects, admitted, bound)
     yield from _uncounted(objects, admitted, bound)
 
 
-def _key(obj: Obj) -> str:
-    return f"{obj['metadata'].get('namespace')}/{(obj['metadata'].get('annotations') or {}).get(SLICE_NAME) or obj['metadata']['name']}"
+def _key(workload: Obj) -> str:
+    return f"{workload['metadata'].get('namespace')}/{get_family(workload)}"
 
 
 def _named(pod: Obj) -> str | None:
     """Key of the Workload that a pod names."""
-    notes = pod["metadata"].get("annotations") or {}
-    name = notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION)
+    name = get_named_family(pod)
     return f"{pod['metadata'].get('namespace')}/{name}" if name else None
-
-
-def _is_admitted(workload: Obj) -> bool:
-    status = workload.get("status") or {}
-    finished = any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
-    return bool(status.get("admission")) and not finished
 
 
 def _nodes(nodes: Iterable[Obj], bound: Iterable[Obj]) -> Iterator[str]:

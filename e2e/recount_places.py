@@ -7,10 +7,10 @@ place may have been given to a replacement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, WORKLOAD_ANNOTATION
+from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, SLICE_NAME, SLICE_REPLACES, WORKLOAD_ANNOTATION
 
 Obj = Mapping[str, Any]
 Domain = tuple[str, ...]
@@ -22,18 +22,18 @@ def find_misplaced(workloads: Collection[Obj], pods: Collection[Obj], nodes: Col
     running: dict[tuple[str, str, str], list[Obj]] = {}
     for pod in pods:
         metadata, spec, phase = pod["metadata"], pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
-        name, pod_set = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION), (metadata.get("labels") or {}).get(PODSET_LABEL)
+        name, pod_set = get_named_family(pod), (metadata.get("labels") or {}).get(PODSET_LABEL)
         stays = phase not in ("Succeeded", "Failed") and not metadata.get("deletionTimestamp")
         if name and pod_set and stays and spec.get("nodeName") in here:
             running.setdefault((metadata["namespace"], name, pod_set), []).append(pod)
-    for workload in workloads:
+    for workload in list_present(workloads):
         asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
         for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
-            key = workload["metadata"]["namespace"], workload["metadata"]["name"], given["name"]
+            key = workload["metadata"]["namespace"], get_family(workload), given["name"]
             assigned = given.get("topologyAssignment")
             if assigned and key in running:
                 labels = [here[pod["spec"]["nodeName"]] for pod in running[key]]
-                yield from _find_wrong(f"workload {key[0]}/{key[1]}", asked.get(given["name"], {}), assigned, labels)
+                yield from _find_wrong(f"workload {key[0]}/{workload['metadata']['name']}", asked.get(given["name"], {}), assigned, labels)
 
 
 def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterator[str]:
@@ -41,15 +41,15 @@ def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterato
     running: dict[tuple[str, str, str], dict[str, list[Obj]]] = {}
     for pod in pods:
         metadata, selector = pod["metadata"], (pod.get("spec") or {}).get("nodeSelector") or {}
-        labels, name = metadata.get("labels") or {}, (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
+        labels, name = metadata.get("labels") or {}, get_named_family(pod)
         owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), "")
         stays = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and not metadata.get("deletionTimestamp")
         if name and PODSET_LABEL in labels and JOB_COMPLETION_INDEX_LABEL in labels and stays and selector:
             jobs = running.setdefault((metadata["namespace"], name, labels[PODSET_LABEL]), {})
             jobs.setdefault(owner, []).append(pod)
-    for workload in workloads:
+    for workload in list_present(workloads):
         for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
-            key = workload["metadata"]["namespace"], workload["metadata"]["name"], given["name"]
+            key = workload["metadata"]["namespace"], get_family(workload), given["name"]
             assigned = given.get("topologyAssignment")
             if not assigned or key not in running:
                 continue
@@ -60,6 +60,28 @@ def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterato
                 numbers = [number for number in found if number is not None]
                 if numbers != sorted(numbers):
                     yield f"workload {key[0]}/{key[1]} has pods of pod set {key[2]} out of the order of their ranks: domains {numbers}"
+
+
+def get_family(workload: Obj) -> str:
+    """Name of the first Workload of an elastic job, by which its pods are found; of other jobs that of the Workload itself."""
+    return str((workload["metadata"].get("annotations") or {}).get(SLICE_NAME) or workload["metadata"]["name"])
+
+
+def get_named_family(pod: Obj) -> str:
+    """The same of the Workload that a pod names; empty if it names none."""
+    notes = pod["metadata"].get("annotations") or {}
+    return str(notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION) or "")
+
+
+def list_present(workloads: Iterable[Obj]) -> list[Obj]:
+    """Admitted Workloads that are not finished; of those of one elastic job the one that replaces the others."""
+    held = [each for each in workloads if (each.get("status") or {}).get("admission") and not _is_finished(each)]
+    replaced = {(each["metadata"].get("annotations") or {}).get(SLICE_REPLACES) for each in held}
+    return [each for each in held if f"{each['metadata'].get('namespace')}/{each['metadata']['name']}" not in replaced]
+
+
+def _is_finished(workload: Obj) -> bool:
+    return any(c["type"] == "Finished" and c["status"] == "True" for c in workload["status"].get("conditions") or ())
 
 
 def _find_wrong(name: str, asked: Obj, assigned: Obj, labels: list[Mapping[str, str]]) -> Iterator[str]:

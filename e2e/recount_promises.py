@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PODSET_LABEL, SPARES, WORKLOAD_ANNOTATION
+from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PODSET_LABEL, SPARES
 from e2e.amounts import Amount, count_requests, read_amounts, read_quantity, show_amount
-from e2e.recount_places import is_well, read_domains
+from e2e.recount_places import get_family, get_named_family, is_well, list_present, read_domains
 
 Obj = Mapping[str, Any]
 
@@ -33,8 +33,7 @@ def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Co
     ended: set[tuple[str, str, str]] = set()
     for pod in pods:
         metadata, spec = pod["metadata"], pod.get("spec") or {}
-        notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-        key = metadata["namespace"], notes.get(WORKLOAD_ANNOTATION, ""), labels.get(PODSET_LABEL, "")
+        key = metadata["namespace"], get_named_family(pod), (metadata.get("labels") or {}).get(PODSET_LABEL, "")
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             ended.add(key)
             continue
@@ -43,8 +42,8 @@ def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Co
             _add(used[host], {**count_requests(spec), "pods": 1}, 1)
             live.setdefault(key, Counter())[host] += 1
     promised: dict[str, list[str]] = {}
-    for workload in filter(_is_promised, workloads):
-        name = workload["metadata"]["namespace"], workload["metadata"]["name"]
+    for workload in filter(_is_promised, list_present(workloads)):
+        name = workload["metadata"]["namespace"], get_family(workload)
         unhealthy = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}
         for given in workload["status"]["admission"].get("podSetAssignments") or ():
             key, assigned = (*name, given["name"]), given.get("topologyAssignment")
@@ -122,15 +121,11 @@ def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) ->
 def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Collection[str]) -> Iterator[str]:
     """Sentences about Workloads that are assigned to hosts which are gone and do not say so (API field unhealthyNodes); none if
     all is well. Where pods have ended a host is perhaps not needed any more. A Workload of one Pod is left out: no pod comes after it."""
-    ended = {
-        (pod["metadata"]["namespace"], (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION))
-        for pod in pods
-        if (pod.get("status") or {}).get("phase") == "Succeeded"
-    }
+    ended = {(pod["metadata"]["namespace"], get_named_family(pod)) for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"}
     for workload in filter(_is_promised, workloads):
         if any(owner["kind"] == "Pod" and owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):
             continue
-        key = workload["metadata"]["namespace"], workload["metadata"]["name"]
+        key = workload["metadata"]["namespace"], get_family(workload)
         told = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}
         assigned = [
             values[-1]
@@ -140,7 +135,7 @@ def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Coll
         ]
         silent = sorted(({*assigned} & {*gone}) - told)
         if silent and key not in ended:
-            yield f"workload {'/'.join(key)} does not say that {', '.join(silent)} are gone"
+            yield f"workload {key[0]}/{workload['metadata']['name']} does not say that {', '.join(silent)} are gone"
 
 
 def _host_of(node: Obj) -> str:

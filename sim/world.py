@@ -13,7 +13,7 @@ from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, WORKLOAD_
 from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
-from e2e.recount_places import find_misplaced, find_unordered, is_well
+from e2e.recount_places import find_misplaced, find_unordered, get_family, get_named_family, is_well
 from e2e.recount_promises import find_overbooked
 from e2e.standins.pods import has_condition
 from sim.admission import Admission
@@ -189,12 +189,11 @@ class World:
     def _list_judged(self, pods: Iterable[Mapping[str, Any]], workloads: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Pods that are to run where they were placed. A node that comes back before the garbage collector has deleted its pods has them
         still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md)."""
-        told = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in workloads if _says(each, PLACEMENT_KEPT)}
+        told = {(each["metadata"]["namespace"], get_family(each)) for each in workloads if _says(each, PLACEMENT_KEPT)}
         return [
             pod
             for pod in pods
-            if pod["metadata"]["uid"] not in self.left
-            or (pod["metadata"]["namespace"], (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION)) not in told
+            if pod["metadata"]["uid"] not in self.left or (pod["metadata"]["namespace"], get_named_family(pod)) not in told
         ]
 
     def _audit(self) -> list[str]:

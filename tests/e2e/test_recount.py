@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,17 @@ import pytest
 
 import e2e.amounts
 import e2e.recount
+import e2e.recount_places
 import e2e.recount_quota
-from core.names import CLUSTER_QUEUE_LABEL, MANAGED_NAMESPACE_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.names import (
+    CLUSTER_QUEUE_LABEL,
+    MANAGED_NAMESPACE_LABEL,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    SLICE_NAME,
+    SLICE_REPLACES,
+    WORKLOAD_ANNOTATION,
+)
 from e2e.amounts import count_requests, read_quantity, show_amount
 from e2e.recount import Objects, find_broken
 
@@ -283,10 +293,25 @@ def test_requests_of_a_pod_are_counted_as_kubernetes_does(spec: Obj, cpu: str):
     assert count_requests(spec) == {"cpu": Fraction(cpu)}
 
 
-@pytest.mark.parametrize("module", [e2e.recount, e2e.recount_quota, e2e.amounts])
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("names", [("w", "x", "y"), ("w", "y", "x"), ("w", "a", "b")])
+def test_pods_of_an_elastic_job_count_for_the_workload_that_replaces_the_others(finished: bool, names: tuple[str, ...]):
+    first, second, third = (workload(count, name) for count, name in enumerate(names, 1))
+    for each, before in ((second, names[0]), (third, names[1])):
+        each["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: f"ns/{before}"}
+    for each in (first, second) if finished else ():
+        each["status"] |= ENDED
+    pods = [pod(str(i)) for i in range(3)]
+    for order in permutations((first, second, third)):
+        assert list(find_broken(Objects([node()], pods, order, [queue(cpu="9")]))) == []
+        [found] = find_broken(Objects([node()], [*pods, pod("more")], order, [queue(cpu="9")]))
+        assert found == "workload ns/w was admitted 3 pods as main, and 4 run"
+
+
+@pytest.mark.parametrize("module", [e2e.recount, e2e.recount_places, e2e.recount_quota, e2e.amounts])
 def test_the_audit_imports_only_names_of_the_product(module: Any):
     nodes = list(ast.walk(ast.parse(Path(module.__file__).read_text())))
     imported = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     ours = {name for name in imported if name.split(".")[0] in ("core", "webhook", "reconciler", "certs", "cli", "e2e", "tests")}
-    assert ours <= {"core.names", "e2e.api", "e2e.amounts", "e2e.recount_quota"}
+    assert ours <= {"core.names", "e2e.api", "e2e.amounts", "e2e.recount_places", "e2e.recount_quota"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, WORKLOAD_ANNOTATION
+import pytest
+
+from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, SLICE_NAME, SLICE_REPLACES, WORKLOAD_ANNOTATION
 from e2e.recount_places import find_misplaced, find_unordered, read_domains
 
 Obj = dict[str, Any]
@@ -48,6 +50,20 @@ def test_more_pods_in_a_domain_than_assigned_are_found():
 def test_pods_in_two_domains_of_the_required_level_are_found():
     [found] = find_misplaced([workload({"a": 1, "c": 1}, "rack")], [pod("a"), pod("c")], NODES)
     assert found == "workload ns/w is to be in one rack, and runs in r1, r2"
+
+
+def replace_first(second: Obj) -> Obj:
+    return {**second, "metadata": {"namespace": "ns", "name": "x", "annotations": {SLICE_NAME: "w", SLICE_REPLACES: "ns/w"}}}
+
+
+@pytest.mark.parametrize("conditions", [[], [{"type": "Finished", "status": "True"}]])
+def test_pods_of_an_elastic_job_belong_where_the_workload_that_replaces_the_first_is_assigned(conditions: list[Obj]):
+    first, second = workload({"a": 1}), replace_first(workload({"a": 1, "b": 1}))
+    first["status"]["conditions"] = conditions
+    for order in ([first, second], [second, first]):
+        assert list(find_misplaced(order, [pod("a"), pod("b")], NODES)) == []
+        [found] = find_misplaced(order, [pod("a"), pod("b"), pod("b")], NODES)
+        assert found == "workload ns/x has 1 pods in domain b, and 2 run there"
 
 
 def test_pods_that_end_or_are_on_lost_nodes_are_not_judged():

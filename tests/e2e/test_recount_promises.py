@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, PODSET_LABEL, SPARES, WORKLOAD_ANNOTATION
+from core.names import HOSTNAME_LABEL, PODSET_LABEL, SLICE_NAME, SLICE_REPLACES, SPARES, WORKLOAD_ANNOTATION
 from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_overbooked, find_unnoticed
 
 Json = dict[str, Any]
@@ -48,6 +48,14 @@ def test_pods_that_run_count_once_beside_pods_to_come():
     pods = [pod("a-0", "a", "n1"), pod("a-1", "a", "n1")]
     assert list(find_overbooked([workload("a", "n1")], pods, [node("n1")])) == []
     assert "2 of team/b/main to come" in next(find_overbooked([workload("a", "n1"), workload("b", "n1")], pods, [node("n1")]))
+
+
+@pytest.mark.parametrize("finished", ["True", "False"])
+def test_pods_of_an_elastic_job_are_promised_room_once(finished: str):
+    first, second = workload("a", "n1", 1, conditions=[{"type": "Finished", "status": finished}]), workload("x", "n1")
+    second["metadata"]["annotations"] = {SLICE_NAME: "a", SLICE_REPLACES: "team/a"}
+    assert list(find_overbooked([first, second], [pod("a-0", "a", "n1")], [node("n1")])) == []
+    assert "1 of team/a/main" in next(find_overbooked([first, second, workload("b", "n1", 1)], [pod("a-0", "a", "n1")], [node("n1")]))
 
 
 @pytest.mark.parametrize(
