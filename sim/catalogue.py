@@ -11,6 +11,7 @@ import yaml
 
 from core.names import (
     COMPLETIONS_EQUAL_PARALLELISM,
+    ELASTIC_JOB,
     MIN_PARALLELISM,
     PODSET_GROUP_NAME,
     PODSET_LABEL,
@@ -26,6 +27,7 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
 )
+from e2e import manifests
 from sim.models.kubelets import ENDS_BADLY, FAILING_INDEX, RUN_SECONDS, STAGGER_SECONDS
 from sim.models.tools import OF_TOOL
 
@@ -82,6 +84,18 @@ def make_job(name: str, namespace: str, chance: random.Random, most: int, exampl
     _finish(objects, name)
     _add_oddities(objects[-1], chance)
     return objects
+
+
+def make_elastic_job(name: str, namespace: str, chance: random.Random, most: int) -> Json:
+    """A Job that grows and shrinks while it runs. Some end once each of their pods has been made three times."""
+    level: Json = {chance.choice(["required", "preferred"]): _RACK}
+    count, gpus, ends = chance.randint(1, most), chance.choice([1, 4, 8]), chance.random() < 0.3
+    spec = {"completions": 3 * most if ends else 1000}
+    job = manifests.job(name, namespace, pods=count, gpus=gpus, indexed=chance.random() < 0.3, spec=spec, **level)
+    job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
+    if ends:
+        job["spec"]["template"]["metadata"]["annotations"][RUN_SECONDS] = "60"
+    return job
 
 
 def _add_oddities(job: Json, chance: random.Random) -> None:

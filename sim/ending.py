@@ -15,16 +15,19 @@ from core.names import (
     POD_GROUP_TOTAL_COUNT,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
+    REASON_SLICE_REPLACED,
     RESOURCE_IN_USE_FINALIZER,
+    SLICE_REPLACES,
     SUSPENDING_PARENT,
     WORKLOAD_ANNOTATION,
 )
+from e2e.recount_places import get_family, get_named_family, list_present
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of
 from sim.models.jobs import JobController
 from sim.models.operators import Operator
-from sim.world import World
+from sim.world import WORKLOADS, World
 
 Json = dict[str, Any]
 _ENDS = ("Complete", "Completed", "Succeeded", "Failed")
@@ -59,7 +62,7 @@ def find_unsettled(world: World) -> Iterator[str]:
         elif not has_condition(each, "Finished") and not has_condition(each, "Admitted") and not _find_reason(each):
             yield f"workload {each['metadata']['name']} waits without a reason"
     yield from _judge_makers(world)
-    by_key = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in workloads}
+    by_key = {(each["metadata"]["namespace"], get_family(each)): dict(each) for each in (*workloads, *list_present(workloads))}
     for pod in world.objects(*POD):
         yield from _judge_pod(world, pod, by_key)
 
@@ -95,6 +98,7 @@ def _is_orphaned(workload: Json) -> bool:
 
 def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
     shown = f"{root['kind']} {root['metadata']['name']}"
+    is_admitted = any(has_condition(each, "Admitted") and not _is_replaced(each) for each in workloads)
     if root["kind"] == "Pod" and _is_kept(root):
         return
     if root["metadata"].get("deletionTimestamp"):
@@ -104,12 +108,18 @@ def _judge_root(root: Json, workloads: list[Json]) -> Iterator[str]:
             yield f"{shown} is over, and its workload does not say so"
     elif not workloads and root["kind"] not in ("Deployment", "ReplicaSet") and (root.get("spec") or {}).get("replicas") != 0:
         yield f"{shown} has no workload"
-    elif any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root):
+    elif is_admitted and is_suspended(root):
         yield f"{shown} is admitted and suspended"
     elif class_name := _find_unfollowed_class(root, workloads):
         yield f"{shown} has the priority class {class_name}, and its workload that waits does not"
-    elif workloads and not any(has_condition(each, "Admitted") for each in workloads) and is_suspended(root) is False:
+    elif workloads and not is_admitted and is_suspended(root) is False:
         yield f"{shown} waits and is not suspended"
+
+
+def _is_replaced(workload: Json) -> bool:
+    """Whether another workload of an elastic job has taken over."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Finished" and c.get("reason") == REASON_SLICE_REPLACED for c in conditions)
 
 
 def _find_unfollowed_class(root: Json, workloads: list[Json]) -> str:
@@ -203,6 +213,19 @@ def _has_released(world: World, pod: Json) -> bool:
     )
 
 
+def _is_to_grow(world: World, workload: Json) -> bool:
+    """Whether another workload waits to replace one, all of whose pods run: then those beyond it stay gated (docs/lives.md)."""
+    namespace, name = workload["metadata"]["namespace"], workload["metadata"]["name"]
+    others = (each for each in world.objects(*WORKLOADS) if each["metadata"]["namespace"] == namespace)
+    replaced = {(each["metadata"].get("annotations") or {}).get(SLICE_REPLACES) for each in others if not has_condition(each, "Admitted")}
+    mates = [
+        pod for pod in world.objects(*POD) if get_named_family(pod) == get_family(workload) and pod["metadata"]["namespace"] == namespace
+    ]
+    running = sum(bool(pod["spec"].get("nodeName")) and not is_over(pod) for pod in mates)
+    admitted = sum(given["count"] for given in workload["status"]["admission"]["podSetAssignments"])
+    return f"{namespace}/{name}" in replaced and running == admitted
+
+
 def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
     """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
@@ -214,12 +237,12 @@ def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) 
         if MANAGED in (metadata.get("finalizers") or ()) and (is_finished or not _is_kept(pod)):
             yield f"pod {name} is over and keeps its finalizer"
     else:
-        named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION)
-        workload = workloads.get((metadata["namespace"], named or ""), {})
+        named = get_named_family(pod)
+        workload = workloads.get((metadata["namespace"], named), {})
         is_admitted = has_condition(workload, "Admitted")
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
         if pod["spec"].get("nodeName"):
             if not is_admitted:
                 yield f"pod {name} runs, and its workload {named} is not admitted"
-        elif (is_admitted and not _is_orphaned(workload) and not _has_released(world, pod)) or not gates:
+        elif (is_admitted and not (_is_orphaned(workload) or _has_released(world, pod) or _is_to_grow(world, workload))) or not gates:
             yield f"pod {name} is {phase_of(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"

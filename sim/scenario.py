@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from core.model.configuration import FairSharing
+from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
 from core.model.node_health import StormRules
 from core.model.pods_ready import PodsReadyRules, Scope
 from e2e import manifests
@@ -35,6 +36,7 @@ IDLE_S, MOST_IDLE_TURNS, MOST_IDLE_CHANGES = 100.0, 5_000, 10
 MOST_SLOTS = 32
 CROWD, EXAMPLE_OF_CROWD = 4, "job-one-rack"
 SEEN_AFTER_S, OPENED_AFTER_S = 6.0, 30.0  # by then jobs that wait have been seen, and another process leads
+WAITS_S = (0.2, 1.0, 5.0, 30.0)
 SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
 REPLICAS = 2
 KUEUE = "kueue.x-k8s.io"
@@ -70,7 +72,12 @@ def plan(seed: int, size: Size) -> list[Step]:
         named.append(("submit", str(count)))
         jobs -= count
     chance.shuffle(named)
-    return [Step(name, detail, chance.getrandbits(32), chance.choice([0.2, 1.0, 5.0, 30.0])) for name, detail in named]
+    steps = [Step(name, detail, chance.getrandbits(32), chance.choice(WAITS_S)) for name, detail in named]
+    elastic = random.Random(f"elastic jobs of {seed}")  # its own, so that all else of a seed stays as it was
+    for _ in range(max(4, size.jobs // 3) if elastic.random() < 0.25 else 0):
+        name = elastic.choice(users.OF_ELASTIC_JOBS)
+        steps.insert(elastic.randint(0, len(steps)), Step(name, "", elastic.getrandbits(32), elastic.choice(WAITS_S)))
+    return steps
 
 
 def _choose_options(chance: random.Random) -> dict[str, Any]:
@@ -139,7 +146,9 @@ class Scenario:
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
             )
-        world.start_replicas(REPLICAS, **_choose_options(configured))
+        is_elastic = any(step.name in users.OF_ELASTIC_JOBS for step in self.steps)
+        gates = ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True})
+        world.start_replicas(REPLICAS, **_choose_options(configured), **({"gates": gates} if is_elastic else {}))
 
     # --- playing ------------------------------------------------------------------------------------
 
@@ -171,7 +180,7 @@ class Scenario:
             return self._troubles.begin(step.detail, chance)
         if step.name == "submit":
             return self._users.submit(int(step.detail), chance)
-        players = self._users if step.name in users.WEIGHTS else self._administrators
+        players = self._users if step.name in (*users.WEIGHTS, *users.OF_ELASTIC_JOBS) else self._administrators
         return players.play(step.name, chance)
 
     def _let_stale_process_lead(self, chance: random.Random) -> str:

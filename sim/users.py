@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from core.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
+from core.names import ELASTIC_JOB, MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from e2e.standins.pods import has_condition
-from sim.catalogue import make_job
+from sim.catalogue import make_elastic_job, make_job
 from sim.ending import has_ended, is_suspended, list_roots, strip_suspension
 from sim.models.base import controller_of, is_over
 from sim.server import Refused
@@ -31,6 +31,7 @@ WEIGHTS = {  # how often each step is taken
     "sync_manifest": 1,
     "ask_for_what_is_refused": 1,
 }
+OF_ELASTIC_JOBS = ("submit_elastic_job", "scale_elastic_job", "scale_elastic_job")  # steps of some scenarios
 _WORKLOADS = ("kueue.x-k8s.io", "workloads")
 
 
@@ -74,6 +75,21 @@ class Users:
             for _ in range(4):
                 self._world.loop.call_later(self._chance.uniform(0.0, 12.0), self._make_workload_anew, objects)
         return f"{objects[-1]['kind']} {team}/{name}"
+
+    def _submit_elastic_job(self) -> str:
+        self._number += 1
+        name, team = f"job-{self._number}", self._chance.choice(self._teams)
+        job = make_elastic_job(name, team, self._chance, self._most)
+        stored = self._world.apply(job)
+        self._written[stored["metadata"]["uid"]] = stored["spec"]
+        self._made[team, name] = [job]
+        return f"{team}/{name}"
+
+    def _scale_elastic_job(self) -> str:
+        jobs = [job for job in list_roots(self._world) if ELASTIC_JOB in (job["metadata"].get("annotations") or {}) and not has_ended(job)]
+        if not jobs:
+            return "none"
+        return self._patch(self._chance.choice(jobs), {"spec": {"parallelism": self._chance.randint(1, self._most)}})
 
     def _choose(self, *, is_waiting: bool = False, kinds: Sequence[str] = ()) -> Json | None:
         """A job that is not over, of one of some kinds if these are named, or None."""

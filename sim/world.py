@@ -244,7 +244,7 @@ class World:
         return refusal
 
     def start_replicas(self, count: int, **options: Any) -> None:
-        """Starts replicas of the reconciler that elect a leader; one alone leads without an election. `options` are those of each
+        """Starts replicas of the reconciler that elect a leader; one alone leads without an election. `options` are those of their
         `Reconciler`."""
         for name in "abc"[:count]:
             replica = Replica(self.server, self.loop, name, random.Random(self.chance.random()), is_elected=count > 1, **options)
