@@ -2,10 +2,8 @@
 
     python -m tests.bench.worst [CASE ...]
 
-A case is a function here, in `tests.bench.worst_turns` or in `tests.bench.worst_evictions`, with the decorator `case`: it builds its
-input and returns the steps to measure.
-The figure is the
-processor time of the longest single step in its thread, and of all steps.
+A case is a function here or in another `tests.bench.worst_*`, with the decorator `case`: it builds its
+input and returns the steps to measure. The figure is the processor time of the longest single step in its thread, and of all steps.
 Exit code 1 if any step is over its limit, or if its answer is wrong.
 """
 
@@ -51,7 +49,7 @@ from core.state.neighbours import ClusterNeighbours
 from core.state.promises import find_missing
 from reconciler.app import RECOUNTED_AT_ONCE
 from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
-from tests.bench import worst_evictions, worst_turns
+from tests.bench import worst_apart, worst_evictions, worst_turns
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
 from tests.bench.steps import CASES, NODES, PREEMPTION_MS, STEP_MS, WAITING_MS, Case, Steps, ThreadClock, case, once
@@ -64,7 +62,7 @@ BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 
 # --- preemption ---------------------------------------------------------------------------------------
 
-OTHERS = (worst_evictions, worst_turns)  # their cases are added when they are imported
+OTHERS = (worst_apart, worst_evictions, worst_turns)  # their cases are added when they are imported
 
 
 def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) -> Steps:
