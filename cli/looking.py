@@ -83,7 +83,8 @@ async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
 
 def find_event_time(event: Obj) -> str:
     """When an event was emitted last, with seconds."""
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
+    repeated = (event.get("series") or {}).get("lastObservedTime")
+    return str(repeated or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
 async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:

@@ -74,14 +74,26 @@ def get_named_family(pod: Obj) -> str:
 
 
 def list_present(workloads: Iterable[Obj]) -> list[Obj]:
-    """Admitted Workloads that are not finished; of those of one elastic job the one that replaces the others."""
-    held = [each for each in workloads if (each.get("status") or {}).get("admission") and not _is_finished(each)]
-    replaced = {(each["metadata"].get("annotations") or {}).get(SLICE_REPLACES) for each in held}
-    return [each for each in held if f"{each['metadata'].get('namespace')}/{each['metadata']['name']}" not in replaced]
+    """Workloads with an admission that are not finished; of those of one elastic job the one by which its pods run: the last that is
+    admitted."""
+    held = [each for each in workloads if (each.get("status") or {}).get("admission") and not _is(each, "Finished")]
+    keys = {_get_key(each) for each in held}
+    waiting = [each for each in held if _get_replaced(each) in keys and not _is(each, "Admitted")]
+    replaced = {_get_replaced(each) for each in held if each not in waiting}
+    return [each for each in held if each not in waiting and _get_key(each) not in replaced]
 
 
-def _is_finished(workload: Obj) -> bool:
-    return any(c["type"] == "Finished" and c["status"] == "True" for c in workload["status"].get("conditions") or ())
+def _get_key(workload: Obj) -> str:
+    return f"{workload['metadata'].get('namespace')}/{workload['metadata']['name']}"
+
+
+def _get_replaced(workload: Obj) -> str:
+    """Key of the Workload of an elastic job that it takes over from, once it is admitted."""
+    return str((workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES) or "")
+
+
+def _is(workload: Obj, kind: str) -> bool:
+    return any(c["type"] == kind and c["status"] == "True" for c in workload["status"].get("conditions") or ())
 
 
 def _find_wrong(name: str, asked: Obj, assigned: Obj, labels: list[Mapping[str, str]]) -> Iterator[str]:

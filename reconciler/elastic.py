@@ -14,10 +14,11 @@ from core.jobs.elastic import is_elastic
 from core.jobs.job import Job
 from core.jobs.prebuilt import prebuilt_name
 from core.model.admission import admission_to_wire
-from core.names import ADMITTED, EVENT_CREATED_WORKLOAD, EVENT_UPDATED_WORKLOAD, FINISHED, REASON_SLICE_REPLACED, SLICE_NAME
+from core.names import ADMITTED, EVENT_CREATED_WORKLOAD, EVENT_UPDATED_WORKLOAD, EVICTED, FINISHED, REASON_SLICE_REPLACED, SLICE_NAME
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
 from core.plan.elastic import build_successor, counts_of, find_present, find_successor, shrink, with_counts
+from core.plan.reserved import must_ask_anew
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.resource import Obj
@@ -85,6 +86,9 @@ class Elastic:
             return Done()
         if successor is not None and condition_is_true(successor, ADMITTED):
             return await self._replace(workload, successor)
+        # No pod names it before it is admitted: what it held while it waited for its admission checks is free at once.
+        if successor is not None and condition_is_true(successor, EVICTED) and await self._steps.give_back(successor):
+            return Done()
         wanted, has = {p.name: p.count for p in kind.pod_sets(job)}, counts_of(workload)
         if wanted.keys() != has.keys() or not all(wanted.values()):
             return None
@@ -108,6 +112,8 @@ class Elastic:
             except AlreadyExists:
                 return RequeueAfter(POLL_S)  # its event is on the way, or it is still going away
             await self._tell(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {object_key(made)}, to grow; what runs goes on")
+        elif counts_of(successor) != counts_of(made) and must_ask_anew(successor, made["spec"]):
+            await self._writer.delete_workload(successor)  # its event brings us back to make another
         elif counts_of(successor) != counts_of(made):
             await self._writer.patch_workload(successor, {"spec": {"podSets": made["spec"]["podSets"]}})
             await self._tell(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(made)}")

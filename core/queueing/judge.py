@@ -256,7 +256,7 @@ class Judge:
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
-            budget = self._budget.part(PREEMPTION_STEPS)
+            budget = self._budget.part(PREEMPTION_STEPS) if spares else Budget(CONFIRM_STEPS)  # that search is for a sentence alone
             found = yield from search_preemption(
                 self._state,
                 workload,
@@ -270,7 +270,7 @@ class Judge:
                 memory=self._memory,
                 spared=spared,
             )
-            self._is_cut |= budget.ran_out
+            self._is_cut |= spares and budget.ran_out
             if found is not None:
                 return found
         return None

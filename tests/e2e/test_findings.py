@@ -18,7 +18,7 @@ def test_it_names_the_node_that_takes_nothing_and_the_pod_that_waits(cluster: Cl
         spec = {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": [{"name": "c", "image": "registry.example/c:1"}]}
         cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "lost"}, "spec": spec})
 
-        wanted = ("every part runs", f"{node}: Ready True", f"{namespace}/lost, made", "1 node were unschedulable")
+        wanted = ("every part runs", f"{node}: Ready True", f"{namespace}/lost, made", "1 node(s) were unschedulable")
         wait_for("it to say so", lambda: all(part in findings(cluster) for part in wanted))
         assert "the end of kube-scheduler.log:" in findings(cluster)
     finally:

@@ -76,6 +76,7 @@ def is_not_ready(one: Obj) -> Obj:
 
 PAIR = [pod("a"), pod("b")]
 ENDED = {"conditions": [{"type": "Finished", "status": "True"}]}
+ADMITTED = {"conditions": [{"type": "Admitted", "status": "True"}]}
 
 
 @pytest.mark.parametrize(
@@ -299,6 +300,7 @@ def test_pods_of_an_elastic_job_count_for_the_workload_that_replaces_the_others(
     first, second, third = (workload(count, name) for count, name in enumerate(names, 1))
     for each, before in ((second, names[0]), (third, names[1])):
         each["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: f"ns/{before}"}
+        each["status"] |= ADMITTED
     for each in (first, second) if finished else ():
         each["status"] |= ENDED
     pods = [pod(str(i)) for i in range(3)]
@@ -306,6 +308,14 @@ def test_pods_of_an_elastic_job_count_for_the_workload_that_replaces_the_others(
         assert list(find_broken(Objects([node()], pods, order, [queue(cpu="9")]))) == []
         [found] = find_broken(Objects([node()], [*pods, pod("more")], order, [queue(cpu="9")]))
         assert found == "workload ns/w was admitted 3 pods as main, and 4 run"
+
+
+def test_pods_of_an_elastic_job_count_for_the_first_workload_while_the_second_waits_with_its_quota():
+    first, second = workload(2, "w"), workload(3, "x")
+    second["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: "ns/w"}
+    for order in permutations((first, second)):
+        [found] = find_broken(Objects([node()], [pod(str(i)) for i in range(3)], order, [queue(cpu="9")]))
+        assert found == "workload ns/w was admitted 2 pods as main, and 3 run"
 
 
 @pytest.mark.parametrize("module", [e2e.recount, e2e.recount_places, e2e.recount_quota, e2e.amounts])

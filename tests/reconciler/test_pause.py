@@ -82,7 +82,7 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     said = button("resume", "admissions")
     print(f"resumed after {time.monotonic() - began:.2f} s: {said}")
     assert "admissions go on; they were paused by " in said
-    assert "in force: all " in said
+    assert "in force: reported by " in said
     for name in ("waits", "later"):
         scene.until_bound(name, 2)
     assert condition(scene, "Active")["status"] == "True"
@@ -92,7 +92,7 @@ def test_the_command_waits_until_all_queues_say_so_and_tells_who_was_first(scene
     began = time.monotonic()
     said = button("pause", "all", "--reason", "maintenance")
     print(f"\nboth in force after {time.monotonic() - began:.2f} s: {said}")
-    assert "admissions are paused\nevictions are paused\nin force: all " in said
+    assert "admissions are paused\nevictions are paused\nin force: reported by " in said
     assert condition(scene, "Active")["reason"] == "AdmissionsPaused"
     told = condition(scene, EVICTIONS_PAUSED)
     assert (told["status"], told["reason"]) == ("True", "Paused")

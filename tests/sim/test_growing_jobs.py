@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
-from core.names import ELASTIC_JOB
+from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
+from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
+from sim.ending import find_unsettled
 from sim.models.base import JOB, POD
+from sim.models.checks import CHECK, LONGEST_S, CheckController, make_check
 from sim.world import WORKLOADS, World
 
+Json = dict[str, Any]
+CHECKS = {"admissionChecks": [{"name": CHECK}]}
 POOL = NodePool(blocks=1, racks=3, nodes=4, labels={"pool": "a"})
 
 
-@pytest.mark.parametrize("policy", ["Background", "Foreground"])
-@pytest.mark.parametrize("is_emptied", [False, True], ids=["job", "all of the namespace"])
-def test_no_workload_stays_of_a_job_that_is_deleted_while_it_waits_to_grow(policy: str, is_emptied: bool) -> None:
+def make_world(quota: Json, **queue: Any) -> World:
     world = World(1)
     for node in node_objects(POOL):
         world.apply(make_ready(node, "True"))
     world.apply(manifests.topology("t", POOL.levels))
     world.apply(manifests.flavor("f", {"pool": "a"}, "t"))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 100}}))
+    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", **quota}}, **queue))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
     world.apply(manifests.local_queue("main", "ns", "cq"))
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True}))
-    job = manifests.job("j", "ns", pods=2, gpus=8, spec={"completions": 100}, required=POOL.rack_label)
+    return world
+
+
+def start_job(world: World, *, pods: int, gpus: int) -> Json:
+    job = manifests.job("j", "ns", pods=pods, gpus=gpus, spec={"completions": 100}, required=POOL.rack_label)
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
     world.apply(job)
     world.run_for(30)
-    world.patch(*JOB, job, {"spec": {"parallelism": 6}})
+    return job
+
+
+def scale(world: World, pods: int) -> None:
+    [job] = world.objects(*JOB)
+    world.patch(*JOB, job, {"spec": {"parallelism": pods}})
     world.run_for(20)
+
+
+def is_held(workload: Json) -> bool:
+    return has_condition(workload, "QuotaReserved") and not has_condition(workload, "Evicted")
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["job", "all of the namespace"])
+def test_no_workload_stays_of_a_job_that_is_deleted_while_it_waits_to_grow(policy: str, is_emptied: bool) -> None:
+    world = make_world({"nvidia.com/gpu": 100})
+    job = start_job(world, pods=2, gpus=8)
+    scale(world, 6)
     assert len(world.objects(*WORKLOADS)) == 2, "a rack has room for four of its pods: it waits"
     others = [*world.objects(*POD), *world.objects(*WORKLOADS)] if is_emptied else []
     for obj in [job, *others]:
@@ -40,3 +67,36 @@ def test_no_workload_stays_of_a_job_that_is_deleted_while_it_waits_to_grow(polic
     world.run_for(120)
     assert world.objects(*WORKLOADS) == []
     world.close()
+
+
+@pytest.fixture
+def growing() -> Iterator[World]:
+    """A job that runs with one pod and waits with a second Workload, of two pods, for an admission check that nobody answers any more."""
+    world = make_world({"nvidia.com/gpu": 3}, preemption={"withinClusterQueue": "LowerPriority"}, admissionChecksStrategy=CHECKS)
+    world.apply(make_check(world.time()))
+    world.apply({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 10})
+    [controller] = [model for model in world.models if isinstance(model, CheckController)]
+    controller.retries = False
+    start_job(world, pods=1, gpus=1)
+    world.run_for(LONGEST_S)
+    controller.is_stopped = True
+    scale(world, 2)
+    assert [is_held(workload) for workload in world.objects(*WORKLOADS)] == [True, True]
+    yield world
+    world.close()
+
+
+def test_second_workload_that_is_preempted_while_it_waits_for_checks_gives_its_quota_back(growing: World) -> None:
+    high = manifests.job("high", "ns", pods=2, gpus=1, required=POOL.rack_label)
+    high["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "high"
+    growing.apply(high)
+    growing.run_for(20)
+    [workload] = [each for each in growing.objects(*WORKLOADS) if "high" in each["metadata"]["name"]]
+    assert is_held(workload)
+    assert list(find_unsettled(growing)) == []
+
+
+def test_job_that_is_scaled_again_while_it_waits_for_checks_asks_for_the_new_size(growing: World) -> None:
+    scale(growing, 3)
+    counts = [workload["spec"]["podSets"][0]["count"] for workload in growing.objects(*WORKLOADS) if is_held(workload)]
+    assert sorted(counts) == [1, 3]

@@ -50,7 +50,7 @@ def world() -> Iterator[World]:
 def _answer(world: World, *, is_asked: bool = True) -> None:
     """The check is answered from now on, or is not."""
     [controller] = [model for model in world.models if isinstance(model, CheckController)]
-    controller.is_stopped = not is_asked
+    controller.is_stopped, controller.retries = not is_asked, False
     for workload in world.objects(*WORKLOADS) if is_asked else ():
         controller.add(WORKLOADS, (workload["metadata"]["namespace"], workload["metadata"]["name"]))
 
