@@ -55,11 +55,19 @@ class Client:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
-        configuration: Any = type.__call__(Configuration)
         path = find_kubeconfig(kubeconfig)
 
         async def load() -> Endpoint:
+            configuration: Any = type.__call__(Configuration)  # a new one: the library never takes a token off
             headers: tuple[tuple[str, str], ...] = ()
+
+            async def authorize() -> str | None:
+                try:
+                    token = await configuration.get_api_key_with_prefix("BearerToken")
+                except Exception as error:  # the service account's token file, read anew every minute
+                    raise Unreachable(f"the credentials cannot be read: {error}") from error
+                return token.strip() if token else None
+
             try:
                 if path is None:
                     load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
@@ -67,18 +75,11 @@ class Client:
                     meant = context or find_context(path)
                     headers = read_impersonation(path, meant)
                     await load_kube_config(config_file=path, context=meant, client_configuration=configuration, persist_config=False)
-                return replace(await asyncio.to_thread(_endpoint_of, configuration), headers=headers)
+                return replace(await asyncio.to_thread(_endpoint_of, configuration), headers=headers, authorize=authorize)
             except Exception as error:
                 raise unusable(path, error) from error
 
-        async def authorize() -> str | None:
-            try:
-                token = await configuration.get_api_key_with_prefix("BearerToken")
-            except Exception as error:  # the service account's token file, read anew every minute
-                raise Unreachable(f"the credentials cannot be read: {error}") from error
-            return token.strip() if token else None
-
-        transport = Transport(await load(), user_agent=user_agent, authorize=authorize, reload=load, timeout_s=timeout_s)
+        transport = Transport(await load(), user_agent=user_agent, reload=load, timeout_s=timeout_s)
         return cls(transport)
 
     @classmethod
@@ -90,7 +91,7 @@ class Client:
         async def authorize() -> str | None:
             return f"Bearer {token}" if token else None
 
-        return cls(Transport(Endpoint(url.rstrip("/"), tls), user_agent=user_agent, authorize=authorize, timeout_s=timeout_s))
+        return cls(Transport(Endpoint(url.rstrip("/"), tls, authorize=authorize), user_agent=user_agent, timeout_s=timeout_s))
 
     @classmethod
     def offline(cls) -> Client:

@@ -36,7 +36,7 @@ def find_kubeconfig(told: str | None) -> str | None:
     if not named:
         path = os.path.expanduser("~/.kube/config")
         return path if os.path.exists(path) else None
-    files = [part for part in named.split(os.pathsep) if part]
+    files = [os.path.expanduser(part) for part in named.split(os.pathsep) if part]
     if not any(os.path.exists(file) for file in files):
         raise UnusableKubeconfig(f"kubeconfig {named}: there is no such file{'' if told else ' ($KUBECONFIG names it)'}")
     return named
@@ -79,14 +79,17 @@ def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str]
     Raises ValueError for a user that is not there, and for fields that cannot be honoured: to pass over one is to act as another user.
     """
     parts = list(_parts(named))
-    name = (_find_entry(parts, "context", context) or {}).get("user")
-    if not name:
+    found = _find_entry(parts, "context", context)
+    if found is None:
+        raise ValueError(f"there is no context {context}") if context and parts else KeyError("contexts")
+    name = found.get("user")
+    if not _is_set(name):
         return ()
     user = _find_entry(parts, "user", name)
     if user is None:
         raise ValueError(f"context {context} names user {name}, which is not in users")
     where = f"user {name}"
-    unknown = sorted(str(key) for key, value in user.items() if key not in _HONOURED and value)
+    unknown = sorted(str(key) for key, value in user.items() if key not in _HONOURED and _is_set(value))
     if unknown:
         raise ValueError(f"{where}: {', '.join(unknown)}: not supported; accepted are {', '.join(sorted(_HONOURED))}")
     _check_method(where, user)
@@ -96,8 +99,8 @@ def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str]
 def _check_method(where: str, user: dict[str, Any]) -> None:
     """Refuses what the library would pass over, or decide in another way than kubectl: more than one way to authenticate."""
     provider = user.get("auth-provider")
-    if provider and not (isinstance(provider, dict) and provider.get("name") in _AUTH_PROVIDERS):
-        found = repr(provider.get("name")) if isinstance(provider, dict) else repr(provider)
+    if _is_set(provider) and not (isinstance(provider, dict) and provider.get("name") in _AUTH_PROVIDERS):
+        found = repr(provider.get("name")) if isinstance(provider, dict) else f"a {type(provider).__name__}"
         raise ValueError(f"{where}: auth-provider.name: {found} is not supported; accepted are {', '.join(_AUTH_PROVIDERS)}; or use exec")
     for one, other in (("username", "password"), ("password", "username")):
         if user.get(one) and other not in user:
@@ -108,17 +111,18 @@ def _check_method(where: str, user: dict[str, Any]) -> None:
 
 
 def _build_headers(where: str, user: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    impersonated, groups, extra = user.get("as"), user.get("as-groups") or [], user.get("as-user-extra") or {}
-    if not impersonated:
-        if named := [key for key in _IMPERSONATION if user.get(key)]:
+    given = {key: user[key] for key in ("as", *_IMPERSONATION) if _is_set(user.get(key))}
+    groups, extra = given.get("as-groups", []), given.get("as-user-extra", {})
+    if "as" not in given:
+        if named := [key for key in _IMPERSONATION if given.get(key)]:
             raise ValueError(f"{where}: {' and '.join(named)} without as; set as to the name of the user to impersonate")
         return ()
     if not isinstance(groups, list):
         raise ValueError(f"{where}: as-groups: {groups!r} is not accepted; a list of names is expected")
     if not isinstance(extra, dict) or not all(isinstance(values, list) for values in extra.values()):
         raise ValueError(f"{where}: as-user-extra: {extra!r} is not accepted; an object of names and lists of values is expected")
-    found = [("as", "Impersonate-User", impersonated)]
-    found += [("as-uid", "Impersonate-Uid", user["as-uid"])] if user.get("as-uid") else []
+    found = [("as", "Impersonate-User", given["as"])]
+    found += [("as-uid", "Impersonate-Uid", given["as-uid"])] if "as-uid" in given else []
     found += [("as-groups", "Impersonate-Group", group) for group in groups]
     for key, values in extra.items():
         header = f"Impersonate-Extra-{quote(str(key), safe=_SAFE_IN_HEADER)}"
@@ -127,6 +131,11 @@ def _build_headers(where: str, user: dict[str, Any]) -> tuple[tuple[str, str], .
         if not isinstance(value, str) or not value.isprintable():
             raise ValueError(f"{where}: {field}: {value!r} is not accepted; a string of printable characters is expected")
     return tuple((header, value) for _, header, value in found)
+
+
+def _is_set(value: Any) -> bool:
+    """Whether a field says something: `no` and `0` do, which are no names and are refused."""
+    return value not in (None, "")
 
 
 def _find_current_context(parts: list[dict[str, Any]]) -> str | None:
@@ -142,7 +151,11 @@ def _find_entry(parts: list[dict[str, Any]], kind: str, name: str | None) -> dic
 
 
 def _parts(named: str | None) -> Iterator[dict[str, Any]]:
-    for file in (named or "").split(os.pathsep):
-        value = yaml.safe_load(Path(file).read_text()) if file and os.path.exists(file) else None
+    """Each file that is there, by the rules of the library. Of a stream YAML's errors quote no line, which may have a credential."""
+    for file in map(os.path.expanduser, (named or "").split(os.pathsep)):
+        if not file or not os.path.exists(file):
+            continue
+        with Path(file).open() as stream:
+            value = yaml.safe_load(stream)
         if isinstance(value, dict):
             yield value

@@ -37,20 +37,22 @@ RELOAD_INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server is and how it is trusted. `server_hostname` overrides the name that its certificate must have; `headers`
-    are those of impersonation, sent with every request."""
+    """Where the API server is, how it is trusted, and by which identity it is asked.
+
+    `server_hostname` overrides the name that its certificate must have; `headers` are those of impersonation, and `authorize` gives the
+    value of the Authorization header, both for every request.
+    """
 
     url: str
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    authorize: Callable[[], Awaitable[str | None]] | None = None  # before every request, so that rotated tokens are picked up
 
 
 Fence = Callable[[], float]
 """Seconds for which writes may be made; none are left at 0 or less."""
-Authorize = Callable[[], Awaitable[str | None]]
-"""Gives the value of the Authorization header; called before every request, so that rotated tokens are picked up."""
 
 
 class LineSplitter:
@@ -92,12 +94,10 @@ class Transport:
         endpoint: Endpoint,
         *,
         user_agent: str,
-        authorize: Authorize | None = None,
         reload: Callable[[], Awaitable[Endpoint]] | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         self._endpoint = endpoint
-        self._authorize = authorize
         self._reload = reload
         self._reloaded_at = float("-inf")
         self._reloading = asyncio.Lock()
@@ -182,8 +182,8 @@ class Transport:
     async def _once(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
-        authorization = await self._authorize() if self._authorize is not None else None
-        endpoint = self._endpoint
+        endpoint = self._endpoint  # credentials of one server never go to another
+        authorization = await endpoint.authorize() if endpoint.authorize is not None else None
         headers = list(endpoint.headers)
         headers += [("Content-Type", content_type)] if body is not None else []
         headers += [("Authorization", authorization)] if authorization else []

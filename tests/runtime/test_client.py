@@ -358,6 +358,32 @@ async def test_rejected_credentials_are_read_anew_once(server: Server, tmp_path:
         assert await client.raw("GET", "/version") == b"{}"
 
 
+async def test_credentials_of_one_server_never_go_to_another_that_a_kubeconfig_names_later(server: Server, tmp_path: Any):
+    seen: list[tuple[str, str | None, str | None]] = []
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        seen.append((request.path, request.headers.get("Authorization"), request.headers.get("Impersonate-User")))
+        is_first = request.path.startswith("/first")
+        return web.json_response({"kind": "Status", "reason": "Unauthorized"} if is_first else {}, status=401 if is_first else 200)
+
+    def write(path: str, user: dict[str, Any]) -> None:
+        config = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {"server": server.url + path}}],
+            "users": [{"name": "u", "user": user}],
+        }
+        kubeconfig.write_text(json.dumps(config))
+
+    server.handlers = [guarded]
+    kubeconfig = tmp_path / "config"
+    write("/first", {"token": "secret", "as": "weak"})
+    async with await Client.connect(str(kubeconfig), user_agent="test") as client:
+        write("/second", {})
+        assert await client.raw("GET", "/version") == b"{}"
+    assert seen == [("/first/version", "Bearer secret", "weak"), ("/second/version", None, None)]
+
+
 async def test_impersonation_of_a_kubeconfig_is_on_every_request(server: Server, tmp_path: Any):
     seen: list[tuple[str, list[str], list[str]]] = []
 

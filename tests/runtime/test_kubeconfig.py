@@ -40,7 +40,7 @@ async def refusal(path: str | None) -> str:
         (b"", "it is not a kubeconfig"),
         (b"- 1", "it is not a kubeconfig"),
         (b"\xff\xfe\x00", "it is not a kubeconfig"),
-        (json.dumps(NO_CONTEXT).encode(), "name x"),
+        (json.dumps(NO_CONTEXT).encode(), "there is no context x"),
         (json.dumps(NO_CA).encode(), "/nowhere/ca.crt"),
     ],
     ids=["broken YAML", "empty", "a list", "binary", "no context", "no certificate"],
@@ -145,6 +145,12 @@ def test_impersonation_of_a_user_entry_becomes_the_headers_of_client_go(user: ob
         ({"as": "dev", "as-user-extra": {"a": "b"}}, "user u: as-user-extra: {'a': 'b'} is not accepted; an object of names and lists"),
         ({"token": "t", "tokenFile": "/t"}, "user u: token and tokenFile are set; only one way to authenticate is accepted"),
         ({"token": "t", "exec": {"command": "x"}}, "user u: token and exec are set; only one way to authenticate is accepted"),
+        ({"as": False}, "user u: as: False is not accepted; a string of printable characters is expected"),
+        ({"as": []}, "user u: as: [] is not accepted"),
+        ({"as": "dev", "as-uid": 0}, "user u: as-uid: 0 is not accepted"),
+        ({"as": "dev", "as-groups": False}, "user u: as-groups: False is not accepted; a list of names is expected"),
+        ({"token": "t", "impersonate": False}, "user u: impersonate: not supported"),
+        ({"auth-provider": ["secret"]}, "user u: auth-provider.name: a list is not supported"),
         ({"username": "a"}, "user u: username is set without password; set both, or none"),
         ({"auth-provider": {"name": "azure"}}, "user u: auth-provider.name: 'azure' is not supported; accepted are gcp, oidc"),
     ],
@@ -176,3 +182,24 @@ async def test_current_context_of_several_files_is_the_first_one(tmp_path: Path)
     )
     async with await Client.connect(f"{one}{os.pathsep}{other}", user_agent="test") as client:
         assert client.address == "http://127.0.0.1:1"
+
+
+async def test_error_in_yaml_of_a_kubeconfig_quotes_no_credential(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text("users:\n- name: u\n  user:\n    token: s3cr3t-abcdef: oops\n")
+    says = await refusal(str(path))
+    assert "line 4, column" in says
+    assert "s3cr3t" not in says
+
+
+def test_impersonation_of_a_file_below_the_home_folder_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "config").write_text(json.dumps(config_of({"token": "t", "as": "weak"})))
+    assert read_impersonation(os.pathsep.join(("/missing", "~/config")), "c") == (("Impersonate-User", "weak"),)
+
+
+def test_context_that_no_file_has_is_refused(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config_of({"token": "t", "as": "weak"})))
+    with pytest.raises(ValueError, match="there is no context other"):
+        read_impersonation(str(path), "other")
