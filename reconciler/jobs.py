@@ -37,6 +37,7 @@ from core.names import (
     EVENT_STARTED,
     EVENT_STOPPED,
     EVENT_UPDATED_WORKLOAD,
+    EVENT_WAITING_FOR_PODS,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
     FIELD_MANAGER,
@@ -332,6 +333,7 @@ class Jobs:
             return Done()
         if self._observed.count_live_pods(job["metadata"]["uid"])[0]:
             # Made while somebody unsuspended it by hand: their gates would never be taken off.
+            await self._event(kind, job, EVENT_WAITING_FOR_PODS, "it has its place, and starts when the pods of before are gone")
             return RequeueAfter(STOP_POLL_S)
         queue = workload["spec"].get("queueName") or ""
         attributes = tracing.made_for(kind.kind, job["metadata"]["name"]) | {t.WORKLOAD: workload["metadata"]["name"]}

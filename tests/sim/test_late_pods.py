@@ -1,0 +1,39 @@
+"""Pods of a job that are there before its start."""
+
+from __future__ import annotations
+
+from e2e import manifests
+from e2e.nodes import NodePool, node_objects
+from sim.administrators import make_ready
+from sim.models.base import JOB, POD, owner_of
+from sim.models.jobs import JobController
+from sim.world import World
+
+POOL = NodePool(blocks=1, racks=1, nodes=2, labels={"pool": "a"})
+
+
+def test_job_that_waits_for_pods_of_before_says_so_and_starts_when_they_are_gone() -> None:
+    """Found by an attack: its pods had been made late, and it stayed suspended with its quota without a word."""
+    world = World(1)
+    for node in node_objects(POOL):
+        world.apply(make_ready(node, "True"))
+    world.apply(manifests.topology("t", POOL.levels))
+    world.apply(manifests.flavor("f", {"pool": "a"}, "t"))
+    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 16}}))
+    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+    world.apply(manifests.local_queue("main", "ns", "cq"))
+    [controller] = [model for model in world.models if isinstance(model, JobController)]
+    controller.is_stopped = True
+    world.apply(manifests.job("j", "ns", pods=1, gpus=1, required=POOL.rack_label))
+    [job] = world.objects(*JOB)
+    metadata = {"name": "late", "namespace": "ns", "ownerReferences": [owner_of(job, "batch/v1", "Job")]}
+    world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c", "image": "c:1"}]}})
+    world.start_reconciler()
+    world.run_for(30)
+    events = [event for event in world.objects("", "events") if event["reason"] == "WaitingForPods"]
+    assert [event["message"] for event in events] == ["it has its place, and starts when the pods of before are gone"]
+    assert world.objects(*JOB)[0]["spec"]["suspend"]
+    world.delete(next(pod for pod in world.objects(*POD) if pod["metadata"]["name"] == "late"), gracePeriodSeconds=0)
+    world.run_for(30)
+    assert not world.objects(*JOB)[0]["spec"]["suspend"]
+    world.close()
