@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from core.runtime.errors import Gone, TooManyRequests, Unreachable
-from core.runtime.kubeconfig import find_context, find_kubeconfig, read_impersonation, unusable
+from core.runtime.kubeconfig import find_context, find_kubeconfig, read_impersonation, strip_record, unusable
 from core.runtime.pace import Pace
 from core.runtime.parsing import parse_list, parse_object
 from core.runtime.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
@@ -55,11 +56,12 @@ class Client:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
+        logging.getLogger("kubernetes_asyncio.config.kube_config").addFilter(strip_record)
         path = find_kubeconfig(kubeconfig)
 
         async def load() -> Endpoint:
-            configuration: Any = type.__call__(Configuration)  # a new one: the library never takes a token off
             headers: tuple[tuple[str, str], ...] = ()
+            configuration: Any = type.__call__(Configuration)  # a new one, since the library never removes a token
 
             async def authorize() -> str | None:
                 try:

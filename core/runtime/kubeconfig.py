@@ -6,9 +6,10 @@ a file that is not there, which ends as a complaint about keys of a file that no
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -36,15 +37,14 @@ def find_kubeconfig(told: str | None) -> str | None:
     if not named:
         path = os.path.expanduser("~/.kube/config")
         return path if os.path.exists(path) else None
-    files = [os.path.expanduser(part) for part in named.split(os.pathsep) if part]
-    if not any(os.path.exists(file) for file in files):
+    if not _find_files(named):
         raise UnusableKubeconfig(f"kubeconfig {named}: there is no such file{'' if told else ' ($KUBECONFIG names it)'}")
     return named
 
 
 def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
     """What to raise for an error that came of reading a kubeconfig, or of the service account of a pod where there is none."""
-    why = " ".join(str(error).split())
+    why = _strip_entries(" ".join(str(error).split()))
     if path is None:
         return UnusableKubeconfig(
             f"there is no kubeconfig (neither --kubeconfig nor $KUBECONFIG names one, and ~/.kube/config is not there), "
@@ -55,6 +55,12 @@ def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
     return UnusableKubeconfig(truncated(f"kubeconfig {path}: {why}"))
 
 
+def strip_record(record: logging.LogRecord) -> bool:
+    """A filter of the library's logger, which writes what it raises."""
+    record.msg = _strip_entries(str(record.msg))
+    return True
+
+
 def find_namespace(told: str | None, context: str | None = None) -> str | None:
     """The namespace of a context of the kubeconfig that is meant, None where it names none.
 
@@ -62,7 +68,7 @@ def find_namespace(told: str | None, context: str | None = None) -> str | None:
     """
     try:
         parts = list(_parts(find_kubeconfig(told)))
-    except (UnusableKubeconfig, OSError, ValueError, yaml.YAMLError):
+    except (UnusableKubeconfig, OSError, ValueError):
         return None
     found = _find_entry(parts, "context", context or _find_current_context(parts))
     return str(found["namespace"]) if found and found.get("namespace") else None
@@ -76,14 +82,16 @@ def find_context(named: str) -> str | None:
 def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str], ...]:
     """The headers by which the requests of a context's user act as another one, as client-go writes them; none where it is the user itself.
 
-    Raises ValueError for a user that is not there, and for fields that cannot be honoured: to pass over one is to act as another user.
+    Raises ValueError for a missing context or user, and for fields that cannot be honoured: to pass over one is to act as another user.
     """
     parts = list(_parts(named))
+    if context is None:
+        raise ValueError("it is not a kubeconfig, or it has no current-context")
     found = _find_entry(parts, "context", context)
     if found is None:
-        raise ValueError(f"there is no context {context}") if context and parts else KeyError("contexts")
+        raise ValueError(f"context {context} is not in contexts")
     name = found.get("user")
-    if not _is_set(name):
+    if not name:
         return ()
     user = _find_entry(parts, "user", name)
     if user is None:
@@ -100,42 +108,42 @@ def _check_method(where: str, user: dict[str, Any]) -> None:
     """Refuses what the library would pass over, or decide in another way than kubectl: more than one way to authenticate."""
     provider = user.get("auth-provider")
     if _is_set(provider) and not (isinstance(provider, dict) and provider.get("name") in _AUTH_PROVIDERS):
-        found = repr(provider.get("name")) if isinstance(provider, dict) else f"a {type(provider).__name__}"
+        found = _describe(provider.get("name")) if isinstance(provider, dict) else _describe_type(provider)
         raise ValueError(f"{where}: auth-provider.name: {found} is not supported; accepted are {', '.join(_AUTH_PROVIDERS)}; or use exec")
     for one, other in (("username", "password"), ("password", "username")):
-        if user.get(one) and other not in user:
+        if _is_set(user.get(one)) and other not in user:
             raise ValueError(f"{where}: {one} is set without {other}; set both, or none")
-    methods = [key for key in ("token", "tokenFile", "username", "exec", "auth-provider") if user.get(key)]
+    methods = [key for key in ("token", "tokenFile", "username", "exec", "auth-provider") if _is_set(user.get(key))]
     if len(methods) > 1:
         raise ValueError(f"{where}: {' and '.join(methods)} are set; only one way to authenticate is accepted: remove the others")
 
 
 def _build_headers(where: str, user: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    given = {key: user[key] for key in ("as", *_IMPERSONATION) if _is_set(user.get(key))}
-    groups, extra = given.get("as-groups", []), given.get("as-user-extra", {})
-    if "as" not in given:
-        if named := [key for key in _IMPERSONATION if given.get(key)]:
-            raise ValueError(f"{where}: {' and '.join(named)} without as; set as to the name of the user to impersonate")
-        return ()
+    fields = {key: user[key] for key in ("as", *_IMPERSONATION) if _is_set(user.get(key))}
+    groups, extra = fields.get("as-groups", []), fields.get("as-user-extra", {})
     if not isinstance(groups, list):
-        raise ValueError(f"{where}: as-groups: {groups!r} is not accepted; a list of names is expected")
+        raise ValueError(f"{where}: as-groups: {_describe(groups)} is not accepted; a list of names is expected")
     if not isinstance(extra, dict) or not all(isinstance(values, list) for values in extra.values()):
-        raise ValueError(f"{where}: as-user-extra: {extra!r} is not accepted; an object of names and lists of values is expected")
-    found = [("as", "Impersonate-User", given["as"])]
-    found += [("as-uid", "Impersonate-Uid", given["as-uid"])] if "as-uid" in given else []
+        raise ValueError(
+            f"{where}: as-user-extra: {_describe_type(extra)} is not accepted; an object of names and lists of values is expected"
+        )
+    headers = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
+    found = [(field, header, fields[field]) for field, header in headers if field in fields]
     found += [("as-groups", "Impersonate-Group", group) for group in groups]
     for key, values in extra.items():
         header = f"Impersonate-Extra-{quote(str(key), safe=_SAFE_IN_HEADER)}"
         found += [("as-user-extra", header, value) for value in values]
     for field, _, value in found:
         if not isinstance(value, str) or not value.isprintable():
-            raise ValueError(f"{where}: {field}: {value!r} is not accepted; a string of printable characters is expected")
+            raise ValueError(f"{where}: {field}: {_describe(value)} is not accepted; a string of printable characters is expected")
+    if "as" not in fields and (named := [key for key in fields if user[key]]):
+        raise ValueError(f"{where}: {' and '.join(named)} without as; set as to the name of the user to impersonate")
     return tuple((header, value) for _, header, value in found)
 
 
-def _is_set(value: Any) -> bool:
-    """Whether a field says something: `no` and `0` do, which are no names and are refused."""
-    return value not in (None, "")
+def _is_set(value: object) -> bool:
+    """Whether a field has a value: `no`, 0 and empty lists are values, which are not passed over where a string is expected."""
+    return value is not None and value != ""
 
 
 def _find_current_context(parts: list[dict[str, Any]]) -> str | None:
@@ -151,11 +159,38 @@ def _find_entry(parts: list[dict[str, Any]], kind: str, name: str | None) -> dic
 
 
 def _parts(named: str | None) -> Iterator[dict[str, Any]]:
-    """Each file that is there, by the rules of the library. Of a stream YAML's errors quote no line, which may have a credential."""
-    for file in map(os.path.expanduser, (named or "").split(os.pathsep)):
-        if not file or not os.path.exists(file):
-            continue
-        with Path(file).open() as stream:
-            value = yaml.safe_load(stream)
+    for file in _find_files(named or ""):
+        value = _read(file)
         if isinstance(value, dict):
             yield value
+
+
+def _find_files(named: str) -> list[str]:
+    """Those of the named files that exist, with `~` as the library reads it: fields of a file that only it finds would be passed over."""
+    files = (os.path.expanduser(part) for part in named.split(os.pathsep) if part)
+    return [file for file in files if os.path.exists(file)]
+
+
+def _read(file: str) -> Any:
+    """Raises ValueError that says where the YAML is broken, and nothing of it: what PyYAML says may quote a token or a password."""
+    try:
+        with open(file) as opened:
+            return yaml.safe_load(opened)
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ValueError(f"it is not a kubeconfig: {file} is broken YAML{where}") from None
+
+
+def _strip_entries(text: str) -> str:
+    """The text of an error of the library, which names a field of a user by the whole entry, credentials and all."""
+    return re.sub(r"/\{.*\}", "", text)
+
+
+def _describe(value: object) -> str:
+    """A name as it is; of anything else only the type, since credentials may have slipped into it."""
+    return repr(value) if isinstance(value, str) else _describe_type(value)
+
+
+def _describe_type(value: object) -> str:
+    return f"value of type {type(value).__name__}"

@@ -35,12 +35,15 @@ RELOAD_INTERVAL_S = 10.0
 """Credentials are read anew at most this often, so that a revoked token does not become a storm of exec plugins."""
 
 
+Authorize = Callable[[], Awaitable[str | None]]
+"""Gives the value of the Authorization header; called before every request, so that rotated tokens are picked up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server is, how it is trusted, and by which identity it is asked.
+    """Where the API server is, how it is trusted, and as which user requests act: all of one load, so that no request mixes two.
 
-    `server_hostname` overrides the name that its certificate must have; `headers` are those of impersonation, and `authorize` gives the
-    value of the Authorization header, both for every request.
+    `server_hostname` overrides the name that its certificate must have; `headers` are those of impersonation, sent with every request.
     """
 
     url: str
@@ -48,7 +51,7 @@ class Endpoint:
     server_hostname: str | None = None
     proxy: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    authorize: Callable[[], Awaitable[str | None]] | None = None  # before every request, so that rotated tokens are picked up
+    authorize: Authorize | None = None
 
 
 Fence = Callable[[], float]
@@ -182,7 +185,7 @@ class Transport:
     async def _once(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
-        endpoint = self._endpoint  # credentials of one server never go to another
+        endpoint = self._endpoint
         authorization = await endpoint.authorize() if endpoint.authorize is not None else None
         headers = list(endpoint.headers)
         headers += [("Content-Type", content_type)] if body is not None else []

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from core.runtime import errors
 from core.runtime.client import Client, PatchKind, Resource
-from core.runtime.transport import LineSplitter
+from core.runtime.transport import Endpoint, LineSplitter, Transport
 from tests.runtime.fakes import CONFIG_MAP, make_obj
 
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -358,30 +358,47 @@ async def test_rejected_credentials_are_read_anew_once(server: Server, tmp_path:
         assert await client.raw("GET", "/version") == b"{}"
 
 
-async def test_credentials_of_one_server_never_go_to_another_that_a_kubeconfig_names_later(server: Server, tmp_path: Any):
+async def test_request_after_a_reload_has_no_credentials_of_the_load_before(server: Server, tmp_path: Any):
     seen: list[tuple[str, str | None, str | None]] = []
 
-    async def guarded(request: web.Request) -> web.StreamResponse:
+    async def record(request: web.Request) -> web.StreamResponse:
         seen.append((request.path, request.headers.get("Authorization"), request.headers.get("Impersonate-User")))
-        is_first = request.path.startswith("/first")
-        return web.json_response({"kind": "Status", "reason": "Unauthorized"} if is_first else {}, status=401 if is_first else 200)
+        return web.json_response({"kind": "Status", "reason": "Unauthorized"}, status=401 if request.path.startswith("/old/") else 200)
 
-    def write(path: str, user: dict[str, Any]) -> None:
+    def write(place: str, user: dict[str, str]) -> None:
         config = {
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": server.url + path}}],
+            "clusters": [{"name": "k", "cluster": {"server": f"{server.url}/{place}"}}],
             "users": [{"name": "u", "user": user}],
         }
         kubeconfig.write_text(json.dumps(config))
 
-    server.handlers = [guarded]
+    server.handlers = [record]
     kubeconfig = tmp_path / "config"
-    write("/first", {"token": "secret", "as": "weak"})
+    write("old", {"token": "old", "as": "weak"})
     async with await Client.connect(str(kubeconfig), user_agent="test") as client:
-        write("/second", {})
-        assert await client.raw("GET", "/version") == b"{}"
-    assert seen == [("/first/version", "Bearer secret", "weak"), ("/second/version", None, None)]
+        write("new", {})
+        await client.raw("GET", "/version")
+    assert seen == [("/old/version", "Bearer old", "weak"), ("/new/version", None, None)]
+
+
+async def test_request_that_waits_for_its_token_during_a_reload_mixes_no_two_loads(server: Server):
+    seen: list[tuple[str, str | None]] = []
+
+    async def record(request: web.Request) -> web.StreamResponse:
+        seen.append((request.path, request.headers.get("Authorization")))
+        return web.json_response({})
+
+    async def authorize() -> str:
+        transport._endpoint = Endpoint(f"{server.url}/new")  # as by the reload of another request
+        return "Bearer old"
+
+    server.handlers = [record]
+    transport = Transport(Endpoint(f"{server.url}/old", authorize=authorize), user_agent="test")
+    async with Client(transport) as client:
+        await client.raw("GET", "/version")
+    assert seen == [("/old/version", "Bearer old")]
 
 
 async def test_impersonation_of_a_kubeconfig_is_on_every_request(server: Server, tmp_path: Any):

@@ -13,7 +13,7 @@ import pytest
 
 from certs import pki
 from core.runtime.client import Client
-from core.runtime.kubeconfig import UnusableKubeconfig, find_kubeconfig, read_impersonation
+from core.runtime.kubeconfig import UnusableKubeconfig, find_kubeconfig, find_namespace, read_impersonation
 
 ROOT = Path(__file__).parents[2]
 NO_CONTEXT = {"current-context": "x", "contexts": []}
@@ -36,11 +36,11 @@ async def refusal(path: str | None) -> str:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"a: [b", "while parsing a flow sequence"),
+        (b"a: [b", "it is not a kubeconfig: {path} is broken YAML (line 1, column 6)"),
         (b"", "it is not a kubeconfig"),
         (b"- 1", "it is not a kubeconfig"),
         (b"\xff\xfe\x00", "it is not a kubeconfig"),
-        (json.dumps(NO_CONTEXT).encode(), "there is no context x"),
+        (json.dumps(NO_CONTEXT).encode(), "context x is not in contexts"),
         (json.dumps(NO_CA).encode(), "/nowhere/ca.crt"),
     ],
     ids=["broken YAML", "empty", "a list", "binary", "no context", "no certificate"],
@@ -50,7 +50,7 @@ async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(content: b
     path.write_bytes(content)
     text = await refusal(str(path))
     assert text.startswith(f"kubeconfig {path}: ")
-    assert told in text
+    assert told.format(path=path) in text
     assert "Error" not in text
     assert "NoneType" not in text
 
@@ -107,6 +107,7 @@ def config_of(user: object, context: object = None) -> dict[str, object]:
     ("user", "headers"),
     [
         ({"token": "t"}, ()),
+        ({"token": "t", "as": "", "as-uid": None, "as-groups": [], "other": None}, ()),
         ({"token": "t", "as": "dev"}, (("Impersonate-User", "dev"),)),
         (
             {
@@ -126,7 +127,7 @@ def config_of(user: object, context: object = None) -> dict[str, object]:
             ),
         ),
     ],
-    ids=["itself", "a user", "all fields"],
+    ids=["itself", "unset fields", "a user", "all fields"],
 )
 def test_impersonation_of_a_user_entry_becomes_the_headers_of_client_go(user: object, headers: object, tmp_path: Path):
     path = tmp_path / "config"
@@ -137,20 +138,24 @@ def test_impersonation_of_a_user_entry_becomes_the_headers_of_client_go(user: ob
 @pytest.mark.parametrize(
     ("user", "says"),
     [
+        ({"token": "t", "as": False}, "user u: as: value of type bool is not accepted; a string of printable characters is expected"),
+        ({"token": "t", "as": 0}, "user u: as: value of type int is not accepted"),
+        ({"token": "t", "as": []}, "user u: as: value of type list is not accepted"),
+        ({"token": "t", "as": {}}, "user u: as: value of type dict is not accepted"),
+        ({"as": "dev", "as-uid": 0}, "user u: as-uid: value of type int is not accepted"),
+        ({"as": "dev", "as-groups": False}, "user u: as-groups: value of type bool is not accepted; a list of names is expected"),
+        ({"as": "dev", "as-user-extra": 0}, "user u: as-user-extra: value of type int is not accepted"),
+        ({"token": "t", "as-groups": False}, "user u: as-groups: value of type bool is not accepted"),
+        ({"token": "t", "impersonate": False}, "user u: impersonate: not supported"),
+        ({"auth-provider": {}}, "user u: auth-provider.name: value of type NoneType is not supported"),
         ({"token": "t", "impersonate": "dev"}, "user u: impersonate: not supported; accepted are as, as-groups, "),
         ({"as-groups": ["a"]}, "user u: as-groups without as; set as to the name of the user to impersonate"),
-        ({"as": ["dev"]}, "user u: as: ['dev'] is not accepted; a string of printable characters is expected"),
+        ({"as": ["dev"]}, "user u: as: value of type list is not accepted; a string of printable characters is expected"),
         ({"as": "dev\nImpersonate-Group: x"}, "user u: as: 'dev\\nImpersonate-Group: x' is not accepted"),
         ({"as": "dev", "as-groups": "a"}, "user u: as-groups: 'a' is not accepted; a list of names is expected"),
-        ({"as": "dev", "as-user-extra": {"a": "b"}}, "user u: as-user-extra: {'a': 'b'} is not accepted; an object of names and lists"),
+        ({"as": "dev", "as-user-extra": {"a": "b"}}, "user u: as-user-extra: value of type dict is not accepted; an object of"),
         ({"token": "t", "tokenFile": "/t"}, "user u: token and tokenFile are set; only one way to authenticate is accepted"),
         ({"token": "t", "exec": {"command": "x"}}, "user u: token and exec are set; only one way to authenticate is accepted"),
-        ({"as": False}, "user u: as: False is not accepted; a string of printable characters is expected"),
-        ({"as": []}, "user u: as: [] is not accepted"),
-        ({"as": "dev", "as-uid": 0}, "user u: as-uid: 0 is not accepted"),
-        ({"as": "dev", "as-groups": False}, "user u: as-groups: False is not accepted; a list of names is expected"),
-        ({"token": "t", "impersonate": False}, "user u: impersonate: not supported"),
-        ({"auth-provider": ["secret"]}, "user u: auth-provider.name: a list is not supported"),
         ({"username": "a"}, "user u: username is set without password; set both, or none"),
         ({"auth-provider": {"name": "azure"}}, "user u: auth-provider.name: 'azure' is not supported; accepted are gcp, oidc"),
     ],
@@ -162,10 +167,57 @@ async def test_field_of_a_user_entry_that_cannot_be_honoured_is_refused_by_name(
     assert f"kubeconfig {path}: {says}" in await refusal(str(path))
 
 
+SECRET = "s3cr3t-abcdef"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        f"token: {SECRET}: oops",
+        f"password: !{SECRET}",
+        f"password: *{SECRET}",
+        f"token: !!int {SECRET}",
+        f"token: !!bool {SECRET}",
+        f"auth-provider: {SECRET}",
+        f"auth-provider: {{name: {{a: {SECRET}}}}}",
+        f"auth-provider: {{name: oidc, config: {{client-secret: {SECRET}, refresh-token: {SECRET}}}}}",
+        f"exec: {{command: x, apiVersion: null, env: [{{name: a, value: {SECRET}}}]}}",
+        f"as: {{token: {SECRET}}}",
+        f"{{as: dev, as-groups: {{token: {SECRET}}}}}",
+        f"{{as: dev, as-groups: [{{token: {SECRET}}}]}}",
+        f"{{as: dev, as-user-extra: {{token: {SECRET}}}}}",
+    ],
+)
+async def test_no_credential_of_a_kubeconfig_is_told_or_logged(entry: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = tmp_path / "config"
+    lines = [f"{key}: {json.dumps(value)}" for key, value in config_of(None).items() if key != "users"]
+    path.write_text("\n".join([*lines, "users:", "- name: u", "  user:", f"    {entry}", ""]))
+    assert SECRET not in await refusal(str(path))
+    assert SECRET not in caplog.text
+    find_namespace(str(path))  # raises nothing
+
+
 async def test_user_of_a_context_that_is_missing_is_refused(tmp_path: Path):
     path = tmp_path / "config"
     path.write_text(json.dumps(config_of({}, {"cluster": "c", "user": "other"})))
     assert await refusal(str(path)) == f"kubeconfig {path}: context c names user other, which is not in users"
+
+
+def test_impersonation_in_a_file_below_the_home_directory_becomes_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "base").write_text(json.dumps({"current-context": "c"}))
+    (tmp_path / "a").write_text(json.dumps(config_of({"token": "t", "as": "weak"})))
+    named = f"{tmp_path / 'base'}{os.pathsep}~/a"
+    assert read_impersonation(named, "c") == (("Impersonate-User", "weak"),)
+    assert find_kubeconfig("~/a") == "~/a"
+
+
+@pytest.mark.parametrize("context", ["other", None])
+def test_impersonation_of_a_context_that_is_missing_is_refused(context: str | None, tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config_of({"as": "weak"})))
+    with pytest.raises(ValueError, match="context"):
+        read_impersonation(str(path), context)
 
 
 async def test_current_context_of_several_files_is_the_first_one(tmp_path: Path):
@@ -182,24 +234,3 @@ async def test_current_context_of_several_files_is_the_first_one(tmp_path: Path)
     )
     async with await Client.connect(f"{one}{os.pathsep}{other}", user_agent="test") as client:
         assert client.address == "http://127.0.0.1:1"
-
-
-async def test_error_in_yaml_of_a_kubeconfig_quotes_no_credential(tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text("users:\n- name: u\n  user:\n    token: s3cr3t-abcdef: oops\n")
-    says = await refusal(str(path))
-    assert "line 4, column" in says
-    assert "s3cr3t" not in says
-
-
-def test_impersonation_of_a_file_below_the_home_folder_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "config").write_text(json.dumps(config_of({"token": "t", "as": "weak"})))
-    assert read_impersonation(os.pathsep.join(("/missing", "~/config")), "c") == (("Impersonate-User", "weak"),)
-
-
-def test_context_that_no_file_has_is_refused(tmp_path: Path):
-    path = tmp_path / "config"
-    path.write_text(json.dumps(config_of({"token": "t", "as": "weak"})))
-    with pytest.raises(ValueError, match="there is no context other"):
-        read_impersonation(str(path), "other")
