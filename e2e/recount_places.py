@@ -73,12 +73,12 @@ def get_named_family(pod: Obj) -> str:
     return str(notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION) or "")
 
 
-def list_present(workloads: Iterable[Obj]) -> list[Obj]:
+def list_present(workloads: Iterable[Obj], *, waits: bool = False) -> list[Obj]:
     """Workloads with an admission that are not finished; of those of one elastic job the one by which its pods run: the last that is
-    admitted."""
+    admitted. With `waits` the last that has quota, which is promised the places of all."""
     held = [each for each in workloads if (each.get("status") or {}).get("admission") and not _is(each, "Finished")]
     keys = {_get_key(each) for each in held}
-    waiting = [each for each in held if _get_replaced(each) in keys and not _is(each, "Admitted")]
+    waiting = [each for each in held if not waits and _get_replaced(each) in keys and not _is(each, "Admitted")]
     replaced = {_get_replaced(each) for each in held if each not in waiting}
     return [each for each in held if each not in waiting and _get_key(each) not in replaced]
 

@@ -42,7 +42,7 @@ def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Co
             _add(used[host], {**count_requests(spec), "pods": 1}, 1)
             live.setdefault(key, Counter())[host] += 1
     promised: dict[str, list[str]] = {}
-    for workload in filter(_is_promised, list_present(workloads)):
+    for workload in filter(_is_promised, list_present(workloads, waits=True)):
         name = workload["metadata"]["namespace"], get_family(workload)
         unhealthy = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}
         for given in workload["status"]["admission"].get("podSetAssignments") or ():

@@ -60,6 +60,7 @@ def replace_first(second: Obj) -> Obj:
 def test_pods_of_an_elastic_job_belong_where_the_workload_that_replaces_the_first_is_assigned(conditions: list[Obj]):
     first, second = workload({"a": 1}), replace_first(workload({"a": 1, "b": 1}))
     first["status"]["conditions"] = conditions
+    second["status"]["conditions"] = [{"type": "Admitted", "status": "True"}]
     for order in ([first, second], [second, first]):
         assert list(find_misplaced(order, [pod("a"), pod("b")], NODES)) == []
         [found] = find_misplaced(order, [pod("a"), pod("b"), pod("b")], NODES)
