@@ -164,8 +164,8 @@ def show(preempting: Preempting) -> str:
     """What a workload waits for, and whom it has preempted."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    waits = f"waits until {show_count(len(preempting.leaving), 'evicted workload')} {'is' if len(preempting.leaving) == 1 else 'are'} gone"
-    waits = waits if preempting.leaving else ""
+    leaving = len(preempting.leaving)
+    waits = f"waits until {show_count(leaving, 'evicted workload')} {'is' if leaving == 1 else 'are'} gone" if leaving else ""
     if not names:
         return waits
     by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))

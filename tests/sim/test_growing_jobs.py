@@ -10,28 +10,21 @@ import pytest
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
 from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
-from sim.administrators import make_ready
 from sim.ending import find_unsettled
 from sim.models.base import JOB, POD
 from sim.models.checks import CHECK, LONGEST_S, CheckController, make_check
 from sim.world import WORKLOADS, World
+from tests.sim.one_queue import make_world
 
 Json = dict[str, Any]
 CHECKS = {"admissionChecks": [{"name": CHECK}]}
 POOL = NodePool(blocks=1, racks=3, nodes=4, labels={"pool": "a"})
 
 
-def make_world(quota: Json, **queue: Any) -> World:
-    world = World(1)
-    for node in node_objects(POOL):
-        world.apply(make_ready(node, "True"))
-    world.apply(manifests.topology("t", POOL.levels))
-    world.apply(manifests.flavor("f", {"pool": "a"}, "t"))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", **quota}}, **queue))
-    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-    world.apply(manifests.local_queue("main", "ns", "cq"))
+def start(gpus: int, **queue: Any) -> World:
+    world = make_world(POOL, gpus=gpus, **queue)
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True}))
     return world
 
@@ -57,7 +50,7 @@ def is_held(workload: Json) -> bool:
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 @pytest.mark.parametrize("is_emptied", [False, True], ids=["job", "all of the namespace"])
 def test_no_workload_stays_of_a_job_that_is_deleted_while_it_waits_to_grow(policy: str, is_emptied: bool) -> None:
-    world = make_world({"nvidia.com/gpu": 100})
+    world = start(100)
     job = start_job(world, pods=2, gpus=8)
     scale(world, 6)
     assert len(world.objects(*WORKLOADS)) == 2, "a rack has room for four of its pods: it waits"
@@ -72,7 +65,7 @@ def test_no_workload_stays_of_a_job_that_is_deleted_while_it_waits_to_grow(polic
 @pytest.fixture
 def growing() -> Iterator[World]:
     """A job that runs with one pod and waits with a second Workload, of two pods, for an admission check that nobody answers any more."""
-    world = make_world({"nvidia.com/gpu": 3}, preemption={"withinClusterQueue": "LowerPriority"}, admissionChecksStrategy=CHECKS)
+    world = start(3, preemption={"withinClusterQueue": "LowerPriority"}, admissionChecksStrategy=CHECKS)
     world.apply(make_check(world.time()))
     world.apply({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 10})
     [controller] = [model for model in world.models if isinstance(model, CheckController)]

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
-from sim.administrators import make_ready
+from e2e.nodes import NodePool
 from sim.models.base import JOB, POD, owner_of
 from sim.models.jobs import JobController
-from sim.world import World
+from tests.sim.one_queue import make_world
 
 POOL = NodePool(blocks=1, racks=1, nodes=2, labels={"pool": "a"})
 
 
 def test_job_that_waits_for_pods_of_before_says_so_and_starts_when_they_are_gone() -> None:
     """Found by an attack: its pods had been made late, and it stayed suspended with its quota without a word."""
-    world = World(1)
-    for node in node_objects(POOL):
-        world.apply(make_ready(node, "True"))
-    world.apply(manifests.topology("t", POOL.levels))
-    world.apply(manifests.flavor("f", {"pool": "a"}, "t"))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 16}}))
-    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-    world.apply(manifests.local_queue("main", "ns", "cq"))
+    world = make_world(POOL, gpus=16)
     [controller] = [model for model in world.models if isinstance(model, JobController)]
     controller.is_stopped = True
     world.apply(manifests.job("j", "ns", pods=1, gpus=1, required=POOL.rack_label))

@@ -9,12 +9,12 @@ import pytest
 
 from core.names import POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
-from sim.administrators import make_ready
 from sim.models.base import JOB, POD
 from sim.models.checks import CHECK, LONGEST_S, CheckController, make_check
 from sim.world import WORKLOADS, World
+from tests.sim.one_queue import make_world
 
 Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=1, nodes=4, labels={"pool": "a"})
@@ -26,19 +26,8 @@ STATEFUL_SET = "apps", "statefulsets"
 @pytest.fixture
 def world() -> Iterator[World]:
     """A rack, and a queue with an admission check that nobody answers yet."""
-    made = World(1)
-    for node in node_objects(POOL):
-        made.apply(make_ready(node, "True"))
-    made.apply(manifests.topology("t", POOL.levels))
-    made.apply(manifests.flavor("f", {"pool": "a"}, "t"))
+    made = make_world(POOL, gpus=32, admissionChecksStrategy={"admissionChecks": [{"name": CHECK}]})
     made.apply(make_check(made.time()))
-    made.apply(
-        manifests.cluster_queue(
-            "cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 32}}, admissionChecksStrategy={"admissionChecks": [{"name": CHECK}]}
-        )
-    )
-    made.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-    made.apply(manifests.local_queue("main", "ns", "cq"))
     made.apply({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 10})
     _answer(made, is_asked=False)
     made.start_reconciler()

@@ -1,0 +1,23 @@
+"""A cluster in memory with one queue, for the tests of one way that a job may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e import manifests
+from e2e.nodes import NodePool, node_objects
+from sim.administrators import make_ready
+from sim.world import World
+
+
+def make_world(pool: NodePool, *, gpus: int, **queue: Any) -> World:
+    """Nodes of a pool, all ready, and LocalQueue `main` of namespace `ns`; no reconciler yet. `queue` is of the ClusterQueue's spec."""
+    world = World(1)
+    for node in node_objects(pool):
+        world.apply(make_ready(node, "True"))
+    world.apply(manifests.topology("t", pool.levels))
+    world.apply(manifests.flavor("f", pool.labels, "t"))
+    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": gpus}}, **queue))
+    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+    world.apply(manifests.local_queue("main", "ns", "cq"))
+    return world
