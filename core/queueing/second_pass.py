@@ -207,7 +207,8 @@ def _find_replacement(
         spares = {pod_set.name: view.spares_of(given) for _, pod_set, given in members}
         loans = fewest_first(loans_of(state, workload, leaving), leaving)
         decide = partial(_replace_where_it_lasts, search, view, parts, workload, replacement.leaving_taints, spares)
-        decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
+        with state.ledger.ignore_neighbours(workload.pods_key, _find_lost(view, parts, workload.unhealthy_nodes)):
+            decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
             hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
@@ -236,6 +237,16 @@ def _find_replacement(
     if not taken_back:
         return outcome
     return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
+
+
+def _find_lost(view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
+    """By pod set the nodes on which none of its pods stay: a pod that gets another place is not its own neighbour in the old one."""
+    found, out = dict[str, frozenset[str]](), find_failed(view.capacity.tree, failed)
+    for part in parts:
+        located = locate(view.capacity, part, failed, out)
+        empty = np.flatnonzero((located.kept == 0) & (located.lost > 0))
+        found[part.request.name] = frozenset(view.capacity.tree.names[at] for at in empty) | frozenset(failed)
+    return found
 
 
 def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:

@@ -18,6 +18,8 @@ Since each end of a pod may move that choice, it is made again by `settle`; unti
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -265,6 +267,32 @@ class Ledger:
         if reservation.traits.is_particular:
             for node in reservation.nodes():
                 self.neighbours.count(reservation.traits, node, sign)
+
+    @contextmanager
+    def ignore_neighbours(self, workload: str, lost: Mapping[str, AbstractSet[str]]) -> Iterator[None]:
+        """While one question is asked, pods that a workload (its `pods_key`) has, or was assigned, on some nodes by pod set are nobody's
+        neighbours: they keep no pod away and bring none near. What they use stays counted."""
+        self.settle()
+        assigned = {key: self._taken[key].reservation for key in self._keys.get(workload, ()) if lost.get(key[1])}
+        some = any(not lost[key[1]].isdisjoint(self._bound.get(key, ())) for key in assigned)
+        bound = {name: pod for name, pod in self._pods.items() if pod.workload == workload and pod.holds} if some else {}
+        bound = {name: pod for name, pod in bound.items() if pod.node in lost.get(pod.pod_set or "", ())}
+
+        def turn(sign: int) -> None:
+            for name, pod in bound.items():
+                self.neighbours.observe_pod(name, *((None, pod) if sign > 0 else (pod, None)))
+            for key, reservation in assigned.items():
+                nodes = frozenset(reservation.nodes())
+                for node in nodes & lost[key[1]]:
+                    self.neighbours.count(reservation.traits, node, sign)
+                rest = nodes - lost[key[1]]
+                self.neighbours.reserve(key, reservation.traits, reservation.nodes if sign > 0 else rest.copy)
+
+        turn(-1)
+        try:
+            yield
+        finally:
+            turn(1)
 
     def _settle(self, key: PodSetKey, taken: _Taken, node: str) -> None:
         """Brings what is taken for a node's domain in line with the pods bound in it."""

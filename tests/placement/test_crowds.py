@@ -20,11 +20,13 @@ from core.placement.profile import MIXED
 from core.placement.replacement import replace_failed
 from core.placement.resize import resize
 from core.placement.what_if import without
+from core.state.ledger import Reservation
 from tests.builders import RACK, Node
 from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, crowds, pod_specs, pods_of, request_of, template_json
 from tests.placement.one_by_one import REQUIRED, World
 from tests.placement.reference import _spreads
 
+WORKLOAD = f"{HOME}/w"
 TOPOLOGIES: list[dict[str, Any] | None] = [
     {"required": RACK},
     {"preferred": RACK},
@@ -99,11 +101,18 @@ class Changed:
     failed: Sequence[str]
 
     def decide(self) -> Decision:
-        view = self.crowd.state().view("tas")
+        state = self.crowd.state()
+        view = state.view("tas")
         assert view is not None
         if self.failed:
             held = [Held(each, before) for each, before in zip(self.asked, self.before, strict=True)]
-            return replace_failed(view.capacity, held, self.failed, MIXED)
+            for each, before in zip(self.asked, self.before, strict=True):
+                lost = tuple((domain.values[-1], domain.count) for domain in before.domains if domain.values[-1] in self.failed)
+                state.ledger.reserve((WORKLOAD, each.name, None), Reservation({}, lost, traits=each.traits))
+            with state.ledger.ignore_neighbours(WORKLOAD, {each.name: frozenset(self.failed) for each in self.asked}):
+                decision = replace_failed(view.capacity, held, self.failed, MIXED)
+            assert state.ledger.drift() == {}
+            return decision
         usage = [(each, list(self.kept[each.name].items())) for each in self.asked]
         previous = {each.name: before for each, before in zip(self.asked, self.before, strict=True)}
         return resize(view.capacity, self.grown, previous, MIXED, free=without(view.capacity, usage), outside={})

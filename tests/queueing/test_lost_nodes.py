@@ -8,7 +8,7 @@ import pytest
 
 from core.model.gates import read_gates
 from core.names import HOSTNAME_LABEL
-from core.queueing.outcome import Found
+from core.queueing.outcome import Found, NotFound
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass
 from core.state.facts import NodeFacts, TopologyFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
@@ -412,3 +412,60 @@ def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -
         judged += [verdict.workload.key for verdict in scene.cycle.run(lambda: not scene.cycle.has_decided)]
     assert {f"{NAMESPACE}/{name}" for name in ("w0", "w1", "w2", "w3", "new")} == set(judged)
     assert max(judged.count(f"{NAMESPACE}/w{i}") for i in range(4)) <= 2
+
+
+def one_to_a_zone(scene: Running, *, bound: bool) -> None:
+    """A workload of two pods that keep a zone apart, on the first nodes of zones `a` (two nodes) and `b` (one)."""
+    for number, zone in enumerate("aab"):
+        scene.node(Node(f"n{number}", {RACK: "r", HOSTNAME_LABEL: f"n{number}", "zone": zone}, {"cpu": 4000, "pods": 10}))
+    apart = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    asked = pod_set_json(count=2, cpu="1", topology={"required": RACK}, affinity=affinity)
+    asked["template"]["metadata"] = {"labels": {"app": "x"}}
+    scene.workload(workload_json("w", [asked]))
+    scene.run()
+    assert scene.where("w") == {"n0": 1, "n2": 1}
+    for node in scene.where("w") if bound else ():
+        pod = pod_json(f"w-{node}", node=node, cpu="1", phase="Running", workload="w", labels={"app": "x"})
+        scene.pod({**pod, "spec": {**pod["spec"], "affinity": affinity}})
+
+
+@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_pod_is_not_kept_away_by_its_own_place_that_is_lost(bound: bool, is_lost: bool) -> None:
+    """Review 27: where one pod had to be in each zone, it was evicted though its zone had another node."""
+    scene = running(racks=0)
+    one_to_a_zone(scene, bound=bound)
+    if is_lost:
+        scene.break_down("n0")
+        scene.lose("w", "n0")
+    else:
+        stuck(scene, ("n0", 1))
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"n1": 1, "n2": 1}
+    assert scene.state.ledger.drift() == {}
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_pods_that_stay_keep_theirs_away(bound: bool) -> None:
+    scene = running(racks=0)
+    one_to_a_zone(scene, bound=bound)
+    scene.break_down("n2")
+    scene.lose("w", "n2")
+    outcome = told(scene.run()["w"])
+    assert outcome.evicts, "n1 is in the zone of the pod that stays"
+    assert scene.state.ledger.drift() == {}
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_who_looks_for_another_place_in_vain_still_keeps_others_away_from_the_old_one(bound: bool) -> None:
+    scene = running(KEEPS, racks=0)
+    one_to_a_zone(scene, bound=bound)
+    scene.node(Node("n1", {RACK: "r", HOSTNAME_LABEL: "n1", "zone": "a"}, {"cpu": 500, "pods": 10}))
+    stuck(scene, ("n0", 1))
+    assert not told(scene.run()["w"]).evicts
+    other = pod_set_json(cpu="100m", topology={"required": RACK})
+    other["template"]["metadata"] = {"labels": {"app": "x"}}
+    scene.workload(workload_json("other", [other]))
+    assert isinstance(scene.run()["other"], NotFound)
+    assert scene.state.ledger.drift() == {}
