@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,14 +19,17 @@ from e2e.recount_places import get_family, get_named_family, is_well, list_prese
 Obj = Mapping[str, Any]
 
 
-def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
+def find_overbooked(
+    workloads: Collection[Obj], pods: Collection[Obj], nodes: Collection[Obj], doubted: Collection[str] = ()
+) -> Iterator[str]:
     """Sentences about nodes that were promised to more pods than they have room for; none if all is well.
 
     Promises count as long as all pods of the pod set may come: none of them has ended, and the Workload is neither evicted nor finished.
-    Nodes that share a hostname are not judged.
+    Nodes that are `doubted`, by name, are not judged, and neither are those that share a hostname with any other.
     """
     hosts = Counter(_host_of(node) for node in nodes)
-    judged = {_host_of(node): node for node in nodes if hosts[_host_of(node)] == 1 and is_well(node)}
+    known = (node for node in nodes if hosts[_host_of(node)] == 1 and node["metadata"]["name"] not in doubted)
+    judged = {_host_of(node): node for node in known if is_well(node)}
     names = {node["metadata"]["name"]: host for host, node in judged.items()}
     used: dict[str, dict[str, Amount]] = {host: {} for host in judged}
     live: dict[tuple[str, str, str], Counter[str]] = {}
@@ -55,7 +58,7 @@ def find_overbooked(workloads: Collection[Obj], pods: Collection[Obj], nodes: Co
             }
             for values, count in read_domains(assigned):
                 missing = count - live.get(key, Counter())[values[-1]]
-                if missing > 0 and values[-1] in used and values[-1] not in unhealthy:
+                if missing > 0 and _is_in(judged.get(values[-1]), assigned["levels"], values) and values[-1] not in unhealthy:
                     _add(used[values[-1]], {**of_each, "pods": 1}, missing)
                     promised.setdefault(values[-1], []).append(f"{missing} of {'/'.join(key)}")
     for host, amounts in used.items():
@@ -140,6 +143,12 @@ def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Coll
 
 def _host_of(node: Obj) -> str:
     return str((node["metadata"].get("labels") or {}).get(HOSTNAME_LABEL) or node["metadata"]["name"])
+
+
+def _is_in(node: Obj | None, levels: Sequence[str], values: Sequence[str]) -> bool:
+    """Whether a node is that of a domain: not, for one, a twin of it in another rack."""
+    labels = node["metadata"].get("labels") or {} if node is not None else {}
+    return node is not None and all(labels.get(level) == value for level, value in zip(levels[:-1], values, strict=False))
 
 
 def _is_promised(workload: Obj) -> bool:

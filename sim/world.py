@@ -209,7 +209,7 @@ class World:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
         placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew and not _says(each, RANK_ORDER_KEPT)]
-        overbooked = find_overbooked(owned, objects.pods, [node for node in judged if node["metadata"]["name"] not in self.moved])
+        overbooked = find_overbooked(owned, objects.pods, objects.nodes, doubted | self.moved)
         pods = self._list_judged(objects.pods, owned)
         return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
 

@@ -70,7 +70,24 @@ def test_pod_set_with_a_pod_that_has_ended_promises_nothing():
 
 
 def test_nodes_that_share_a_hostname_are_not_judged():
-    assert list(find_overbooked([workload("a", "n1"), workload("b", "n1")], [], [node("n1"), node("twin", host="n1")])) == []
+    held, twins = [workload("a", "n1"), workload("b", "n1")], [node("n1"), node("twin", host="n1")]
+    assert list(find_overbooked(held, [], twins)) == []
+    assert list(find_overbooked(held, [], twins, doubted={"twin"})) == []
+
+
+@pytest.mark.parametrize(("rack", "found"), [("r1", 1), ("r2", 0)])
+def test_what_a_twin_in_another_rack_was_promised_is_not_counted(rack: str, found: int):
+    """Seed 334 of the simulation: a node was gone, and another with its hostname was judged by the pods of both."""
+    held = [workload("a", "n1"), workload("b", "n1")]
+    assigned = held[1]["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+    assigned["levels"] = [RACK, HOSTNAME_LABEL]
+    assigned["slices"][0]["valuesPerLevel"] = [{"universal": rack}, {"universal": "n1"}]
+    assert len(list(find_overbooked(held, [], [node("n1")]))) == found
+
+
+def test_doubted_nodes_are_not_judged():
+    held = [workload("a", "n1"), workload("b", "n1"), workload("c", "n2"), workload("d", "n2")]
+    assert [told[:7] for told in find_overbooked(held, [], [node("n1"), node("n2")], doubted={"n1"})] == ["host n2"]
 
 
 def test_spare_in_another_rack_than_the_pods_is_found():
