@@ -94,10 +94,10 @@ def test_too_much_work_is_not_done() -> None:
     expression = "true"
     for name in "abcdef":
         expression = f"{many}.all({name}, {expression})"
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(UnknownExpression, match="budget"):
         selects(expression, device())
-    assert time.perf_counter() - began < 5, "all 64,000,000 rounds would take minutes"
+    assert time.process_time() - began < 5, "all 64,000,000 rounds would take minutes"
 
 
 @given(st.integers(0, 2**50), st.sampled_from(["", "m", "k", "Ki", "Gi", "E"]))
@@ -122,19 +122,17 @@ def of(number: int, suffix: str) -> dict[str, Any]:
     ],
 )
 def test_map_that_an_expression_writes_is_no_quantity(forged: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(UnknownExpression):
         selects(forged, device())
-    assert time.perf_counter() - began < 5, "a number of 10,000,000 digits takes hours"
+    assert time.process_time() - began < 5, "a number of 10,000,000 digits takes hours"
 
 
 def test_calls_of_functions_of_one_evaluation_are_limited() -> None:
     hundred, ten = (f"[{','.join(['0'] * count)}]" for count in (100, 10))
     calls = "".join(['.add(quantity("1e-40"))'] * 20)
-    began = time.thread_time()
     with pytest.raises(UnknownExpression, match="more than 1000 calls"):
         selects(f'{hundred}.all(x, {ten}.all(y, quantity("1"){calls}.sign() == 1))', device())
-    assert time.thread_time() - began < 0.1
     assert selects(f'{ten}.all(x, {ten}.all(y, quantity("1").sign() == 1))', device()), "the next one begins anew"
 
 

@@ -97,9 +97,9 @@ def test_replicas_speak_in_one_condition_and_it_comes_to_rest() -> None:
 
 def test_a_group_of_as_many_replicas_as_there_can_be_costs_nothing() -> None:
     harness = GroupsHarness({"r1": (1,)})
-    began = time.perf_counter()
+    began = time.process_time()
     harness.gang(1, replicas=2**31 - 1)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(("replica", "says"), [("3", "names replica 3"), ("x", "names replica -1")])

