@@ -25,11 +25,23 @@ def held(cluster: Cluster) -> Iterator[tuple[Api, list[str]]]:
     names = [api.create(CRDS, definition)["metadata"]["name"] for definition in definitions]
     for name in names:
         wait_for(f"{name} to be served", partial(is_established, api, name))
+        wait_for(f"objects of {name} to be read", partial(is_read, api, name.partition(".")[0]))
     yield api, names
     for name in names:
         if api.find(f"{CRDS}/{name}") is not None:
             let_go(api, name)
             api.delete(f"{CRDS}/{name}")
+
+
+def is_read(api: Api, plural: str) -> bool:
+    """Whether the API server's cache of the objects is filled. If it is not when their definition is deleted, the API server tries to
+    delete them once, and again only when the definition changes."""
+    try:
+        return api.find(f"/apis/{GROUP}/v1/{plural}?resourceVersion=0") is not None
+    except ApiError as error:
+        if error.status in (429, 503):
+            return False
+        raise
 
 
 def let_go(api: Api, name: str) -> None:
