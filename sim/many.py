@@ -109,12 +109,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=10_000, help="the last seed; the first one is 1")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=90.0)
+    parser.add_argument("--state", type=Path, default=STATE, help="the file with what has been played")
     parser.add_argument("--anew", action="store_true", help="forget what has been played")
     options = parser.parse_args(arguments)
     use_fixed_hashes("sim.many", arguments or sys.argv[1:])
     if options.anew:
-        STATE.unlink(missing_ok=True)
-    state, began, writes = State(STATE, compute_digest()), time.monotonic(), 0
+        options.state.unlink(missing_ok=True)
+    state, began, writes = State(options.state, compute_digest()), time.monotonic(), 0
     if state.again:
         print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
     if state.next > 1:

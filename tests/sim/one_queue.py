@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from e2e import manifests
@@ -10,13 +11,16 @@ from sim.administrators import make_ready
 from sim.world import World
 
 
-def make_world(pool: NodePool, *, gpus: int, **queue: Any) -> World:
-    """Nodes of a pool, all ready, and LocalQueue `main` of namespace `ns`; no reconciler yet. `queue` is of the ClusterQueue's spec."""
+def make_world(pool: NodePool, *, gpus: int, levels: Sequence[str] | None = None, **queue: Any) -> World:
+    """Nodes of a pool, all ready, and LocalQueue `main` of namespace `ns`; no reconciler yet. `levels` are of the topology (None: those of
+    the pool; empty: the flavor has no topology), `queue` is of the ClusterQueue's spec."""
+    levels = pool.levels if levels is None else levels
     world = World(1)
     for node in node_objects(pool):
         world.apply(make_ready(node, "True"))
-    world.apply(manifests.topology("t", pool.levels))
-    world.apply(manifests.flavor("f", pool.labels, "t"))
+    if levels:
+        world.apply(manifests.topology("t", levels))
+    world.apply(manifests.flavor("f", pool.labels, "t" if levels else None))
     world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": gpus}}, **queue))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
     world.apply(manifests.local_queue("main", "ns", "cq"))

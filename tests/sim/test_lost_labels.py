@@ -9,11 +9,12 @@ import pytest
 
 from core.names import HOSTNAME_LABEL
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
 from sim.models.base import NODE, POD, is_over
-from sim.world import WORKLOADS, World
+from sim.world import WORKLOADS
+from tests.sim.one_queue import make_world
 
 Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=2, nodes=3, labels={"pool": "a"})
@@ -25,14 +26,7 @@ class Cluster:
     """Two racks of three nodes with 8 GPUs each, and one job of two pods that requires a rack, a node for each pod."""
 
     def __init__(self, *levels: str, **job: Any) -> None:
-        self.world = World(1)
-        for node in node_objects(POOL):
-            self.world.apply(make_ready(node, "True"))
-        self.world.apply(manifests.topology("t", levels))
-        self.world.apply(manifests.flavor("f", {"pool": "a"}, "t"))
-        self.world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 64}}))
-        self.world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-        self.world.apply(manifests.local_queue("main", "ns", "cq"))
+        self.world = make_world(POOL, gpus=64, levels=levels)
         self.world.start_reconciler()
         made = manifests.job("j", "ns", pods=2, gpus=8, indexed=True, required=RACK)
         self.world.apply({**made, "spec": {**made["spec"], **job}})

@@ -9,10 +9,9 @@ import pytest
 
 from core.names import COMPLETIONS_EQUAL_PARALLELISM, MIN_PARALLELISM
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
-from sim.administrators import make_ready
+from e2e.nodes import NodePool
 from sim.server import Refused
-from sim.world import World
+from tests.sim.one_queue import make_world
 
 Json = dict[str, Any]
 KUEUE = "kueue.x-k8s.io"
@@ -25,14 +24,7 @@ class Partial:
     """A cluster with one Indexed Job of six pods, one GPU each, in a queue with so many GPUs."""
 
     def __init__(self, gpus: int, notes: dict[str, str], *, has_topology: bool = True) -> None:
-        self.world = World(1)
-        for node in node_objects(POOL):
-            self.world.apply(make_ready(node, "True"))
-        self.world.apply(manifests.topology("t", POOL.levels))
-        self.world.apply(manifests.flavor("f", {}, "t" if has_topology else None))
-        self.world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": gpus}}))
-        self.world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-        self.world.apply(manifests.local_queue("main", "ns", "cq"))
+        self.world = make_world(POOL, gpus=gpus, levels=None if has_topology else ())
         self.world.start_replicas(1)
         self.world.run_for(5)
         placed = {"unconstrained": "true"} if has_topology else {}
