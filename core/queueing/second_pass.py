@@ -185,40 +185,70 @@ def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
 def _find_replacement(
     search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement, leaving: Collection[str]
 ) -> Found | NotFound:
-    """Other nodes for the pods that have lost theirs, flavor by flavor."""
-    fails_fast = replacement.fails_fast and bool(workload.unhealthy_nodes)  # what runs is not evicted for a pod that is stuck beside it
-    state, checks = search.world.state, tuple(check.name for check in workload.checks)
+    """Other nodes for the pods that have lost theirs, flavor by flavor: none of them minds where any of these pods was."""
+    state = search.world.state
     held = [
         (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
         for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=True)
         if given.assignment is not None
     ]
+    groups, lost = list[_Group](), dict[str, frozenset[str]]()
+    for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
+        members, view = list(group), state.view(name)
+        if view is None:
+            why, fails_fast = f'flavor "{name}" or its topology is not there', _fails_fast(workload, replacement)
+            return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
+        parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
+        groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}))
+        lost |= _find_lost(view, parts, workload.unhealthy_nodes)
+    with state.ledger.ignore_neighbours(workload.pods_key, lost):
+        return _replace_groups(search, workload, admission, groups, replacement, leaving)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Pod sets of one workload with one flavor: what they have, and by pod set the nodes that are kept free for them with pods."""
+
+    view: FlavorView
+    parts: list[Held]
+    spares: Mapping[str, Sequence[tuple[str, int]]]
+
+
+def _fails_fast(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
+    """What runs is not evicted for a pod that is stuck beside it."""
+    return replacement.fails_fast and bool(workload.unhealthy_nodes)
+
+
+def _replace_groups(
+    search: Search,
+    workload: WorkloadFacts,
+    admission: Admission,
+    groups: Sequence[_Group],
+    replacement: NodeReplacement,
+    leaving: Collection[str],
+) -> Found | NotFound:
+    state, checks = search.world.state, tuple(check.name for check in workload.checks)
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     kept: dict[str, frozenset[str]] = {}
     going: dict[str, WorkloadFacts] = {}  # who stands on spares that are needed
     taken_back: list[str] = []
     amounts: list[tuple[str, Resources]] = []
     pods: list[tuple[str, tuple[tuple[str, int], ...]]] = []
-    for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
-        members, view = list(group), state.view(name)
-        if view is None:
-            return _no_replacement(search, workload, name, f'flavor "{name}" or its topology is not there', fails_fast=fails_fast)
-        parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
-        spares = {pod_set.name: view.spares_of(given) for _, pod_set, given in members}
+    for group in groups:
+        view, parts, name = group.view, group.parts, group.view.flavor.name
         loans = fewest_first(loans_of(state, workload, leaving), leaving)
-        decide = partial(_replace_where_it_lasts, search, view, parts, workload, replacement.leaving_taints, spares)
-        with state.ledger.ignore_neighbours(workload.pods_key, _find_lost(view, parts, workload.unhealthy_nodes)):
-            decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
+        decide = partial(_replace_where_it_lasts, search, group, workload, replacement.leaving_taints)
+        decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
-            hurried = fails_fast and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+            hurried = _fails_fast(workload, replacement) and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
-        kept |= _still_spare(view, parts, decision.placements, spares, loans)
+        kept |= _still_spare(search, group, decision.placements, loans)
+        gained = _gained(view, parts, decision.placements)
         if loans:
-            gained = _gained(view, parts, decision.placements)
-            rest = _less(view, parts, gained, _with_spares(view, parts, spares))
+            rest = _less(view, parts, gained, _free_for(search, group))
             there = {node for nodes in gained.values() for node, _ in nodes}
             borrowers, taken = find_needed(view.capacity, rest, there, loans)
             going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
@@ -229,6 +259,10 @@ def _find_replacement(
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
             if (left := _left(view, part, placement))
+        )
+        search.taken += (
+            (part.request, replace(placement, nodes=gained[placement.pod_set], spares=()))
+            for part, placement in zip(parts, decision.placements, strict=True)
         )
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
@@ -273,24 +307,18 @@ def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence
     return left
 
 
-def _still_spare(
-    view: FlavorView,
-    parts: Sequence[Held],
-    placements: Sequence[Placement],
-    spares: Mapping[str, Sequence[tuple[str, int]]],
-    loans: Sequence[Loan],
-) -> dict[str, frozenset[str]]:
+def _still_spare(search: Search, group: _Group, placements: Sequence[Placement], loans: Sequence[Loan]) -> dict[str, frozenset[str]]:
     """By pod set its spares that have room for what its fullest node has now, none of its pods, and are in the domain that these must
     share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another domain."""
-    capacity = view.capacity
-    left = _less(view, parts, _gained(view, parts, placements), _with_spares(view, parts, spares, loans))
+    capacity = group.view.capacity
+    left = _less(group.view, group.parts, _gained(group.view, group.parts, placements), _free_for(search, group, loans))
     found: dict[str, frozenset[str]] = {}
-    for part, placement in zip(parts, placements, strict=True):
+    for part, placement in zip(group.parts, placements, strict=True):
         now, kept = dict(placement.nodes), set[str]()
         if not now:  # all its pods are on nodes outside of the tree
             continue
         inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
-        for name, _ in spares[part.request.name]:
+        for name, _ in group.spares[part.request.name]:
             room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
             if name not in now and inside[capacity.tree.index[name]] and room >= max(now.values()):
                 kept.add(name)
@@ -309,62 +337,57 @@ def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_se
 
 
 def _replace_where_it_lasts(
-    search: Search,
-    view: FlavorView,
-    parts: list[Held],
-    workload: WorkloadFacts,
-    leaving_taints: frozenset[str],
-    spares: Mapping[str, Sequence[tuple[str, int]]],
-    given_back: Sequence[Loan],
+    search: Search, group: _Group, workload: WorkloadFacts, leaving_taints: frozenset[str], given_back: Sequence[Loan]
 ) -> Decision:
     """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
     some spares are given back by those they are lent to."""
-    nodes = search.world.state.nodes
-    free = _with_spares(view, parts, spares, given_back)
+    nodes, tree = search.world.state.nodes, group.view.capacity.tree
+    free = _free_for(search, group, given_back)
     going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
-    kept = {name for each in spares.values() for name, _ in each} - going
+    kept = {name for each in group.spares.values() for name, _ in each} - going
     if kept:
-        others = np.array([name not in kept for name in view.capacity.tree.names], dtype=bool)
-        decision = _replace(search, view, parts, workload, others, free)
+        others = np.array([name not in kept for name in tree.names], dtype=bool)
+        decision = _replace(search, group, workload, others, free)
         if decision.refusal is None:
             return decision
-    leaving = np.array([name in going for name in view.capacity.tree.names], dtype=bool)
+    leaving = np.array([name in going for name in tree.names], dtype=bool)
     if leaving.any():
-        decision = _replace(search, view, parts, workload, leaving, free)
+        decision = _replace(search, group, workload, leaving, free)
         if decision.refusal is None:
             return decision
-    return _replace(search, view, parts, workload, np.zeros(len(view.capacity.tree), dtype=bool), free)
+    return _replace(search, group, workload, np.zeros(len(tree), dtype=bool), free)
 
 
-def _with_spares(
-    view: FlavorView, parts: Sequence[Held], spares: Mapping[str, Sequence[tuple[str, int]]], given_back: Sequence[Loan] = ()
-) -> Matrix:
-    """What is free for a workload: the nodes that are kept free for it, too; where they are lent what others leave of them, unless they are
-    given back."""
-    if not any(spares.values()):
-        return view.capacity.free
-    world = WhatIf(view.capacity)
-    world.release((part.request, spares[part.request.name]) for part in parts)
-    give_back(view.capacity, world.free, given_back)
+def _free_for(search: Search, group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
+    """What is free for pod sets of a workload: less what others of it gain in this search, and with the nodes that are kept free for them;
+    where they are lent what others leave of them, unless they are given back."""
+    capacity = group.view.capacity
+    free = search.free(group.view)
+    if not any(group.spares.values()):
+        return capacity.free if free is None else free
+    world = WhatIf(capacity, free)
+    world.release((part.request, group.spares[part.request.name]) for part in group.parts)
+    give_back(capacity, world.free, given_back)
     return world.free
 
 
-def _replace(search: Search, view: FlavorView, parts: list[Held], workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
+def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
-    failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(view.topology), search.together
-    capacity = search.world.capacity(view)
+    failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(group.view.topology), search.together
+    parts = group.parts
+    capacity = search.around(search.world.capacity(group.view), [part.request for part in parts])
 
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
         left = without(free, out_of_reach) if out_of_reach.any() else free
         return replace_failed(capacity, parts, failed, profile, free=left, recreated=workload.remade)
 
-    level = view.capacity.tree.find_level(tie.level) if tie is not None else None
+    level = capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
         return anywhere()
-    tree, out = view.capacity.tree, find_failed(view.capacity.tree, failed)
-    located = [locate(view.capacity, part, failed, out) for part in parts]
+    tree, out = capacity.tree, find_failed(capacity.tree, failed)
+    located = [locate(capacity, part, failed, out) for part in parts]
     kept = np.sum([found.present for found in located], axis=0)
     if kept.any():
         domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(kept > 0)), side="right")) - 1

@@ -73,19 +73,21 @@ def keep_spares(
         return ()
     kept: list[Kept] = []
     loans = loans_of(state, workload)
-    worlds: dict[str, Matrix] = {}  # by flavor: what is free beside what is decided here
-    for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=False):
-        view = _view_of(state, given)
-        if not pod_set.spares or view is None or given.assignment is None or not view.capacity.tree.is_hostname:
-            continue
-        name = view.flavor.name
-        if name not in worlds:
-            worlds[name] = view.capacity.free.copy()
-            give_back(view.capacity, worlds[name], loans)
+    pod_sets = zip(workload.pod_sets, workload.admission.pod_sets, strict=False)
+    placed = [(pod_set, given, _view_of(state, given)) for pod_set, given in pod_sets if pod_set.spares and given.assignment is not None]
+    asking = [(pod_set, given, view) for pod_set, given, view in placed if view is not None and view.capacity.tree.is_hostname]
+    worlds: dict[str, tuple[FlavorView, Matrix]] = {}  # by flavor: what is free beside what is decided here, of any flavor
+    for _, _, view in asking:
+        if view.flavor.name not in worlds:
+            worlds[view.flavor.name] = view, view.capacity.free.copy()
+            give_back(view.capacity, worlds[view.flavor.name][1], loans)
+    for pod_set, given, view in asking:
         request = state.request_for(pod_set, view.flavor)
-        take_from(view.capacity, worlds[name], request, view.spares_of(given), -1)
-        found = _keep(state, view, workload, pod_set, given, worlds[name], leaving_taints, fills=fills)
-        take_from(view.capacity, worlds[name], request, [(node, found.pods) for node in found.nodes])
+        for other, free in worlds.values():
+            take_from(other.capacity, free, request, view.spares_of(given), -1)
+        found = _keep(state, view, workload, pod_set, given, worlds[view.flavor.name][1], leaving_taints, fills=fills)
+        for other, free in worlds.values():
+            take_from(other.capacity, free, request, [(node, found.pods) for node in found.nodes])
         kept.append(replace(found, lent=tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)))
     return tuple(kept)
 

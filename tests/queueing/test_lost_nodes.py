@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -418,8 +419,7 @@ def one_to_a_zone(scene: Running, *, bound: bool) -> None:
     """A workload of two pods that keep a zone apart, on the first nodes of zones `a` (two nodes) and `b` (one)."""
     for number, zone in enumerate("aab"):
         scene.node(Node(f"n{number}", {RACK: "r", HOSTNAME_LABEL: f"n{number}", "zone": zone}, {"cpu": 4000, "pods": 10}))
-    apart = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    affinity = keep_apart("zone")
     asked = pod_set_json(count=2, cpu="1", topology={"required": RACK}, affinity=affinity)
     asked["template"]["metadata"] = {"labels": {"app": "x"}}
     scene.workload(workload_json("w", [asked]))
@@ -469,3 +469,66 @@ def test_who_looks_for_another_place_in_vain_still_keeps_others_away_from_the_ol
     scene.workload(workload_json("other", [other]))
     assert isinstance(scene.run()["other"], NotFound)
     assert scene.state.ledger.drift() == {}
+
+
+def two_flavors(scene: Running, *, count: int, quota: str, **spec: Any) -> None:
+    """A workload of pod sets `a` and `b` of flavors `one` and `two`, which are the same nodes."""
+    for name in ("one", "two"):
+        scene.flavor(name, "t")
+    scene.queue("cq", {"one": quota, "two": "100"})
+    pod_sets = [pod_set_json(name, count, cpu="2", topology={"required": RACK}, **spec) for name in "ab"]
+    for pod_set in pod_sets:
+        pod_set["template"]["metadata"] = {"labels": {"app": "x"}}
+    scene.workload(workload_json("w", pod_sets))
+    assert isinstance(scene.run()["w"], Found)
+    given = scene.objects["w"]["status"]["admission"]["podSetAssignments"]
+    assert [each["flavors"] for each in given] == [{"cpu": "one"}, {"cpu": "two"}]
+
+
+def keep_apart(key: str) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+PORT = [{"name": "c", "resources": {"requests": {"cpu": "2"}}, "ports": [{"containerPort": 80, "hostPort": 80}]}]
+
+
+@pytest.mark.parametrize(
+    ("count", "quota", "spec"),
+    [(2, "4", {}), (1, "2", {"containers": PORT}), (1, "2", {"affinity": keep_apart(HOSTNAME_LABEL)})],
+    ids=["room", "port", "apart"],
+)
+def test_pods_of_two_flavors_with_the_same_nodes_get_no_place_twice(count: int, quota: str, spec: dict[str, Any]) -> None:
+    """Attack 28: the pods of both flavors were sent to one node, which had room for those of one."""
+    scene = running(nodes=5)
+    two_flavors(scene, count=count, quota=quota, **spec)
+    lost = scene.where("w").keys()
+    assert len(lost) == 2
+    for name in lost:
+        scene.break_down(name)
+    scene.lose("w", *lost)
+    assert isinstance(scene.run()["w"], Found)
+    assert sorted(scene.where("w").values()) == [count, count]
+    assert not lost & scene.where("w").keys()
+    assert scene.state.ledger.drift() == {}
+
+
+def test_no_lost_place_of_another_flavor_keeps_a_pod_away() -> None:
+    """Attack 28: one pod to a zone, whichever flavor it has; each had to go where the other had been."""
+    scene = running(racks=0)
+    for name, zone, pool in (("n0", "a", "one"), ("n1", "b", "one"), ("m0", "b", "two"), ("m1", "a", "two")):
+        scene.node(Node(name, {RACK: "r", HOSTNAME_LABEL: name, "zone": zone, "pool": pool}, {"cpu": 2000, "pods": 10}))
+    for name in ("one", "two"):
+        scene.flavor(name, "t", nodeLabels={"pool": name})
+    scene.queue("cq", {"one": "2", "two": "100"})
+    pod_sets = [pod_set_json(name, cpu="2", topology={"required": RACK}, affinity=keep_apart("zone")) for name in "ab"]
+    for pod_set in pod_sets:
+        pod_set["template"]["metadata"] = {"labels": {"app": "x"}}
+    scene.workload(workload_json("w", pod_sets))
+    scene.run()
+    assert scene.where("w") == {"n0": 1, "m0": 1}
+    for name in ("n0", "m0"):
+        scene.break_down(name)
+    scene.lose("w", "n0", "m0")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"n1": 1, "m1": 1}

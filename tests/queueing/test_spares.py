@@ -346,6 +346,24 @@ def test_two_pod_sets_each_keep_what_their_own_pods_need() -> None:
     assert scene.where("w") == {"r0-n1": 2}
 
 
+def test_no_node_is_a_spare_of_two_pod_sets_of_two_flavors_that_has_room_for_one() -> None:
+    """Attack 28: of flavors over the same nodes each pod set got the same other node, once its spare was gone."""
+    scene = sparing(7)
+    for name in ("one", "two"):
+        scene.flavor(name, "t")
+    scene.queue("cq", {"one": "8", "two": "100"})
+    sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in "ab"]
+    for pod_set in sets:
+        pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
+    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.run()
+    facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
+    assert [one.serving for one in keep_spares(scene.state, facts)] == [("r0-n1",), ("r0-n3",)]
+    scene.break_down("r0-n1")
+    scene.break_down("r0-n3")
+    assert [one.serving for one in keep_spares(scene.state, facts)] == [("r0-n4",), ("r0-n5",)]
+
+
 def test_what_others_wrote_is_held_only_as_far_as_it_may() -> None:
     """Whoever may write Workloads names a node of another rack: it is exchanged at the next look."""
     scene = sparing(2, 2)
