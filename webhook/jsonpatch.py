@@ -1,8 +1,9 @@
 """JSON Patch (RFC 6902) from one object to another, as few operations as maps allow; lists are replaced whole."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from typing import Any
+
+from core.jobs.parts import copy_object
 
 Operation = dict[str, Any]
 
@@ -23,7 +24,7 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iter
 
 def apply(obj: Mapping[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
     """What an object becomes by operations such as `diff` gives."""
-    changed = deepcopy(dict(obj))
+    changed = copy_object(obj)
     for operation in operations:
         *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
         parent = changed

@@ -6,12 +6,12 @@ quantities, several fields at once, or is worth a warning only.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.jobs.parts import copy_object
 from core.jobs.templated import Path, get
 from core.model.quantity import canonical, parse_quantity
 from core.names import MAIN_POD_SET, QUOTA_RESERVED, SLICE_NAME
@@ -44,7 +44,7 @@ def _unchanged(obj: Json) -> dict[str, Any]:
 
 def default_workload(workload: Json) -> dict[str, Any]:
     """A lone pod set without a name is `main`."""
-    changed = deepcopy(dict(workload))
+    changed = copy_object(workload)
     pod_sets = (changed.get("spec") or {}).get("podSets") or []
     if len(pod_sets) == 1 and not pod_sets[0].get("name"):
         pod_sets[0]["name"] = MAIN_POD_SET

@@ -8,12 +8,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
+from core.jobs.parts import copy_object
 from core.jobs.pod_rules import check_pod_spec, check_size
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
@@ -69,7 +69,7 @@ class Pod:
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """A queued pod is marked, gated, and its role in its group named after its shape, whatever its author says."""
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
         if self.is_left_alone(job):

@@ -7,12 +7,12 @@ and the workloads are made of what the object says of its pods.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, Gang, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
+from core.jobs.parts import copy_object
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.priority import check_changed_priority
 from core.jobs.shape import INTEGER, POD_TEMPLATE, Fields
@@ -77,7 +77,7 @@ class PodParent(ABC):
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """Queue, priority and parent handed on to the templates."""
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
         if QUEUE_NAME_LABEL not in labels:
@@ -94,7 +94,7 @@ class PodParent(ABC):
     def taken_back(self, job: Json, before: Json) -> dict[str, Any]:
         """The object less what its templates have of `default` as it was before. Pods that still name a queue which their
         parent has left would be gated, and nobody would start them."""
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         if QUEUE_NAME_LABEL not in ((before.get("metadata") or {}).get("labels") or {}):
             return changed
         handed = {role.path: self._handed_on(before, role) for role in self.roles(before)}

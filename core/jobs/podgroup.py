@@ -6,11 +6,11 @@ tried must leave nothing behind. The group itself is made by the reconciler (`co
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from core.jobs.contract import ErrorType, FieldError, Gang, Json, Rules
 from core.jobs.known_names import OF_A_TEMPLATE, OWN
+from core.jobs.parts import copy_object
 from core.jobs.placer import placer, rules_of_placer, rules_of_settled, with_wait
 from core.jobs.podgroup_levels import SHOWN, read_levels, rules_of_levels
 from core.jobs.shape import Fields
@@ -71,7 +71,7 @@ def group_name(kind: Grouping, job: Json, seed: str) -> str:
 def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
     """A job whose pods are members of a group from their creation, and wait for their places. A template that names another group was
     copied from another job."""
-    changed = deepcopy(dict(job))
+    changed = copy_object(job)
     for role in kind.roles(changed):
         if not isinstance(get(changed, role.path), dict):
             continue  # a template that is missing is not made here

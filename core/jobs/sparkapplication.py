@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
-from core.jobs.parts import MAPS, PARTS, parts_of, with_parts
+from core.jobs.parts import MAPS, PARTS, copy_object, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, CONTAINERS, INTEGER, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Role, TemplatedKind, integer
 
@@ -124,7 +123,7 @@ class SparkApplication(TemplatedKind):
 def _role(spec: Json, name: str, count: int) -> Role:
     """A template as the pods will be: that beside the fields, the fields on it, and the requests that Spark makes of them."""
     pod = spec.get(name) or {}
-    template = deepcopy(dict(pod.get("template") or {}))
+    template = copy_object(pod.get("template") or {})
     containers = (template.get("spec") or {}).get("containers") or []
     requests = {"cpu": pod.get("coreRequest") or str(integer(pod.get("cores"), 1)), "memory": str(_memory(spec, pod))}
     limits = {"cpu": pod["coreLimit"]} if pod.get("coreLimit") else {}

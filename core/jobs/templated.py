@@ -7,13 +7,13 @@ templates back - follows.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.parts import copy_object
 from core.jobs.pod_rules import check_pod_spec, check_size
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.priority import check_changed_priority
@@ -123,7 +123,7 @@ class TemplatedKind(ABC):
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """The object as it should be stored; idempotent, touches only what it must."""
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
         if QUEUE_NAME_LABEL not in labels and defaults.default_queue:
@@ -144,7 +144,7 @@ class TemplatedKind(ABC):
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
         """A change as it should be stored. A manifest that is applied again while its job runs lacks what the start added to the
         templates; they are put back as they run. A template that differs otherwise is left to `validate_update`."""
-        changed = deepcopy(dict(new))
+        changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         if QUEUE_NAME_LABEL in labels and not self.is_suspended(old) and not self.is_suspended(new):
             before = {role.pod_set: role.template for role in self.roles(old)}
@@ -249,7 +249,7 @@ class TemplatedKind(ABC):
         """A stopped job with its own templates (JSON of the Workload's pod sets), or where its Workload is gone without
         what only a start puts there."""
         originals = None if pod_sets is None else {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         for role in self.roles(job):
             original = templates.without_start(role.template) if originals is None else originals.get(role.pod_set)
             if original is not None:
@@ -266,7 +266,7 @@ class TemplatedKind(ABC):
 
     def ungate(self, job: Json) -> dict[str, Any]:
         """A job that has left topogate, without the topology gate on its templates."""
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         for role in self.roles(job):
             self.put_template(changed, role, templates.without_gate(role.template))
         return changed
@@ -301,7 +301,7 @@ class TemplatedKind(ABC):
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}
 
     def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         put(changed, self.suspend_path, suspended)
         return changed
 

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json, Reference, RelatedKind
 from core.jobs.job import pods_at_once
-from core.jobs.parts import parts_added, parts_of, with_parts
+from core.jobs.parts import copy_object, parts_added, parts_of, with_parts
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
 from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, find_own_gates, get, integer
 from core.jobs.templates import is_started
@@ -115,7 +114,7 @@ class TrainJob(TemplatedKind):
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
         """With our patch of a running job, if the change drops it: its runtime is not at hand, so the manager of the patch shows it."""
-        changed = deepcopy(dict(new))
+        changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
         runs = not self.is_suspended(old) and not self.is_suspended(new)
@@ -130,7 +129,7 @@ class TrainJob(TemplatedKind):
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
         """Without our patch; what else the Workload's templates had is in the runtime, or was when it was admitted."""
-        changed = deepcopy(dict(job))
+        changed = copy_object(job)
         patches = [patch for patch in get(job, ("spec", "runtimePatches")) or () if patch.get("manager") != MANAGER]
         if patches:
             changed["spec"]["runtimePatches"] = patches
@@ -188,7 +187,7 @@ def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
 
 def _base(job: Json, replicated: Json) -> dict[str, Any]:
     """A replicated job's template without what a start adds."""
-    template = deepcopy(dict(get(replicated, ("template", "spec", "template")) or {}))
+    template = copy_object(get(replicated, ("template", "spec", "template")) or {})
     resources = get(job, ("spec", "trainer", "resourcesPerNode"))
     for container in (template.get("spec") or {}).get("containers") or () if resources else ():
         if container.get("name") == _NODE:

@@ -7,11 +7,11 @@ that asks for something else by now (another flavor, another configuration).
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from core.jobs.contract import PodSetStart
+from core.jobs.parts import copy_object
 from core.jobs.templates import started
 from core.model.admission import Admission, PodSetAdmission
 from core.names import (
@@ -155,7 +155,7 @@ def _template(pod_set: Json, given: PodSetAdmission, flavors: Mapping[str, Flavo
 
 def _with_requests(container: Json) -> dict[str, Any]:
     """Limits stand for missing requests, as the API server has it in pods but not in their templates."""
-    changed = deepcopy(dict(container))
+    changed = copy_object(container)
     resources = changed.get("resources") or {}
     if resources.get("limits"):
         resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
