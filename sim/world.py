@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reconciler.verdicts
-from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, WORKLOAD_ANNOTATION
+from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
 from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
@@ -188,11 +188,13 @@ class World:
 
     def _list_judged(self, pods: Iterable[Mapping[str, Any]], workloads: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Pods that are to run where they were placed. A node that comes back before the garbage collector has deleted its pods has them
-        still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md)."""
+        still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md). Pods that
+        their users have taken the owner off run on, whatever place those get that the job makes in their stead."""
         told = {(each["metadata"]["namespace"], get_family(each)) for each in workloads if _says(each, PLACEMENT_KEPT)}
         return [
             pod
             for pod in pods
+            if pod["metadata"]["uid"] not in self.released
             if pod["metadata"]["uid"] not in self.left or (pod["metadata"]["namespace"], get_named_family(pod)) not in told
         ]
 
@@ -208,10 +210,15 @@ class World:
         if self.has_lowered_quota:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
-        placed_once = [each for each in owned if each["metadata"]["uid"] not in self._placed_anew and not _says(each, RANK_ORDER_KEPT)]
+        placed_once = [each for each in owned if not self._is_placed_anew(each) and not _says(each, RANK_ORDER_KEPT)]
         overbooked = find_overbooked(owned, objects.pods, objects.nodes, doubted | self.moved)
         pods = self._list_judged(objects.pods, owned)
         return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
+
+    def _is_placed_anew(self, workload: Mapping[str, Any]) -> bool:
+        """Whether pods were added next to others that stay where they run: ranks share a domain with those next to them, in any order of
+        domains."""
+        return workload["metadata"]["uid"] in self._placed_anew or SLICE_REPLACES in (workload["metadata"].get("annotations") or {})
 
     def _is_let_go(self, pod: Mapping[str, Any]) -> bool:
         """Whether a pod that has lost its owner names a Workload that does not run: it is its user's then, as a pod without a queue."""
