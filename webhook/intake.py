@@ -38,7 +38,7 @@ class _Arriving:
     deadline: asyncio.Timeout
     size: int = 0
     waits: bool = False
-    given_up: Exception | None = None
+    given_up: type[Exception] | None = None  # no exception, whose traceback would refer to this again
 
     def compute_overdue(self) -> float:
         """When the body is late."""
@@ -61,8 +61,8 @@ class Intake:
         now = asyncio.get_running_loop().time()
         body = _Arriving(now, now, asyncio.timeout(within_s))
         self._arriving[body] = None
+        chunks: list[bytes] = []
         try:
-            chunks: list[bytes] = []
             try:
                 async with body.deadline:
                     while chunk := await content.readany():
@@ -79,6 +79,7 @@ class Intake:
             chunks.clear()
             yield whole
         finally:
+            chunks.clear()  # whatever holds on to this frame, as the traceback of a refusal does
             self._arriving.pop(body, None)
             self._release(body)
 
@@ -90,13 +91,13 @@ class Intake:
             moving = [each for each in holding if each is not body and not each.waits]
             latest = min(moving, key=_Arriving.compute_overdue, default=None)
             if latest is not None and latest.compute_overdue() <= loop.time():
-                self._give_up(latest, GivenUp())
+                self._give_up(latest, GivenUp)
             elif latest is not None:
                 await self._wait(body, latest.compute_overdue())
             elif self.used > sum(each.size for each in holding):
                 await self._wait(body, None)  # for bodies that are judged
             else:  # all wait for each other; many that begin at once must not end one that begins later
-                self._give_up(min([*holding, body], key=lambda each: each.began), NoRoom())
+                self._give_up(min([*holding, body], key=lambda each: each.began), NoRoom)
         if body.given_up:
             raise body.given_up
         body.size += size
@@ -118,7 +119,7 @@ class Intake:
             if released in self._waiting:
                 self._waiting.remove(released)
 
-    def _give_up(self, body: _Arriving, why: Exception) -> None:
+    def _give_up(self, body: _Arriving, why: type[Exception]) -> None:
         body.given_up = why
         self._release(body)
         if not body.deadline.expired():

@@ -1,13 +1,16 @@
 """The controller of an admission check, as one that asks somebody else: it answers a while after a workload has quota."""
 
+import asyncio
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from e2e.standins.pods import has_condition
 from sim.models.base import Json, Key, Model, key_of
 from sim.models.job_failures import read_time
 from sim.models.tools import WORKLOADS
-from sim.server import Change
+from sim.server import Change, Server
 
 CHECK, CONTROLLER = "sim-check", "sim.topogate.dev/check"
 LONGEST_S = 40
@@ -15,11 +18,16 @@ RETRIES = 5  # one of so many answers is to try again later
 
 
 class CheckController(Model):
-    """Says `Ready`, now and then `Retry`. Which, and when, depends on the workload and on when it got its quota."""
+    """Says `Ready`, now and then `Retry`. Which, and when, depends on the workload, on when it was asked, and on how often it has answered:
+    the time is that of the process that asks, whose clock may be late."""
 
     user = "system:serviceaccount:default:checks"
     resources = (WORKLOADS,)
     retries = True
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
+        super().__init__(server, loop, now)
+        self._answers: Counter[str] = Counter()  # by uid
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.new is not None and _is_asked(change.new):
@@ -31,13 +39,15 @@ class CheckController(Model):
             return
         checks = workload["status"]["admissionChecks"]
         [since] = [each["lastTransitionTime"] for each in checks if each["name"] == CHECK]
-        chance = zlib.crc32(f"{workload['metadata']['uid']} {since}".encode())
+        uid = workload["metadata"]["uid"]
+        chance = zlib.crc32(f"{uid} {since} {self._answers[uid]}".encode())
         left = 1 + chance % LONGEST_S - (self.now() - read_time(since)).total_seconds()
         if left > 0:
             self.add(WORKLOADS, key, left)
             return
         state = "Retry" if self.retries and chance // LONGEST_S % RETRIES == 0 else "Ready"
         answer = {"state": state, "lastTransitionTime": self.time(), "message": "as it is"}
+        self._answers[uid] += 1
         checks = [{**each, **answer} if each["name"] == CHECK else each for each in checks]
         self.patch(WORKLOADS, key, {"status": {"admissionChecks": checks}}, "status")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import logging
@@ -35,7 +36,7 @@ from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
 from webhook.budget import Budget, estimate_memory
 from webhook.connections import IDLE_S, Connections
-from webhook.intake import GivenUp, Intake, NoRoom
+from webhook.intake import GivenUp, Intake, NoRoom, TooLarge
 from webhook.lookup import at_home
 from webhook.review import Reviews
 from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionServer
@@ -234,6 +235,43 @@ async def test_bodies_that_wait_for_each_other_lose_the_oldest() -> None:
     assert 1000 in results
     assert isinstance(next(each for each in results if each != 1000), GivenUp | NoRoom)
     assert intake.used == 0
+
+
+@pytest.mark.parametrize("why", [GivenUp, NoRoom, TooLarge, TimeoutError])
+async def test_body_that_is_refused_leaves_nothing_for_the_collector_of_cycles(why: type[Exception]) -> None:
+    """Attack 28: a flood of refused bodies took 1.5 GiB, since each was in a cycle and the webhook looks for those seldom."""
+
+    async def read(intake: Intake, content: StreamReader, within_s: float = 60) -> None:
+        async with intake.read(content, 1000, within_s):
+            pytest.fail("it was read")
+
+    intake, readers = Intake(900), [StreamReader(Mock(connected=True), 2**16) for _ in range(2)]
+    gc.collect()
+    gc.disable()
+    try:
+        first = asyncio.create_task(read(intake, readers[0], 0 if why is TimeoutError else 60))
+        readers[0].feed_data(b"x" * (1001 if why is TooLarge else 600))
+        if why in (GivenUp, NoRoom):
+            await until(lambda: intake.used == 600)
+            second = asyncio.create_task(read(intake, readers[1]))
+            readers[1].feed_data(b"x" * 600)
+            if why is NoRoom:
+                await until(lambda: intake._waiting)
+                readers[0].feed_data(b"x" * 390)
+        with pytest.raises(why):
+            await first
+        if why in (GivenUp, NoRoom):
+            second.cancel()
+            await asyncio.wait([second])
+            del second
+        del first
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert [each for each in gc.garbage if isinstance(each, list) and any(isinstance(part, bytes) for part in each)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 async def test_conversions_that_are_judged_keep_no_review_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
