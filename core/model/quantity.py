@@ -18,7 +18,8 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _PATTERN = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]?))")
 LARGEST = 2**62 - 1
 """The largest amount that one object can have, in canonical units: 4 EiB less a byte."""
-_MAX_LENGTH = 256  # no number that means anything is longer
+_MAX_LENGTH = 256  # of a quantity that is read exactly
+_MOST_POWER = 2 * _MAX_LENGTH  # with more a quantity is beyond `LARGEST` whatever its digits, or with less below any unit
 _USUAL_LENGTH = 32  # longer ones are not kept
 _BINARY_RESOURCES = ("memory", "ephemeral-storage", "storage")
 
@@ -41,8 +42,6 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
     Raises InvalidQuantity.
     """
     written = str(text).strip()
-    if len(written) > _MAX_LENGTH:
-        raise InvalidQuantity(text)
     value = (_parse if len(written) <= _USUAL_LENGTH else _parse.__wrapped__)(written, milli)
     if value is None:
         raise InvalidQuantity(text)
@@ -59,7 +58,7 @@ def exact_quantity(text: str) -> Fraction:
 
 @lru_cache(4096)  # nodes and pods say the same few over and over
 def _parse(written: str, milli: bool) -> int | None:
-    value = _read(written)
+    value = _read(written, cuts=True)
     if value is None:
         return None
     if milli:
@@ -67,22 +66,33 @@ def _parse(written: str, milli: bool) -> int | None:
     return saturate(-(-value.numerator // value.denominator))
 
 
-def _read(written: str) -> Fraction | None:
+def _read(written: str, *, cuts: bool = False) -> Fraction | None:
+    """The value; None of what is no quantity. Where it `cuts`, powers of ten are cut to `_MOST_POWER`, and digits to so many as matter;
+    else what has more is none either."""
     match = _PATTERN.fullmatch(written)
     if match is None:
         return None
     sign, digits, exponent, suffix = match.groups()
-    value = Fraction(digits if not digits.startswith(".") else "0" + digits)
+    number, power = _read_digits(digits)
     if exponent is not None:
-        power = int(exponent[1:])
-        if abs(power) > 40:
-            return None
-        value *= Fraction(10) ** power
+        power += int(exponent[1 : 2 * _USUAL_LENGTH])
     elif suffix in _BINARY:
-        value *= 2 ** _BINARY[suffix]
+        number *= 2 ** _BINARY[suffix]
     else:
-        value *= Fraction(10) ** _DECIMAL[suffix or ""]
+        power += _DECIMAL[suffix or ""]
+    if abs(power) > _MOST_POWER and not cuts:
+        return None
+    value = Fraction(number) * Fraction(10) ** max(-_MOST_POWER, min(_MOST_POWER, power))
     return -value if sign == "-" else value
+
+
+def _read_digits(digits: str) -> tuple[int, int]:
+    """A number and the power of ten by which it is to be multiplied. Of very many digits the first, with one more in the place of the
+    last of these: too much, by so little that it does not matter."""
+    whole, _, part = digits.partition(".")
+    significant = (whole + part).lstrip("0")
+    kept, rest = significant[:_MAX_LENGTH], significant[_MAX_LENGTH:]
+    return int(kept or "0") + bool(rest.strip("0")), len(rest) - len(part)
 
 
 def canonical(resource: str, text: str | int | float) -> int:

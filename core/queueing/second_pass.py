@@ -18,6 +18,7 @@ from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGat
 from core.model.resources import Resources
 from core.names import (
     CHECK_READY,
+    HOSTNAME_LABEL,
     LEAVING_TAINTS,
     REASON_NODE_FAILURES,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -200,7 +201,7 @@ def _find_replacement(
             return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
         groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}))
-        lost |= _find_lost(view, parts, workload.unhealthy_nodes)
+        lost |= _find_lost(state, view, parts, workload.unhealthy_nodes)
     with state.ledger.ignore_neighbours(workload.pods_key, lost):
         return _replace_groups(search, workload, admission, groups, replacement, leaving)
 
@@ -273,13 +274,16 @@ def _replace_groups(
     return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
 
 
-def _find_lost(view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
+def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
     """By pod set the nodes on which none of its pods stay: a pod that gets another place is not its own neighbour in the old one."""
-    found, out = dict[str, frozenset[str]](), find_failed(view.capacity.tree, failed)
+    found, tree = dict[str, frozenset[str]](), view.capacity.tree
+    out = find_failed(tree, failed)
+    hosts = {name for name, node in state.nodes.items() if node.labels.get(HOSTNAME_LABEL) in failed}
     for part in parts:
         located = locate(view.capacity, part, failed, out)
-        empty = np.flatnonzero((located.kept == 0) & (located.lost > 0))
-        found[part.request.name] = frozenset(view.capacity.tree.names[at] for at in empty) | frozenset(failed)
+        empty = {tree.names[at] for at in np.flatnonzero((located.kept == 0) & (located.lost > 0))}
+        kept = {tree.names[at] for at in np.flatnonzero(located.kept)}
+        found[part.request.name] = frozenset(empty | ({*failed, *hosts} - kept))
     return found
 
 

@@ -415,10 +415,10 @@ def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -
     assert max(judged.count(f"{NAMESPACE}/w{i}") for i in range(4)) <= 2
 
 
-def one_to_a_zone(scene: Running, *, bound: bool) -> None:
+def one_to_a_zone(scene: Running, *, bound: bool, domain: str = "") -> None:
     """A workload of two pods that keep a zone apart, on the first nodes of zones `a` (two nodes) and `b` (one)."""
     for number, zone in enumerate("aab"):
-        scene.node(Node(f"n{number}", {RACK: "r", HOSTNAME_LABEL: f"n{number}", "zone": zone}, {"cpu": 4000, "pods": 10}))
+        scene.node(Node(f"n{number}{domain}", {RACK: "r", HOSTNAME_LABEL: f"n{number}", "zone": zone}, {"cpu": 4000, "pods": 10}))
     affinity = keep_apart("zone")
     asked = pod_set_json(count=2, cpu="1", topology={"required": RACK}, affinity=affinity)
     asked["template"]["metadata"] = {"labels": {"app": "x"}}
@@ -426,7 +426,7 @@ def one_to_a_zone(scene: Running, *, bound: bool) -> None:
     scene.run()
     assert scene.where("w") == {"n0": 1, "n2": 1}
     for node in scene.where("w") if bound else ():
-        pod = pod_json(f"w-{node}", node=node, cpu="1", phase="Running", workload="w", labels={"app": "x"})
+        pod = pod_json(f"w-{node}", node=node + domain, cpu="1", phase="Running", workload="w", labels={"app": "x"})
         scene.pod({**pod, "spec": {**pod["spec"], "affinity": affinity}})
 
 
@@ -441,6 +441,18 @@ def test_a_pod_is_not_kept_away_by_its_own_place_that_is_lost(bound: bool, is_lo
         scene.lose("w", "n0")
     else:
         stuck(scene, ("n0", 1))
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"n1": 1, "n2": 1}
+    assert scene.state.ledger.drift() == {}
+
+
+def test_a_pod_is_not_kept_away_by_its_own_on_a_node_that_left_the_topology_and_has_another_name() -> None:
+    """Attack 28: it was looked for by its hostname."""
+    scene = running(racks=0)
+    one_to_a_zone(scene, bound=True, domain=".example.com")
+    scene.node(Node("n0.example.com", {HOSTNAME_LABEL: "n0", "zone": "a"}, {"cpu": 4000, "pods": 10}))
+    scene.pod(pod_json("w-n0", node="n0.example.com", cpu="1", phase="Running", workload="w", labels={"app": "x"}, terminating=True))
+    scene.lose("w", "n0")
     assert isinstance(scene.run()["w"], Found)
     assert scene.where("w") == {"n1": 1, "n2": 1}
     assert scene.state.ledger.drift() == {}

@@ -57,7 +57,7 @@ def test_a_lone_pod_set_without_name_is_main_and_others_are_left_alone():
     assert Webhook().mutate(workload(pod_set(None), pod_set("b")))["spec"]["podSets"][0].get("name") is None
 
 
-@pytest.mark.parametrize("amount", ["-1", "lots", "1Kii", "", [1], {"a": 1}, True, "9" * 10_000, "1e999999"])
+@pytest.mark.parametrize("amount", ["-1", "lots", "1Kii", "", [1], {"a": 1}, True, "9" * 10_000 + "x"])
 def test_a_request_that_is_no_quantity_is_refused(amount: Any):
     found = causes(Webhook().validate(workload(pod_set(requests={"cpu": amount, "memory": "1Gi"}))))
     (field,) = found
