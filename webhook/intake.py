@@ -61,7 +61,7 @@ class Intake:
         now = asyncio.get_running_loop().time()
         body = _Arriving(now, now, asyncio.timeout(within_s))
         self._arriving[body] = None
-        chunks: list[bytes] = []
+        chunks, chunk = list[bytes](), b""
         try:
             try:
                 async with body.deadline:
@@ -80,6 +80,7 @@ class Intake:
             yield whole
         finally:
             chunks.clear()  # whatever holds on to this frame, as the traceback of a refusal does
+            chunk = b""
             self._arriving.pop(body, None)
             self._release(body)
 

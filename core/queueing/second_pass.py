@@ -7,7 +7,7 @@ failed nodes is replaced at once (core.placement.replacement).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
+from core.model.podset import PodSetRequest
 from core.model.resources import Resources
 from core.names import (
     CHECK_READY,
@@ -208,11 +209,13 @@ def _find_replacement(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Pod sets of one workload with one flavor: what they have, and by pod set the nodes that are kept free for them with pods."""
+    """Pod sets of one workload with one flavor: what they have, and by pod set the nodes that are kept free for them with pods. `moved`
+    is what pod sets of other flavors get in the same decision (pods more, and spares, for which they give back theirs)."""
 
     view: FlavorView
     parts: list[Held]
     spares: Mapping[str, Sequence[tuple[str, int]]]
+    moved: list[tuple[PodSetRequest, Sequence[tuple[str, int]]]] = field(default_factory=list)
 
 
 def _fails_fast(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
@@ -246,15 +249,16 @@ def _replace_groups(
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
-        kept |= _still_spare(search, group, decision.placements, loans)
         gained = _gained(view, parts, decision.placements)
+        spared = _still_spare(group, decision.placements, loans)
+        kept |= {name: frozenset(node for node, _ in nodes) for name, nodes in spared.items()}
         if loans:
-            rest = _less(view, parts, gained, _free_for(search, group))
+            rest = _less(view, parts, gained, _free_for(group))
             there = {node for nodes in gained.values() for node, _ in nodes}
             borrowers, taken = find_needed(view.capacity, rest, there, loans)
             going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
             taken_back += taken
-            amounts += find_beside(view.capacity, rest)
+            amounts += find_beside(view.capacity, _less(view, parts, gained, _free_for(replace(group, moved=[]))))
             pods += ((pod_set, tuple(nodes)) for pod_set, nodes in gained.items() if nodes)
         leaves += (
             (placement.pod_set, left)
@@ -262,9 +266,15 @@ def _replace_groups(
             if (left := _left(view, part, placement))
         )
         search.taken += (
-            (part.request, replace(placement, nodes=gained[placement.pod_set], spares=()))
+            (part.request, replace(placement, nodes=gained[placement.pod_set]))
             for part, placement in zip(parts, decision.placements, strict=True)
         )
+        for part in parts:
+            name, asks = part.request.name, part.request
+            back = [(node, -count) for node, count in group.spares[name]] if name in spared else []
+            for other in groups:
+                if other is not group:
+                    other.moved.extend((asks, nodes) for nodes in (back, gained[name], spared.get(name, ())))
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
@@ -311,23 +321,24 @@ def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence
     return left
 
 
-def _still_spare(search: Search, group: _Group, placements: Sequence[Placement], loans: Sequence[Loan]) -> dict[str, frozenset[str]]:
-    """By pod set its spares that have room for what its fullest node has now, none of its pods, and are in the domain that these must
-    share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another domain."""
+def _still_spare(group: _Group, placements: Sequence[Placement], loans: Sequence[Loan]) -> dict[str, list[tuple[str, int]]]:
+    """By pod set its spares, each with pods, that have room for what its fullest node has now, none of its pods, and are in the domain that
+    these must share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another
+    domain."""
     capacity = group.view.capacity
-    left = _less(group.view, group.parts, _gained(group.view, group.parts, placements), _free_for(search, group, loans))
-    found: dict[str, frozenset[str]] = {}
+    left = _less(group.view, group.parts, _gained(group.view, group.parts, placements), _free_for(group, loans))
+    found: dict[str, list[tuple[str, int]]] = {}
     for part, placement in zip(group.parts, placements, strict=True):
-        now, kept = dict(placement.nodes), set[str]()
+        now, kept = dict(placement.nodes), list[tuple[str, int]]()
         if not now:  # all its pods are on nodes outside of the tree
             continue
         inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
         for name, _ in group.spares[part.request.name]:
             room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
             if name not in now and inside[capacity.tree.index[name]] and room >= max(now.values()):
-                kept.add(name)
+                kept.append((name, max(now.values())))
                 take_from(capacity, left, part.request, [(name, max(now.values()))])
-        found[part.request.name] = frozenset(kept)
+        found[part.request.name] = kept
     return found
 
 
@@ -346,7 +357,7 @@ def _replace_where_it_lasts(
     """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
     some spares are given back by those they are lent to."""
     nodes, tree = search.world.state.nodes, group.view.capacity.tree
-    free = _free_for(search, group, given_back)
+    free = _free_for(group, given_back)
     going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
     kept = {name for each in group.spares.values() for name, _ in each} - going
     if kept:
@@ -362,14 +373,14 @@ def _replace_where_it_lasts(
     return _replace(search, group, workload, np.zeros(len(tree), dtype=bool), free)
 
 
-def _free_for(search: Search, group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
-    """What is free for pod sets of a workload: less what others of it gain in this search, and with the nodes that are kept free for them;
-    where they are lent what others leave of them, unless they are given back."""
+def _free_for(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
+    """What is free for pod sets of a workload, the nodes that are kept free for them included; where these are lent what others leave of
+    them, unless they are given back."""
     capacity = group.view.capacity
-    free = search.free(group.view)
-    if not any(group.spares.values()):
-        return capacity.free if free is None else free
-    world = WhatIf(capacity, free)
+    if not any(group.spares.values()) and not group.moved:
+        return capacity.free
+    world = WhatIf(capacity)
+    world.take(group.moved)
     world.release((part.request, group.spares[part.request.name]) for part in group.parts)
     give_back(capacity, world.free, given_back)
     return world.free

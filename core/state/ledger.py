@@ -270,29 +270,30 @@ class Ledger:
 
     @contextmanager
     def ignore_neighbours(self, workload: str, lost: Mapping[str, AbstractSet[str]]) -> Iterator[None]:
-        """While one question is asked, pods that a workload (its `pods_key`) has, or was assigned, on some nodes by pod set are nobody's
-        neighbours: they keep no pod away and bring none near. What they use stays counted."""
+        """While one question is asked, the pods that a workload (its `pods_key`) has, or was assigned, on some nodes, by pod set, keep no
+        other pod away and bring none near. What they use stays counted. Not to be nested."""
         self.settle()
         assigned = {key: self._taken[key].reservation for key in self._keys.get(workload, ()) if lost.get(key[1])}
         some = any(not lost[key[1]].isdisjoint(self._bound.get(key, ())) for key in assigned)
         bound = {name: pod for name, pod in self._pods.items() if pod.workload == workload and pod.holds} if some else {}
         bound = {name: pod for name, pod in bound.items() if pod.node in lost.get(pod.pod_set or "", ())}
 
-        def turn(sign: int) -> None:
-            for name, pod in bound.items():
-                self.neighbours.observe_pod(name, *((None, pod) if sign > 0 else (pod, None)))
-            for key, reservation in assigned.items():
-                nodes = frozenset(reservation.nodes())
-                for node in nodes & lost[key[1]]:
-                    self.neighbours.count(reservation.traits, node, sign)
-                rest = nodes - lost[key[1]]
-                self.neighbours.reserve(key, reservation.traits, reservation.nodes if sign > 0 else rest.copy)
-
-        turn(-1)
+        for key, reservation in assigned.items():
+            self._move_neighbours(key, reservation, lost[key[1]], -1)
+        self.neighbours.ignore(bound)
         try:
             yield
         finally:
-            turn(1)
+            self.neighbours.ignore({})
+            for key, reservation in assigned.items():
+                self._move_neighbours(key, reservation, lost[key[1]], 1)
+
+    def _move_neighbours(self, key: PodSetKey, reservation: Reservation, lost: AbstractSet[str], sign: int) -> None:
+        """Takes pods that are assigned away from some of their nodes, or back to these, for those whose neighbours they are."""
+        nodes = frozenset(reservation.nodes())
+        for node in nodes & lost:
+            self.neighbours.count(reservation.traits, node, sign)
+        self.neighbours.reserve(key, reservation.traits, reservation.nodes if sign > 0 else (nodes - lost).copy)
 
     def _settle(self, key: PodSetKey, taken: _Taken, node: str) -> None:
         """Brings what is taken for a node's domain in line with the pods bound in it."""

@@ -148,6 +148,7 @@ class ClusterNeighbours:
         self._apart: dict[PodTerm, Counter[str]] = {}  # term of anti-affinity -> node -> pods that have it
         self._speaks_of: dict[str | None, dict[PodTerm, None]] = {}  # its terms by namespace (None: by a selector)
         self._reserved: dict[Hashable, tuple[PodTraits, Nodes]] = {}
+        self._ignored: Mapping[str, PodFacts] = {}
         self._table: _Table | None = None  # made when it is first asked for
         self._awaited: dict[tuple[PodTerm, ...], None] = {}
         # Answers that stand as long as no pod, reservation or namespace changes, and no term of anti-affinity does.
@@ -207,6 +208,14 @@ class ClusterNeighbours:
             if self._table is not None:
                 self._table.put((key,), traits.namespace, traits.labels, nodes)
 
+    def ignore(self, pods: Mapping[str, PodFacts]) -> None:
+        """Leaves pods, by key, out of all answers until `ignore` is called again."""
+        for key, pod in self._ignored.items():
+            self.observe_pod(key, None, pod)
+        self._ignored = pods
+        for key, pod in pods.items():
+            self.observe_pod(key, pod, None)
+
     def observe_namespace(self) -> None:
         """Labels of a namespace changed: what selectors of namespaces mean may be another."""
         self._matching.clear()
@@ -252,7 +261,7 @@ class ClusterNeighbours:
         if self._table is None:
             self._table = _Table()
             for key, pod in self._pods.items():
-                if pod.holds:
+                if pod.holds and key not in self._ignored:
                     self._table.put(key, key.partition("/")[0], pod.labels, pod.node)
             for pods, (traits, nodes) in self._reserved.items():
                 self._table.put((pods,), traits.namespace, traits.labels, nodes)

@@ -111,12 +111,15 @@ def test_a_template_that_is_not_declared_or_declared_twice_or_elsewhere_is_refus
 @pytest.mark.parametrize("kind", ["PyTorchJob", "Unheard"])
 def test_a_path_without_end_is_refused_and_not_followed(kind: str):
     """Attack 28: a path of 1.3 MB in a component of an unknown kind took half a second of each look at the AppWrapper."""
-    component = {**HONEST["PyTorchJob"], "podSets": [{"path": "template" + ".a" * 650_000}, {"path": "template" + ".a" * 252}]}
-    component["template"] = {**component["template"], "kind": kind}
-    fields = {"spec.components[0].podSets[0].path": "1300008 characters: a path of at most 512 characters is accepted"}
-    assert refused(wrapper(component)) == fields
-    first, second = KIND.pod_sets(wrapper(component))
-    assert first.template == second.template == {"metadata": {}}
+    deep: Any = TEMPLATE
+    for _ in range(300):
+        deep = {"a": deep}
+    component = {**HONEST["PyTorchJob"], "podSets": [{"path": "template" + ".a" * count} for count in (650_000, 300, 252)]}
+    component["template"] = {**component["template"], **deep, "kind": kind}
+    accepted = "a path of at most 512 characters is accepted"
+    lengths = {f"spec.components[0].podSets[{i}].path": f"{length} characters: {accepted}" for i, length in enumerate((1300008, 608))}
+    assert refused(wrapper(component)) == lengths
+    assert [pod_set.template for pod_set in KIND.pod_sets(wrapper(component))] == [{"metadata": {}}] * 3
 
 
 def test_a_declared_template_has_the_requests_of_the_template_of_its_kind():

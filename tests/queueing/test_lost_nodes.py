@@ -446,6 +446,27 @@ def test_a_pod_is_not_kept_away_by_its_own_place_that_is_lost(bound: bool, is_lo
     assert scene.state.ledger.drift() == {}
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_process_that_has_just_begun_knows_that_as_well(is_lost: bool) -> None:
+    """Review 28: the first question about labels was answered by all pods that are bound."""
+    scene, again = running(racks=0), running(racks=0)
+    one_to_a_zone(scene, bound=True)
+    for name, facts in scene.state.nodes.items():
+        again.state.observe_node(name, facts)
+    for node, affinity in (("n0", keep_apart("zone")), ("n2", keep_apart("zone"))):
+        pod = pod_json(f"w-{node}", node=node, cpu="1", phase="Running", workload="w", labels={"app": "x"})
+        again.pod({**pod, "spec": {**pod["spec"], "affinity": affinity}})
+    again.workload(scene.objects["w"])
+    if is_lost:
+        again.break_down("n0")
+        again.lose("w", "n0")
+    else:
+        stuck(again, ("n0", 1))
+    assert isinstance(again.run()["w"], Found)
+    assert again.where("w") == {"n1": 1, "n2": 1}
+    assert again.state.ledger.drift() == {}
+
+
 def test_a_pod_is_not_kept_away_by_its_own_on_a_node_that_left_the_topology_and_has_another_name() -> None:
     """Attack 28: it was looked for by its hostname."""
     scene = running(racks=0)

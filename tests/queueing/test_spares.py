@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -362,6 +363,26 @@ def test_no_node_is_a_spare_of_two_pod_sets_of_two_flavors_that_has_room_for_one
     scene.break_down("r0-n1")
     scene.break_down("r0-n3")
     assert [one.serving for one in keep_spares(scene.state, facts)] == [("r0-n4",), ("r0-n5",)]
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_the_spare_of_one_pod_set_has_room_for_another_of_another_flavor_too(spares: int) -> None:
+    """Review 28: what `a` gained on its own spare was taken from the room for `b` twice, and the workload was evicted."""
+    scene = sparing(4)
+    for name in ("one", "two"):
+        scene.flavor(name, "t")
+    scene.queue("cq", {"two": "2", "one": "100"})
+    sets = [pod_set_json(name, 1, cpu="2", topology={"required": RACK}) for name in "ab"]
+    if spares:
+        sets[0]["template"]["metadata"] = {"annotations": {SPARE_NODES: str(spares)}}
+    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.run()
+    left = scene.held("w")[0] if spares else "r0-n2"
+    for name in {"r0-n0", "r0-n1", "r0-n2", "r0-n3"} - {left}:
+        scene.break_down(name)
+    scene.lose("w", *scene.where("w"))
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {left: 2}
 
 
 def test_what_others_wrote_is_held_only_as_far_as_it_may() -> None:
