@@ -15,7 +15,7 @@ from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.garbage import exclude_survivors_of_long_collections
 from core.runtime.kubeconfig import UnusableKubeconfig
-from core.runtime.lease import LeaderElection
+from core.runtime.lease import LeaderElection, LeadershipLost
 from core.runtime.metrics import Metrics
 from core.runtime.pace import Pace
 from core.runtime.probes import serving
@@ -105,6 +105,13 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             await run_until_stopped(main, grace_s=GRACE_S, on_stop=stop)
 
 
+def _find_first(error: Exception) -> Exception:
+    """Of an exception group the first that is none."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def main(arguments: list[str] | None = None) -> int:
     settings = parse(arguments)
     logs.configure(settings.log_level)
@@ -125,8 +132,12 @@ def main(arguments: list[str] | None = None) -> int:
     except UnusableKubeconfig as error:
         logger.error("the reconciler cannot start", extra={"error": str(error)})
         return 2  # as for wrong arguments: it will not get better by itself
-    except Exception:
-        logger.exception("the reconciler ends")
+    except Exception as error:
+        lost = error.subgroup(LeadershipLost) if isinstance(error, ExceptionGroup) else None
+        if lost is None:
+            logger.exception("the reconciler ends")
+        else:
+            logger.error("the reconciler ends: another process leads", extra={"error": str(_find_first(lost))})
         return 1
     finally:
         traces.shutdown()

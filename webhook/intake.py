@@ -38,7 +38,7 @@ class _Arriving:
     deadline: asyncio.Timeout
     size: int = 0
     waits: bool = False
-    given_up: type[Exception] | None = None  # no exception, whose traceback would refer to this again
+    given_up: type[Exception] | None = None  # no exception: its traceback would refer to this again
 
     def compute_overdue(self) -> float:
         """When the body is late."""

@@ -76,7 +76,7 @@ def test_nodes_that_share_a_hostname_are_not_judged():
 
 
 @pytest.mark.parametrize(("rack", "found"), [("r1", 1), ("r2", 0)])
-def test_what_a_twin_in_another_rack_was_promised_is_not_counted(rack: str, found: int):
+def test_promise_to_a_twin_in_another_rack_is_not_counted(rack: str, found: int):
     """Seed 334 of the simulation: a node was gone, and another with its hostname was judged by the pods of both."""
     held = [workload("a", "n1"), workload("b", "n1")]
     assigned = held[1]["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]

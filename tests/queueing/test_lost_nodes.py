@@ -491,7 +491,7 @@ def test_pods_that_stay_keep_theirs_away(bound: bool) -> None:
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_who_looks_for_another_place_in_vain_still_keeps_others_away_from_the_old_one(bound: bool) -> None:
+def test_workload_without_another_place_still_keeps_others_away_from_the_old_one(bound: bool) -> None:
     scene = running(KEEPS, racks=0)
     one_to_a_zone(scene, bound=bound)
     scene.node(Node("n1", {RACK: "r", HOSTNAME_LABEL: "n1", "zone": "a"}, {"cpu": 500, "pods": 10}))

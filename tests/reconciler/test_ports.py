@@ -114,3 +114,27 @@ def test_a_port_that_is_taken_ends_it_with_one_clear_line(tmp_path: Path):
     (line,) = map(json.loads, done.stderr.splitlines())
     assert (done.returncode, line["level"], line["message"]) == (1, "error", "the reconciler cannot start")
     assert "address already in use" in line["error"]
+
+
+LOSES = """
+import sys
+import reconciler.__main__ as process
+from core.runtime.lease import LeadershipLost
+
+async def serve(*_):
+    raise ExceptionGroup("root", [ExceptionGroup("leader", [LeadershipLost("the lease x is held by another")])])
+
+process.serve = serve
+sys.exit(process.main([]))
+"""
+
+
+def test_process_that_lost_its_lease_ends_with_one_line():
+    done = subprocess.run([sys.executable, "-c", LOSES], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    [line] = map(json.loads, done.stderr.splitlines())
+    assert (done.returncode, line["message"], line["error"]) == (
+        1,
+        "the reconciler ends: another process leads",
+        "the lease x is held by another",
+    )
+    assert "Traceback" not in done.stderr
