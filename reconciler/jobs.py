@@ -490,6 +490,10 @@ class Jobs:
             logger.info("workload finished", extra={"workload": name, "reason": reason})
             await self._event(kind, job, EVENT_FINISHED_WORKLOAD, f"Workload '{name}' is declared finished")
         await self._steps.drop_finalizer(workload)
+        for other in self._observed.workloads.store.by_index("owner", job["metadata"]["uid"]):
+            # Of an elastic job: a process that ended between the two writes left it.
+            if condition_is_true(other, FINISHED) and other["metadata"]["uid"] != workload["metadata"]["uid"]:
+                await self._steps.drop_finalizer(other)
         return Done()
 
     async def _has_pods_left(self, kind: JobKind, job: Obj, workload: Obj) -> bool:

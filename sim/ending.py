@@ -61,7 +61,9 @@ def find_unsettled(world: World) -> Iterator[str]:
             yield f"workload {each['metadata']['name']} is finished and keeps its finalizer"
         elif not has_condition(each, "Finished") and not has_condition(each, "Admitted") and not _find_reason(each):
             yield f"workload {each['metadata']['name']} waits without a reason"
-        elif has_condition(each, "Evicted") and has_condition(each, "QuotaReserved") and not has_condition(each, "Finished"):
+        elif not has_condition(each, "Evicted") or not has_condition(each, "QuotaReserved") or has_condition(each, "Finished"):
+            continue
+        elif named or _is_orphaned(each):  # of one without an owner its tool takes the quota back (docs/pods.md)
             yield f"workload {each['metadata']['name']} is evicted and has its quota still"
     yield from _judge_makers(world)
     by_key = {(each["metadata"]["namespace"], get_family(each)): dict(each) for each in (*workloads, *list_present(workloads))}

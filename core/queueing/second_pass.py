@@ -198,7 +198,7 @@ def _find_replacement(
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
-            why, fails_fast = f'flavor "{name}" or its topology is not there', _fails_fast(workload, replacement)
+            why, fails_fast = f'flavor "{name}" or its topology is not there', _may_evict(workload, replacement)
             return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
         groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}))
@@ -218,7 +218,7 @@ class _Group:
     moved: list[tuple[PodSetRequest, Sequence[tuple[str, int]]]] = field(default_factory=list)
 
 
-def _fails_fast(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
+def _may_evict(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
     """What runs is not evicted for a pod that is stuck beside it."""
     return replacement.fails_fast and bool(workload.unhealthy_nodes)
 
@@ -245,7 +245,7 @@ def _replace_groups(
         decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
-            hurried = _fails_fast(workload, replacement) and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+            hurried = _may_evict(workload, replacement) and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
@@ -253,12 +253,12 @@ def _replace_groups(
         spared = _still_spare(group, decision.placements, loans)
         kept |= {name: frozenset(node for node, _ in nodes) for name, nodes in spared.items()}
         if loans:
-            rest = _less(view, parts, gained, _free_for(group))
+            rest = _less(view, parts, gained, _find_free(group))
             there = {node for nodes in gained.values() for node, _ in nodes}
             borrowers, taken = find_needed(view.capacity, rest, there, loans)
             going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
             taken_back += taken
-            amounts += find_beside(view.capacity, _less(view, parts, gained, _free_for(replace(group, moved=[]))))
+            amounts += find_beside(view.capacity, _less(view, parts, gained, _find_free(replace(group, moved=[]))))
             pods += ((pod_set, tuple(nodes)) for pod_set, nodes in gained.items() if nodes)
         leaves += (
             (placement.pod_set, left)
@@ -326,7 +326,7 @@ def _still_spare(group: _Group, placements: Sequence[Placement], loans: Sequence
     these must share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another
     domain."""
     capacity = group.view.capacity
-    left = _less(group.view, group.parts, _gained(group.view, group.parts, placements), _free_for(group, loans))
+    left = _less(group.view, group.parts, _gained(group.view, group.parts, placements), _find_free(group, loans))
     found: dict[str, list[tuple[str, int]]] = {}
     for part, placement in zip(group.parts, placements, strict=True):
         now, kept = dict(placement.nodes), list[tuple[str, int]]()
@@ -357,7 +357,7 @@ def _replace_where_it_lasts(
     """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
     some spares are given back by those they are lent to."""
     nodes, tree = search.world.state.nodes, group.view.capacity.tree
-    free = _free_for(group, given_back)
+    free = _find_free(group, given_back)
     going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
     kept = {name for each in group.spares.values() for name, _ in each} - going
     if kept:
@@ -373,7 +373,7 @@ def _replace_where_it_lasts(
     return _replace(search, group, workload, np.zeros(len(tree), dtype=bool), free)
 
 
-def _free_for(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
+def _find_free(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
     """What is free for pod sets of a workload, the nodes that are kept free for them included; where these are lent what others leave of
     them, unless they are given back."""
     capacity = group.view.capacity

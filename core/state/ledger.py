@@ -289,7 +289,7 @@ class Ledger:
                 self._move_neighbours(key, reservation, lost[key[1]], 1)
 
     def _move_neighbours(self, key: PodSetKey, reservation: Reservation, lost: AbstractSet[str], sign: int) -> None:
-        """Takes pods that are assigned away from some of their nodes, or back to these, for those whose neighbours they are."""
+        """Takes pods that are assigned away from some of their nodes, or back to these, as other pods see it."""
         nodes = frozenset(reservation.nodes())
         for node in nodes & lost:
             self.neighbours.count(reservation.traits, node, sign)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
-from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL
+from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL, RESOURCE_IN_USE_FINALIZER
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
@@ -93,3 +93,18 @@ def test_job_that_is_scaled_again_while_it_waits_for_checks_asks_for_the_new_siz
     scale(growing, 3)
     counts = [workload["spec"]["podSets"][0]["count"] for workload in growing.objects(*WORKLOADS) if is_held(workload)]
     assert sorted(counts) == [1, 3]
+
+
+def test_finished_workload_of_a_job_that_is_done_keeps_no_finalizer(growing: World) -> None:
+    """Seed 467: the process was killed between the two writes at the end of the second Workload, and began anew with both finished."""
+    [job] = growing.objects(*JOB)
+    done = {"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "", "lastTransitionTime": growing.time()}
+    for pod in growing.objects(*POD):
+        growing.patch(*POD, pod, {"status": {"phase": "Succeeded"}}, "status")
+    growing.patch(*JOB, job, {"status": {"conditions": [done]}}, "status")
+    growing.run_for(30)
+    assert [has_condition(workload, "Finished") for workload in growing.objects(*WORKLOADS)] == [True, True]
+    for workload in growing.objects(*WORKLOADS):
+        growing.patch(*WORKLOADS, workload, {"metadata": {"finalizers": [RESOURCE_IN_USE_FINALIZER]}})
+    growing.run_for(30)
+    assert [workload["metadata"].get("finalizers") for workload in growing.objects(*WORKLOADS)] == [None, None]
