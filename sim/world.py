@@ -188,8 +188,8 @@ class World:
 
     def _list_judged(self, pods: Iterable[Mapping[str, Any]], workloads: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Pods that are to run where they were placed. A node that comes back before the garbage collector has deleted its pods has them
-        still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md). Pods that
-        their users have taken the owner off run on, whatever place those get that the job makes in their stead."""
+        still, and another place was chosen for them when it was gone: nobody ends them, and their workload says so (docs/nodes.md).
+        Pods without the owner that they had run on, whatever place those get that the job makes in their stead."""
         told = {(each["metadata"]["namespace"], get_family(each)) for each in workloads if _says(each, PLACEMENT_KEPT)}
         return [
             pod
