@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
@@ -46,6 +46,7 @@ from core.state.facts import (
     WorkloadFacts,
     condition_is_true,
     controller_of,
+    family_of,
 )
 from core.state.owners import Owners, is_orphaned
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
@@ -544,7 +545,11 @@ class Observed:
 
     def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
-        return (facts for pod in pods if (facts := self.pod_facts.get(object_key(pod))) is not None)
+        families = {family_of(workload) for workload in self.workloads.store.by_index("owner", uid)}
+        named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
+        # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector.
+        left = (pod for pod in named if controller_of(pod) is not None and self.owner_exists(pod) is False)
+        return (facts for pod in chain(pods, left) if (facts := self.pod_facts.get(object_key(pod))) is not None)
 
     def find_unmarked_pods(self, uid: str) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""

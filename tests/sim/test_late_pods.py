@@ -1,11 +1,18 @@
-"""Pods of a job that are there before its start."""
+"""Pods of a job that are there before its start, or after its end."""
 
 from __future__ import annotations
 
+import random
+
+from core.names import PRIORITY_CLASS_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool
+from e2e.standins.pods import has_condition
+from sim.catalogue import make_job
 from sim.models.base import JOB, POD, owner_of
 from sim.models.jobs import JobController
+from sim.models.owners import GarbageCollector
+from sim.world import WORKLOADS
 from tests.sim.one_queue import make_world
 
 POOL = NodePool(blocks=1, racks=1, nodes=2, labels={"pool": "a"})
@@ -28,4 +35,29 @@ def test_job_that_waits_for_pods_of_before_says_so_and_starts_when_they_are_gone
     world.delete(next(pod for pod in world.objects(*POD) if pod["metadata"]["name"] == "late"), gracePeriodSeconds=0)
     world.run_for(30)
     assert not world.objects(*JOB)[0]["spec"]["suspend"]
+    world.close()
+
+
+def test_quota_of_a_rayjob_that_is_evicted_is_kept_while_pods_of_its_cluster_run() -> None:
+    """Seed 554: its RayCluster was gone, and the garbage collector had not deleted the pods yet. Another workload had the quota then, and
+    no nodes."""
+    world = make_world(POOL, gpus=16)
+    for obj in make_job("j", "ns", random.Random(1), 2, "rayjob"):
+        obj["metadata"]["labels"].pop(PRIORITY_CLASS_LABEL, None)
+        world.apply(obj)
+    world.start_reconciler()
+    world.run_for(60)
+    assert {pod["status"]["phase"] for pod in world.objects(*POD)} == {"Running"}
+    [collector] = [model for model in world.models if isinstance(model, GarbageCollector)]
+    collector.is_stopped = True
+    [workload] = world.objects(*WORKLOADS)
+    world.patch(*WORKLOADS, workload, {"spec": {"active": False}})
+    world.run_for(60)
+    assert world.objects("ray.io", "rayclusters") == []
+    assert {pod["status"]["phase"] for pod in world.objects(*POD)} == {"Running"}
+    assert has_condition(world.objects(*WORKLOADS)[0], "QuotaReserved")
+    for pod in world.objects(*POD):
+        world.delete(pod)
+    world.run_for(60)
+    assert not has_condition(world.objects(*WORKLOADS)[0], "QuotaReserved")
     world.close()
