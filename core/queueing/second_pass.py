@@ -278,6 +278,9 @@ def _replace_groups(
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
+    if found == admission and not workload.unhealthy_nodes:  # else it would be asked for again and again
+        why = "their place is named by labels of nodes that are others by now"
+        return _no_replacement(search, workload, groups[0].view.flavor.name, why, fails_fast=False)
     outcome = Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
     if not taken_back:
         return outcome

@@ -565,3 +565,22 @@ def test_no_lost_place_of_another_flavor_keeps_a_pod_away() -> None:
     scene.lose("w", "n0", "m0")
     assert isinstance(scene.run()["w"], Found)
     assert scene.where("w") == {"n1": 1, "m1": 1}
+
+
+def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None:
+    """Seed 624: the answer was the same place, each ten seconds."""
+    scene = running(racks=0)
+    for name, rack, host in (("n0", "r0", "n0"), ("n1", "r0", "n1"), ("twin", "r1", "n1")):
+        scene.node(Node(name, {RACK: rack, HOSTNAME_LABEL: host}, {"cpu": 4000, "pods": 10}))
+    scene.submit("w", 2, cpu="4", topology={"required": RACK})
+    scene.run()
+    given = scene.objects["w"]["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+    assert given["levels"] == [RACK, HOSTNAME_LABEL]
+    scene.state.observe_node("twin", None)
+    scene.node(Node("n1", {RACK: "r2", HOSTNAME_LABEL: "n1"}, {"cpu": 4000, "pods": 10}))
+    scene.node(Node("n2", {RACK: "r0", HOSTNAME_LABEL: "n2"}, {"cpu": 4000, "pods": 10}))
+    stuck(scene, ("n1", 1))
+    outcome = told(scene.run()["w"])
+    assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
+    assert "labels of nodes that are others by now" in outcome.message
+    assert scene.run() == {}
