@@ -29,6 +29,6 @@ class SetAsideEvents:
             aside = await self._queue.get()
             message = (
                 f"topogate cannot handle this {aside.resource.kind} and has set it aside until it changes: {aside.why}. "
-                "Correct or delete it; topogate's log has the details"
+                "Correct or delete it"
             )
             await self._writer.event(aside.resource, aside.obj, EVENT_SET_ASIDE, message, warning=True)

@@ -65,7 +65,6 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     wait_for("the queue to say so", lambda: condition(scene, "Active").get("reason") == "AdmissionsPaused", GENEROUS_S, poll_s=0.02)
     print(f"\npaused after {time.monotonic() - began:.2f} s, the command's own time included")
     message = scene.until_waiting("waits", "AdmissionsPaused")
-    assert time.monotonic() - began < GENEROUS_S
     assert said == "admissions are paused\n"
     assert message.startswith("admissions are paused by ")
     assert message.endswith(": rack r1 is being rewired; `topogate resume admissions` ends that")
