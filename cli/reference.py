@@ -13,6 +13,7 @@ from typing import NamedTuple
 import reconciler.settings
 import webhook.settings
 from core import names as n
+from core.jobs.appwrapper import MAX_PATH_LENGTH
 from core.jobs.pod_rules import (
     ADDED_BYTES,
     ADDED_NODE_ENTRIES,
@@ -176,6 +177,7 @@ LIMITS = (
     ("values (arguments, variables, ...) in all pod templates of its object; maps and lists count as one each", str(MAX_TEMPLATE_VALUES)),
     ("bytes of all pod templates of its object, as JSON", str(MAX_TEMPLATE_BYTES)),
     ("patches of replicated jobs in `spec.runtimePatches` of a TrainJob", str(MAX_PATCHES)),
+    ("characters of the path of a pod template in an AppWrapper (`spec.components[].podSets[].path`)", str(MAX_PATH_LENGTH)),
 )
 _VARIABLES = (
     "A flag is stronger than its environment variable, and that than the configuration file ([configuration.md](configuration.md)). "

@@ -21,7 +21,7 @@ _COMPONENT = Fields(
     }
 )
 _STEP = re.compile(r"([^.\[\]]+)((?:\[[0-9]{1,4}\])*)")
-_LONGEST_PATH = 512  # of a pod template: those of known kinds have less than 100 characters
+MAX_PATH_LENGTH = 512  # of a pod template: those of known kinds have less than 100 characters
 _MAX_NAME = 55  # leaves room for a number in the name of a pod set
 _LONE: dict[tuple[str, str], Path] = {  # kinds that hold one template, and where
     ("", "Pod"): (),
@@ -113,10 +113,10 @@ class AppWrapper(TemplatedKind):
         yield from find_own_gates([replace(role, shown=path) for path, role in own])
         counted, declared = self._counted(component), component.get("podSets")
         lengths = [len(each.get("path") or "") for each in (declared or ())[:MOST_ROLES]]
-        if max(lengths, default=0) > _LONGEST_PATH:
-            accepted = f"a path of at most {_LONGEST_PATH} characters is accepted"
+        if max(lengths, default=0) > MAX_PATH_LENGTH:
+            accepted = f"a path of at most {MAX_PATH_LENGTH} characters is accepted"
             for j, length in enumerate(lengths):
-                if length > _LONGEST_PATH:
+                if length > MAX_PATH_LENGTH:
                     yield FieldError(ErrorType.TOO_LONG, f"{shown}.podSets[{j}].path", f"{length} characters", accepted)
         elif counted is not None and declared:
             wrapped = component.get("template") or {}
@@ -173,7 +173,7 @@ def _check_declared(shown: str, name: str, counted: Sequence[Role], declared: Se
 def _declared(wrapped: Json, declared: Json, known: Mapping[Path, Role]) -> Role:
     """A declared pod set; its index labels are those of the kind, where that has a template at the same place."""
     text = declared.get("path") or ""
-    if len(text) > _LONGEST_PATH:  # it is refused for that
+    if len(text) > MAX_PATH_LENGTH:  # it is refused for that
         return _role({}, (), 1)
     path = _parse(text)
     found = known.get(path) or _role(wrapped, path, 1)
