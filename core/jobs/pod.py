@@ -14,7 +14,7 @@ from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_execution_time
 from core.jobs.parts import copy_object
-from core.jobs.pod_rules import check_pod_spec, check_size
+from core.jobs.pod_rules import CHOOSES_NODES, check_pod_spec, check_size
 from core.jobs.prebuilt import warnings_of_pods
 from core.jobs.shape import POD_SPEC, Fields
 from core.jobs.templates import remove_duplicate_env
@@ -91,6 +91,8 @@ class Pod:
         if MANAGED not in finalizers:
             metadata["finalizers"] = [*finalizers, MANAGED]
         spec = changed.setdefault("spec", {})
+        if spec.get("nodeName"):
+            return changed  # it is refused for that: behind gates the API server would speak of these, which its user has not written
         gates = [gate for gate in spec.get("schedulingGates") or () if gate.get("name") not in (ADMISSION_GATE, TOPOLOGY_GATE)]
         spec["schedulingGates"] = [*gates, {"name": ADMISSION_GATE}, {"name": TOPOLOGY_GATE}]
         return changed
@@ -109,6 +111,7 @@ class Pod:
         spec = job.get("spec") or {}
         asks = check_pod_spec("spec", spec, is_pod=True)
         errors = (
+            *_check_node(spec),
             *judged.errors,
             *_group_errors(job),
             *_check_one_system(job),
@@ -128,6 +131,11 @@ class Pod:
     def pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The pod set of a pod that is alone."""
         return [pod_set_of(MAIN_POD_SET, 1, job)]
+
+
+def _check_node(spec: Json) -> Iterator[FieldError]:
+    if spec.get("nodeName"):
+        yield FieldError(ErrorType.FORBIDDEN, "spec.nodeName", spec["nodeName"], CHOOSES_NODES)
 
 
 def _index_of(pod: Json) -> dict[str, Any]:

@@ -13,6 +13,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 MAX_POD_TERMS = 16  # of affinity and anti-affinity between pods, required or preferred, and spread constraints
 MAX_SELECTOR_ENTRIES = 512  # expressions and their values: of nodes, and of all those terms
 MAX_TOLERATIONS = 64
+CHOOSES_NODES = "topogate chooses the nodes of a queued job"
 MAX_RESOURCE_NAMES = 64
 MAX_HOST_PORTS = 64
 # A pod has more than its template: the API server adds tolerations of not-ready and unreachable nodes, what its RuntimeClass asks for and a
@@ -26,10 +27,10 @@ POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringS
 
 def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
     """All mistakes in the spec of a pod at a path of a queued object, which may hold anything. `is_pod`: it is no template, so that it has
-    what others add to pods. Its node is not judged: the API server lets no gated pod name one."""
+    what others add to pods. Its node is judged when it is created (`core.jobs.pod`)."""
     node = spec.get("nodeName")
     if node and not is_pod:
-        yield FieldError(ErrorType.FORBIDDEN, f"{path}.nodeName", node, "topogate chooses the nodes of a queued job")
+        yield FieldError(ErrorType.FORBIDDEN, f"{path}.nodeName", node, CHOOSES_NODES)
     claims = _list(spec.get("resourceClaims"))
     if claims:
         accepted = (

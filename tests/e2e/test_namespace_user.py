@@ -356,6 +356,10 @@ def test_a_running_job_keeps_its_queue_and_its_template(scene: Scene, user: Api)
 def test_a_template_that_names_a_node_is_refused(scene: Scene, user: Api) -> None:
     job = manifests.job("greedy", scene.namespace, pods=1, pod_spec={"nodeName": f"{scene.prefix}b1-r1-n1"})
     refused(422, "spec.template.spec.nodeName", lambda: user.create(JOBS.format(scene.namespace), job))
+    metadata = {"name": "greedy", "labels": {QUEUE_NAME_LABEL: "main"}}
+    spec = {"nodeName": f"{scene.prefix}b1-r1-n1", "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    refused(422, "topogate chooses the nodes of a queued job", lambda: user.create(PODS.format(scene.namespace), pod))
 
 
 def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
