@@ -111,10 +111,11 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
     """Whether its pods run on a node that is said to have failed, and is ready and evicts none now.
 
     The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
-    assignments away from pods that run.
+    assignments away from pods that run. A node that is named like the hostname of another is not meant.
     """
-    nodes = (state.nodes.get(name) for name in workload.unhealthy_nodes)
-    well = (node.name for node in nodes if node is not None and node.state.ready and not _has_evicting_taint(node))
+    named = (node for name in workload.unhealthy_nodes if (node := state.nodes.get(name)) is not None)
+    nodes = (node for node in named if node.labels.get(HOSTNAME_LABEL, node.name) == node.name)
+    well = (node.name for node in nodes if node.state.ready and not _has_evicting_taint(node))
     return any(state.ledger.is_running_on(workload.pods_key, name) for name in well)
 
 
@@ -287,13 +288,21 @@ def _replace_groups(
     return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
 
 
+def _name_failed(parts: Sequence[Held], failed: Collection[str]) -> list[str | tuple[str, ...]]:
+    """The failed nodes as the engine takes them: a hostname that an assignment names is that one's, whatever other node has it as its
+    name."""
+    hosts = {domain.values for part in parts for domain in part.assignment.domains if part.assignment.levels == (HOSTNAME_LABEL,)}
+    return [(name,) if (name,) in hosts else name for name in sorted(failed)]
+
+
 def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
     """By pod set the nodes on which none of its pods stay: a pod that gets another place is not its own neighbour in the old one."""
     found, tree = dict[str, frozenset[str]](), view.capacity.tree
-    out = find_failed(tree, failed)
+    named = _name_failed(parts, failed)
+    out = find_failed(tree, named)
     hosts = {name for name, node in state.nodes.items() if node.labels.get(HOSTNAME_LABEL) in failed}
     for part in parts:
-        located = locate(view.capacity, part, failed, out)
+        located = locate(view.capacity, part, named, out)
         empty = {tree.names[at] for at in np.flatnonzero((located.kept == 0) & (located.lost > 0))}
         kept = {tree.names[at] for at in np.flatnonzero(located.kept)}
         found[part.request.name] = frozenset(empty | ({*failed, *hosts} - kept))
@@ -392,8 +401,8 @@ def _find_free(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
 def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
-    failed, profile, tie = sorted(workload.unhealthy_nodes), search.profile(group.view.topology), search.together
-    parts = group.parts
+    profile, tie, parts = search.profile(group.view.topology), search.together, group.parts
+    failed = _name_failed(parts, workload.unhealthy_nodes)
     capacity = search.around(search.world.capacity(group.view), [part.request for part in parts])
 
     def anywhere(beyond: Flags | None = None) -> Decision:

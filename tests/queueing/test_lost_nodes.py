@@ -584,3 +584,22 @@ def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None
     assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
     assert "labels of nodes that are others by now" in outcome.message
     assert scene.run() == {}
+
+
+def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone() -> None:
+    """Attack 28: the other node was taken for it. That it was well kept the job waiting for its pod for ever."""
+    scene = running(racks=0)
+    for number in range(5):
+        labels = {RACK: "r0", HOSTNAME_LABEL: f"n{(number + 1) % 5}"}
+        scene.node(Node(f"n{number}", labels, {"cpu": 4000, "pods": 10}))
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    assert scene.where("w") == {"n0": 1, "n1": 1, "n2": 1}
+    for name in ("n4", "n0", "n1"):
+        scene.pod(pod_json(f"w-{name}", node=name, cpu="4", phase="Running", workload="w"))
+    scene.state.observe_node("n0", None)
+    scene.state.observe_pod(f"{NAMESPACE}/w-n0", None)
+    scene.lose("w", "n1")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"n0": 1, "n2": 1, "n3": 1}
+    assert scene.state.ledger.drift() == {}
