@@ -92,7 +92,7 @@ class Pod:
             metadata["finalizers"] = [*finalizers, MANAGED]
         spec = changed.setdefault("spec", {})
         if spec.get("nodeName"):
-            return changed  # it is refused for that: behind gates the API server would speak of these, which its user has not written
+            return changed  # it is refused for that: behind gates the API server refuses it for these
         gates = [gate for gate in spec.get("schedulingGates") or () if gate.get("name") not in (ADMISSION_GATE, TOPOLOGY_GATE)]
         spec["schedulingGates"] = [*gates, {"name": ADMISSION_GATE}, {"name": TOPOLOGY_GATE}]
         return changed
