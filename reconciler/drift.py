@@ -104,7 +104,12 @@ class DriftAudit:
 
     def _explain_departure(self, given: PodSetAdmission, node: NodeFacts) -> str:
         flavor, topology = self._find_topology(given)
-        return explain_departure(node.labels, flavor, topology) if flavor is not None and topology is not None else ""
+        if flavor is not None and topology is not None:
+            return explain_departure(node.labels, flavor, topology)
+        lacks = f"flavor {' or '.join(sorted({*given.flavors.values()}))} is not there any more, or has no topology"
+        if flavor is not None:
+            lacks = f"topology {flavor.topology} of its flavor is not there any more"
+        return f"{lacks}: pods that are made anew stay gated until it is made again"
 
     def _find_topology(self, given: PodSetAdmission) -> tuple[FlavorFacts | None, TopologyFacts | None]:
         state = self._observed.state

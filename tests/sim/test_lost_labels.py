@@ -204,3 +204,25 @@ def test_place_of_a_pod_that_has_succeeded_is_not_replaced_while_no_other_needs_
     cluster.world.run_for(120)
     assert list(cluster.runs.values()) == [other]
     assert not cluster.list_events("NodeUnhealthy")
+
+
+def test_job_with_a_topology_deleted_by_force_says_so(clusters: list[Cluster]):
+    """Attack 28: a pod that was made anew stayed gated for ever, and nothing said why."""
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    [topology] = cluster.world.objects("kueue.x-k8s.io", "topologies")
+    cluster.world.delete(topology)
+    [topology] = cluster.world.objects("kueue.x-k8s.io", "topologies")
+    cluster.world.patch("kueue.x-k8s.io", "topologies", topology, {"metadata": {"finalizers": []}})
+    cluster.delete_pod(min(cluster.runs.values()))
+    cluster.world.run_for(120)
+    assert cluster.world.objects("kueue.x-k8s.io", "topologies") == []
+    assert len(cluster.runs) == 1
+    [kept] = [each for each in cluster.workload["status"]["conditions"] if each["type"] == "topogate.dev/PlacementKept"]
+    assert kept["status"] == "False"
+    assert "topology t of its flavor is not there any more" in kept["message"]
+    cluster.world.apply(manifests.topology("t", [BLOCK, RACK, HOSTNAME_LABEL]))
+    cluster.world.run_for(120)
+    assert len(cluster.runs) == 2
+    [kept] = [each for each in cluster.workload["status"]["conditions"] if each["type"] == "topogate.dev/PlacementKept"]
+    assert kept["status"] == "True"
