@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from core.model.assignment import DomainCount, TopologyAssignment
@@ -387,6 +387,7 @@ def name_of(view: FreeCapacity, values: tuple[str, ...]) -> str:
     return view.tree.names[view.tree.paths.index(values)]
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(accidents())
 def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]]):
     cluster, wanted, all_held, view, failed = accident
@@ -401,6 +402,7 @@ def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetR
         assert refusal_sentence("t", decision.refusal)
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(accidents(plain=True))
 def test_a_single_pod_set_is_replaced_if_and_only_if_some_way_to_do_it_exists(
     accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]],
@@ -415,6 +417,7 @@ def test_a_single_pod_set_is_replaced_if_and_only_if_some_way_to_do_it_exists(
     assert (replace_failed(view, all_held, failed, MIXED).refusal is None) == possible
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(accidents(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_failures_does_not_matter(
     accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]], random
