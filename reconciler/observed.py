@@ -547,9 +547,11 @@ class Observed:
         pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
         families = {family_of(workload) for workload in self.workloads.store.by_index("owner", uid)}
         named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
-        # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector.
+        # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
+        # pod holds nothing, and may have been made by a user for that.
         left = (pod for pod in named if controller_of(pod) is not None and self.owner_exists(pod) is False)
-        return (facts for pod in chain(pods, left) if (facts := self.pod_facts.get(object_key(pod))) is not None)
+        running = (pod for pod in left if (facts := self.pod_facts.get(object_key(pod))) is not None and not facts.gated)
+        return (facts for pod in chain(pods, running) if (facts := self.pod_facts.get(object_key(pod))) is not None)
 
     def find_unmarked_pods(self, uid: str) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""

@@ -251,7 +251,7 @@ def _replace_groups(
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
         gained = _gained(view, parts, decision.placements)
-        spared = _still_spare(group, decision.placements, loans)
+        spared = _still_spare(group, decision.placements, gained, loans)
         kept |= {name: frozenset(node for node, _ in nodes) for name, nodes in spared.items()}
         if loans:
             rest = _less(view, parts, gained, _find_free(group))
@@ -333,12 +333,14 @@ def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence
     return left
 
 
-def _still_spare(group: _Group, placements: Sequence[Placement], loans: Sequence[Loan]) -> dict[str, list[tuple[str, int]]]:
+def _still_spare(
+    group: _Group, placements: Sequence[Placement], gained: Mapping[str, Sequence[tuple[str, int]]], loans: Sequence[Loan]
+) -> dict[str, list[tuple[str, int]]]:
     """By pod set its spares, each with pods, that have room for what its fullest node has now, none of its pods, and are in the domain that
     these must share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another
     domain."""
     capacity = group.view.capacity
-    left = _less(group.view, group.parts, _gained(group.view, group.parts, placements), _find_free(group, loans))
+    left = _less(group.view, group.parts, gained, _find_free(group, loans))
     found: dict[str, list[tuple[str, int]]] = {}
     for part, placement in zip(group.parts, placements, strict=True):
         now, kept = dict(placement.nodes), list[tuple[str, int]]()
