@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from core.names import PRIORITY_CLASS_LABEL
+from core.names import PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
@@ -56,8 +56,12 @@ def test_quota_of_a_rayjob_that_is_evicted_is_kept_while_pods_of_its_cluster_run
     assert world.objects("ray.io", "rayclusters") == []
     assert {pod["status"]["phase"] for pod in world.objects(*POD)} == {"Running"}
     assert has_condition(world.objects(*WORKLOADS)[0], "QuotaReserved")
-    for pod in world.objects(*POD):
+    running = world.objects(*POD)
+    metadata = {name: running[0]["metadata"][name] for name in ("namespace", "annotations", "labels", "ownerReferences")}
+    gated = {"containers": [{"name": "c", "image": "c:1"}], "schedulingGates": [{"name": TOPOLOGY_GATE}]}
+    world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gated", **metadata}, "spec": gated})
+    for pod in running:
         world.delete(pod)
     world.run_for(60)
-    assert not has_condition(world.objects(*WORKLOADS)[0], "QuotaReserved")
+    assert not has_condition(world.objects(*WORKLOADS)[0], "QuotaReserved"), "a pod that waits behind a gate holds nothing"
     world.close()
