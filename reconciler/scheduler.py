@@ -19,8 +19,8 @@ from core.names import (
     QUOTA_RESERVED,
 )
 from core.placement.profile import Profiles
-from core.queueing.cycle import PASSING, Cycle, Verdict
-from core.queueing.outcome import Found, NotFound
+from core.queueing.cycle import Cycle, Verdict
+from core.queueing.outcome import PASSING, Found, NotFound
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.pace import yielding

@@ -18,9 +18,6 @@ from core.names import (
     REASON_ADMISSIONS_PAUSED,
     REASON_MISCONFIGURED,
     REASON_PENDING_EVALUATION,
-    REASON_TOPOLOGY_PLACEMENT_FAILED,
-    REASON_WAITING_FOR_PREEMPTED,
-    REASON_WAITING_FOR_QUOTA,
 )
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
@@ -29,7 +26,7 @@ from core.queueing.decisions import Decisions
 from core.queueing.fair_order import FairTurns
 from core.queueing.judge import Judge
 from core.queueing.one_at_a_time import find_obstacle
-from core.queueing.outcome import Found, NotFound
+from core.queueing.outcome import PASSING, Found, NotFound
 from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending, find_heads
 from core.queueing.refusal import Refusal
@@ -40,9 +37,6 @@ from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
-
-# Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
-PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +88,8 @@ class Cycle:
         self._is_stale = False  # whether there are such
         self._is_telling = False  # whether the present cycle ended before all of a group were reported on
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
+        self._turns: Turns | None = None  # of the round
+        self._turns_by = 0  # `config_changes` when those began
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
@@ -142,6 +138,7 @@ class Cycle:
 
         Returns the workload; None where the run raised between two of them.
         """
+        self._is_cut = self._turns is not None  # the next cycle goes on with the turns of this round, if they have begun
         if self._current is not None:
             self._aside[self._current.uid] = self._current
         self._decisions.remove(self._current.uid if self._current is not None else None)
@@ -199,7 +196,7 @@ class Cycle:
             self._round_began = self._moment()
         yield from self._keep_promises(run)
         self._place_again()
-        turns, is_first, self._is_telling = self._turns(), True, False
+        turns, is_first, self._is_telling = self._begin_turns(), True, False
         self._current = None
         while not self._is_interrupted and (following := turns.next()) is not None:
             if not (run.may_go_on() or is_first):
@@ -212,7 +209,7 @@ class Cycle:
             return
         # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
         self.wants_more = self._is_cut and self._moment() != self._round_began
-        self._is_cut = False
+        self._is_cut, self._turns = False, None
         self._round += 1
 
     @property
@@ -348,11 +345,15 @@ class Cycle:
 
     # --- turns --------------------------------------------------------------------------------------
 
-    def _turns(self) -> Turns:
-        if self._sharing is None:
-            return PriorityTurns(self._pending.groups(), self._round)
-        promised = ((queue.name, order) for queue, order in map(self._promise_of, self._claims.uids()) if queue is not None)
-        return FairTurns(self._state, self._pending.groups(), promised, self._round)
+    def _begin_turns(self) -> Turns:
+        """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have."""
+        changed, rules = self._pending.collect_changed(), self._state.config_changes
+        if self._turns is None or rules != self._turns_by:
+            self._turns_by, changed = rules, self._pending.groups()
+            self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
+        promised = map(self._promise_of, self._claims.uids() if self._sharing is not None else ())
+        self._turns.begin(changed, ((queue.name, order) for queue, order in promised if queue is not None))
+        return self._turns
 
     def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)
@@ -425,7 +426,7 @@ class Cycle:
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
             turns.pass_on(turn)
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
-                yield Verdict(workload, self._own[uid].outcome if outcome is not None else _told_again(self._own[uid].outcome))
+                yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.repeated())
         else:
             yield from self._tell(turn, group.refusal.outcome, turns, run)
 
@@ -518,7 +519,7 @@ class Cycle:
             if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
                 self._is_stale = True
             elif self._is_news(group, workload, word):
-                return Verdict(workload, _told_again(word))
+                return Verdict(workload, word.repeated())
         return None
 
     @property
@@ -579,22 +580,17 @@ class Cycle:
     def spare(self, key: str) -> None:
         """A victim that could not be evicted: who wanted it to go is judged anew."""
         for uid in self._claims.spare(key):
-            self._own.pop(uid, None)
-            self._told.pop(uid, None)
-            self._failed_at.pop(uid, None)
+            self._unlearn(uid)
+
+    def _unlearn(self, uid: str) -> None:
+        for known in (self._own, self._told, self._failed_at):
+            known.pop(uid, None)
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
-        self._failed_at.pop(uid, None)
-        self._own.pop(uid, None)
-        self._told.pop(uid, None)
+        self._unlearn(uid)
         self._claims.withdraw([uid])
         group = self._pending.group_of(uid)
         if group is not None:
             group.refusal = None
             group.unheard[uid] = None
-
-
-def _told_again(outcome: NotFound) -> NotFound:
-    """Those who are to go were told when it was decided: by now they may be back, and nobody has decided that they are to go once more."""
-    return replace(outcome, preempting=None) if outcome.preempting is not None else outcome

@@ -19,7 +19,7 @@ from fractions import Fraction
 from core.model.quota import Amounts, FlavorResource, Share
 from core.queueing.pending import Group, Order
 from core.queueing.quota import usage_of
-from core.queueing.turns import Turn, first_turns, is_put_off, note_ended, note_passed, note_put_off
+from core.queueing.turns import Turn, add_turns, find_first, first_turns, has_put_off, note_ended, note_passed, note_put_off
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -37,7 +37,7 @@ class _Line:
         self.cohorts = cohorts  # nearest first
         self.waiting: list[Turn] = []  # a heap
         self.promised: Order | None = None  # up to whom the line is served first
-        self.must_borrow = False  # somebody was put off: all behind it wait for that, too
+        self.put_off: set[Group] = set()  # groups; all others of the line wait for what those wait for
         self.reckoned: dict[Asked, _Reckoned] = {}
         self.may_borrow = False  # whether its head does
         self.standings: list[_Standing] = []
@@ -60,27 +60,39 @@ class _Bout:
 
 
 class FairTurns:
-    """The turns of one cycle by fair share; see the module and `core.queueing.turns.Turns`.
+    """Turns by fair share; see the module and `core.queueing.turns.Turns`. Queues and cohorts stay what they are throughout the round."""
 
-    `promised` are those who were promised room: queue and place of each.
-    """
-
-    def __init__(self, state: ClusterState, groups: Iterable[Group], promised: Iterable[tuple[str, Order]] = (), in_round: int = 0) -> None:
+    def __init__(self, state: ClusterState, in_round: int = 0) -> None:
         self._state = state
         self._round = in_round
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
-        self._asked: dict[tuple[int, str], Asked] = {}  # by group
+        self._asked: dict[tuple[Group, str], Asked] = {}  # by group and queue
         self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
         self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
-        self._line_up(groups, promised)
-        self._roots: list[_Line | _Bout] = [bout for bout in self._bouts.values() if bout.level == 0]
-        self._roots += [line for line in self._lines.values() if not line.cohorts]
+        self._roots: list[_Line | _Bout] = []
+
+    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+        """See `Turns`."""
+        self._last = None
+        self._line_up(first_turns(changed, self._round))
+        for line in self._lines.values():
+            line.promised = None
+            line.put_off = {group for group in line.put_off if group.find_next(self._round) < len(group.members)}
+        for name, order in promised:
+            named = self._lines.get(name)
+            if named is not None:
+                named.promised = max(order, named.promised or order)
+        for line in self._lines.values():
+            line.reckoned.clear()
+            self._stand(line)
+        self._decide(self._bouts.values())
 
     def next(self) -> tuple[Turn, bool] | None:
         """See `Turns`."""
-        if self._homeless:
-            return heapq.heappop(self._homeless), False
+        homeless = find_first(self._homeless, self._round)
+        if homeless is not None:
+            return homeless, False
         tree = self._state.quota
         if self._last is not None:
             line, before = self._last
@@ -92,7 +104,7 @@ class FairTurns:
         if best is None:
             return None
         self._last = best, dict(tree.usage(best.queue.name))
-        return heapq.heappop(best.waiting), best.may_borrow
+        return best.waiting[0], best.may_borrow
 
     def pass_on(self, turn: Turn) -> None:
         """See `Turns`."""
@@ -107,8 +119,7 @@ class FairTurns:
         line = self._line_of(turn)
         assert line is not None
         note_put_off(turn, self._round)
-        heapq.heappush(line.waiting, turn)
-        line.must_borrow = True
+        line.put_off.add(turn.group)
 
     def end(self, turn: Turn) -> None:
         """See `Turns`."""
@@ -120,31 +131,35 @@ class FairTurns:
 
     # --- heads ------------------------------------------------------------------------------------------
 
-    def _line_up(self, groups: Iterable[Group], promised: Iterable[tuple[str, Order]]) -> None:
-        """Sorts all into their queues."""
-        for turn in sorted(first_turns(groups, self._round)):
+    def _line_up(self, turns: Iterable[Turn]) -> None:
+        """Sorts turns into their queues."""
+        more: dict[str, list[Turn]] = {}
+        for turn in turns:
             queue = self._state.find_cluster_queue(turn.workload)
             if queue is None:
-                self._homeless.append(turn)
+                heapq.heappush(self._homeless, turn)
                 continue
-            line = self._lines.get(queue.name)
-            if line is None:
-                line = self._lines[queue.name] = _Line(queue, self._state.quota.ancestors(queue.name))
-            line.waiting.append(turn)
-            line.must_borrow |= is_put_off(turn, self._round)
-        for name, order in promised:
-            line = self._lines.get(name)
-            if line is not None:
-                line.promised = max(order, line.promised or order)
-        for line in self._lines.values():
-            member: _Line | _Bout = line
-            for level, cohort in zip(range(len(line.cohorts) - 1, -1, -1), line.cohorts, strict=True):
-                bout = self._bouts.setdefault(cohort, _Bout(level))
-                bout.lines.append(line)
-                bout.members[member] = None
-                member = bout
-            self._stand(line)
-        self._decide(self._bouts.values())
+            if queue.name not in self._lines:
+                self._join(_Line(queue, self._state.quota.ancestors(queue.name)))
+            more.setdefault(queue.name, []).append(turn)
+        for name, added in more.items():
+            line = self._lines[name]
+            add_turns(line.waiting, added)
+            line.put_off.update(turn.group for turn in added if has_put_off(turn.group, self._round))
+
+    def _join(self, line: _Line) -> None:
+        """A queue competes from now on in its cohort, and that in those above."""
+        self._lines[line.queue.name] = line
+        member: _Line | _Bout = line
+        for level, cohort in zip(range(len(line.cohorts) - 1, -1, -1), line.cohorts, strict=True):
+            if cohort not in self._bouts:
+                self._bouts[cohort] = _Bout(level)
+                self._roots += [self._bouts[cohort]] if level == 0 else []
+            bout = self._bouts[cohort]
+            bout.lines.append(line)
+            bout.members[member] = None
+            member = bout
+        self._roots += [line] if not line.cohorts else []
 
     def _advance(self, line: _Line) -> None:
         """The next of a queue competes; nobody else's standing has changed by that."""
@@ -165,26 +180,27 @@ class FairTurns:
             bout.decide()
 
     def _stand(self, line: _Line) -> None:
-        if not line.waiting:
+        turn = find_first(line.waiting, self._round)
+        if turn is None:
             line.winner = None
             return
-        turn, line.winner = line.waiting[0], line
+        line.winner = line
         asked = self._asked_by(turn, line.queue)
         reckoned = line.reckoned.get(asked)
         if reckoned is None:
             reckoned = line.reckoned[asked] = self._reckon(line.queue, asked)
         borrows, shares = reckoned
-        after_promised, line.may_borrow = line.promised is None or turn.order > line.promised, borrows or line.must_borrow
+        after_promised, line.may_borrow = line.promised is None or turn.order > line.promised, borrows or bool(line.put_off)
         line.standings = [(after_promised, line.may_borrow, share, turn.order) for share in shares]
         line.standing_of_tree = after_promised, line.may_borrow, turn.order
 
     # --- shares -----------------------------------------------------------------------------------------
 
     def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> Asked:
-        known = self._asked.get((id(turn.group), queue.name))
+        known = self._asked.get((turn.group, queue.name))
         if known is None:
             total = usage_of(turn.workload.pod_sets, queue, self._state.resource_rules)
-            known = self._asked[id(turn.group), queue.name] = frozenset(total.items())
+            known = self._asked[turn.group, queue.name] = frozenset(total.items())
         return known
 
     def _reckon(self, queue: ClusterQueueFacts, asked: Asked) -> _Reckoned:

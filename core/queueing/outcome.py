@@ -1,15 +1,27 @@
 """What a search comes to: a way to admit a workload, or why there is none and who must go first."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
 from core.model.resources import Resources
-from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER, REASON_SPARES_TAKEN_BACK
+from core.names import (
+    REASON_FAIR_SHARING,
+    REASON_IN_QUEUE,
+    REASON_RECLAIMED,
+    REASON_RECLAIMED_BY_BORROWER,
+    REASON_SPARES_TAKEN_BACK,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
 from core.placement.choice import Choice
 from core.placement.engine import Placement
 from core.placement.explain import NotFit
 from core.state.facts import WorkloadFacts
+
+# Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
+PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 
 _WHY = {
     REASON_IN_QUEUE: "prioritization in the ClusterQueue",
@@ -101,3 +113,8 @@ class NotFound:
     preempting: Preempting | None = None
     evicts: bool = False
     spares: bool = False
+
+    def repeated(self) -> "NotFound":
+        """The same without those who are to go. They were told when it was decided: by now they may be back, and nobody has decided that
+        they are to go once more."""
+        return replace(self, preempting=None) if self.preempting is not None else self

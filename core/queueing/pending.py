@@ -29,6 +29,10 @@ class Group:
     passed: Order | None = None  # members up to this place have had their turn
     is_put_off: bool = False  # the next member would have to borrow: its turn comes after those of all that need not
 
+    def __lt__(self, other: "Group") -> bool:
+        """Any order will do: it is asked for only where a workload was in both groups, one after the other, and one turn is over."""
+        return id(self) < id(other)
+
     def begin(self, in_round: int) -> None:
         """Drops what is known of turns in another round."""
         if self.round != in_round:
@@ -65,12 +69,14 @@ class Pending:
         self._places: dict[str, _Place] = {}  # by key of the workload
         self._keys: dict[str, str] = {}  # by uid
         self._misplaced: set[str] = set()  # uids of workloads that may have another trait
-        self.is_behind = False  # whether there are more new workloads than one `sync` adds
+        self._regrouped: dict[Group, None] = {}  # groups of which members have come or gone
+        self.is_behind = False  # whether another call is to come before all are decided on
 
     def sync(self) -> list[str]:
         """Takes over what has changed since the last time. Returns uids of workloads that do not wait any more, or ask for something else.
 
-        Of new workloads it adds `MOST_ADDED` at most: where more are left `is_behind` is true, and another call adds more.
+        Of new workloads it adds `MOST_ADDED` at most: where more are left `is_behind` is true, and another call adds more. So it is after
+        one that added more than half as many, since sorting all comes next.
         """
         others, emptied, later = [], [], []
         added = 0
@@ -93,7 +99,7 @@ class Pending:
                     group.unheard.pop(now.uid)
         self._changed.clear()
         self._changed.update(later)
-        self.is_behind = bool(later)
+        self.is_behind = added > MOST_ADDED // 2
         for group in emptied:
             if not group.members:
                 self._groups.pop(group.key, None)
@@ -122,6 +128,7 @@ class Pending:
             group = self._groups[same] = Group(same)
         order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
         insort(group.members, (order, workload))
+        self._regrouped[group] = None
         self._places[key] = _Place(group, order, workload)
         self._keys[workload.uid] = key
         group.unheard[workload.uid] = None
@@ -131,6 +138,7 @@ class Pending:
         group, uid = place.group, place.workload.uid
         del group.members[bisect_left(group.members, place.order, key=lambda member: member[0])]
         group.unheard.pop(uid, None)
+        self._regrouped[group] = None
         if self._keys.get(uid) == key:
             del self._keys[uid]
         del self._places[key]
@@ -138,6 +146,11 @@ class Pending:
     def groups(self) -> list[Group]:
         """All groups, none of them empty."""
         return list(self._groups.values())
+
+    def collect_changed(self) -> list[Group]:
+        """Groups of which members have come or gone since the last time, some of them empty."""
+        changed, self._regrouped = list(self._regrouped), {}
+        return changed
 
     def find(self, uid: str) -> WorkloadFacts | None:
         """A workload that waits."""

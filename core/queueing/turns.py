@@ -28,10 +28,15 @@ class Turn(NamedTuple):
 
 
 class Turns(Protocol):
-    """The turns of one cycle. Of a group the next has its turn only if the turn is passed on.
+    """The turns of one round of cycles. Of a group the next has its turn only if the turn is passed on.
 
-    A group notes its turns, so that the next cycle of the same round goes on behind them.
+    A group notes its turns, and whoever has the turn keeps it until that is noted: where a cycle is cut off, the next one goes on there.
     """
+
+    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+        """A cycle begins. `changed`: groups that are new, or have other members than when the last cycle of the round began, be they
+        empty; all where there was none. `promised`: queue and place of those who were promised room."""
+        ...
 
     def next(self) -> tuple[Turn, bool] | None:
         """Whose turn it is, and whether it may borrow; None: all had theirs."""
@@ -60,6 +65,29 @@ def first_turns(groups: Iterable[Group], in_round: int) -> list[Turn]:
     return turns
 
 
+def find_first(heap: list[Turn], in_round: int, *, is_put_off: bool | None = None) -> Turn | None:
+    """The first turn of a heap that its group still has, and has put off or not where that is asked for. Drops those before it: they are
+    over, or their group has other members now."""
+    while heap:
+        turn = heap[0]
+        group = turn.group
+        is_due = group.find_next(in_round) == turn.at < len(group.members) and group.members[turn.at][0] == turn.order
+        if is_due and is_put_off in (None, has_put_off(group, in_round)):
+            return turn
+        heapq.heappop(heap)
+    return None
+
+
+def add_turns(heap: list[Turn], turns: list[Turn]) -> None:
+    """Adds turns to a heap: a few one by one, many at once."""
+    if len(turns) < len(heap) // 10:
+        for turn in turns:
+            heapq.heappush(heap, turn)
+    else:
+        heap += turns
+        heapq.heapify(heap)
+
+
 def note_passed(turn: Turn, in_round: int) -> None:
     """Notes at the group that the member has had its turn."""
     turn.group.begin(in_round)
@@ -78,40 +106,45 @@ def note_ended(turn: Turn, in_round: int) -> None:
     turn.group.passed = turn.group.members[-1][0]
 
 
-def is_put_off(turn: Turn, in_round: int) -> bool:
-    """Whether the turn comes after those of all that need not borrow."""
-    return turn.group.round == in_round and turn.group.is_put_off
+def has_put_off(group: Group, in_round: int) -> bool:
+    """Whether the turns of a group come after those of all that need not borrow."""
+    return group.round == in_round and group.is_put_off
 
 
 class PriorityTurns:
     """By priority and time, and who would have to borrow after all who need not."""
 
-    def __init__(self, groups: Iterable[Group], in_round: int = 0) -> None:
+    def __init__(self, in_round: int) -> None:
         self._round = in_round
         self._heap: list[Turn] = []
         self._later: list[Turn] = []
-        for turn in first_turns(groups, in_round):
-            (self._later if is_put_off(turn, in_round) else self._heap).append(turn)
-        heapq.heapify(self._heap)
-        self._may_borrow = False
+
+    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+        """See `Turns`; promises change nothing here."""
+        now, later = list[Turn](), list[Turn]()
+        for turn in first_turns(changed, self._round):
+            (later if has_put_off(turn.group, self._round) else now).append(turn)
+        add_turns(self._heap, now)
+        add_turns(self._later, later)
 
     def next(self) -> tuple[Turn, bool] | None:
         """See `Turns`."""
-        if not self._heap and not self._may_borrow:
-            self._heap, self._may_borrow = self._later, True
-            heapq.heapify(self._heap)
-        return (heapq.heappop(self._heap), self._may_borrow) if self._heap else None
+        for heap, is_later in ((self._heap, False), (self._later, True)):
+            turn = find_first(heap, self._round, is_put_off=is_later)
+            if turn is not None:
+                return turn, is_later
+        return None
 
     def pass_on(self, turn: Turn) -> None:
         """See `Turns`."""
         note_passed(turn, self._round)
         if turn.next is not None:
-            heapq.heappush(self._heap, turn.next)
+            heapq.heappush(self._later if has_put_off(turn.group, self._round) else self._heap, turn.next)
 
     def put_off(self, turn: Turn) -> None:
         """See `Turns`."""
         note_put_off(turn, self._round)
-        self._later.append(turn)
+        heapq.heappush(self._later, turn)
 
     def end(self, turn: Turn) -> None:
         """See `Turns`."""

@@ -147,13 +147,14 @@ def preemption_by_fair_sharing() -> Steps:
 # --- many that wait -----------------------------------------------------------------------------------
 
 
-def waiting(count: int, shapes: int) -> Steps:
-    """A full cluster, and many workloads that wait: of few shapes, or of many that are judged one by one."""
-    scene = build(200)
+def waiting(count: int, shapes: int, sharing: FairSharing | None = None) -> Steps:
+    """A full cluster, and many workloads that wait in two queues: of few shapes, or of many that are judged one by one."""
+    scene = build(200, sharing=sharing)
     submit(scene, "all", 200, GPUS, queue="mine", required=False)
     scene.run()
     for i in range(count):
-        submit(scene, f"waiting-{i:06}", 1 + i % shapes % 2_000, GPUS, queue="mine", priority=i % shapes // 2_000)
+        queue = "mine" if i % 2 else "theirs"
+        submit(scene, f"waiting-{i:06}", 1 + i % shapes % 2_000, GPUS, queue=queue, priority=i % shapes // 2_000)
 
     def decide() -> Steps:
         yield from in_pieces(scene.cycle)
@@ -171,6 +172,11 @@ def waiting_50_000_alike() -> Steps:
 @case(WAITING_MS)
 def waiting_20_000_of_as_many_shapes() -> Steps:
     return waiting(20_000, 20_000)
+
+
+@case(WAITING_MS)
+def waiting_20_000_of_as_many_shapes_by_fair_share() -> Steps:
+    return waiting(20_000, 20_000, FairSharing())
 
 
 # --- several pod sets ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from core.model.pieces import run_whole
 from core.queueing import decisions, pending
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
+from core.state.facts import WorkloadFacts
 from tests.queueing.lives import QUEUES, Job, jobs, policies_of
 from tests.queueing.shared import Shared
 
@@ -86,6 +87,29 @@ def test_workload_behind_the_head_of_a_strict_queue_waits_in_a_cut_round():
     outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
     assert all(isinstance(outcome, NotFound) for outcome in outcomes.values())
     assert outcomes.keys() == {"head", "behind"}
+
+
+def test_workload_behind_the_head_of_a_strict_queue_waits_after_a_decision_that_raised(monkeypatch: pytest.MonkeyPatch):
+    """Found by reading: the cycle after one that raised went on behind the head, and did not know any more that the head waits."""
+    scene = small(queueingStrategy="StrictFIFO")
+    scene.pool("r", "4")
+    scene.submit("head", 9, cpu="1", queue="q")
+    scene.submit("odd", 1, cpu="1", queue="r")
+    scene.submit("behind", 1, cpu="1", queue="q")
+    decide = scene.cycle._decide
+
+    def break_for_odd(workload: WorkloadFacts, *asked: Any) -> Found | NotFound | None:
+        if workload.key == "ns/odd":
+            raise RuntimeError("odd")
+        return decide(workload, *asked)
+
+    monkeypatch.setattr(scene.cycle, "_decide", break_for_odd)
+    with pytest.raises(RuntimeError, match="odd"):
+        list(scene.cycle.run())
+    scene.cycle.set_aside()
+    outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Found)} == set()
+    assert "behind" in outcomes
 
 
 def test_workload_that_comes_in_a_cut_round_has_its_turn_before_others():

@@ -47,7 +47,8 @@ def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
     """Whose turn it is, one after the other; what they then use is up to the test."""
     pending = Pending(made.state.workloads)
     pending.sync()
-    turns = FairTurns(made.state, pending.groups())
+    turns = FairTurns(made.state)
+    turns.begin(pending.groups())
     while (following := turns.next()) is not None:
         turn, _ = following
         turns.pass_on(turn)
