@@ -426,7 +426,7 @@ class Cycle:
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
             turns.pass_on(turn)
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
-                yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.repeated())
+                yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.drop_victims())
         else:
             yield from self._tell(turn, group.refusal.outcome, turns, run)
 
@@ -519,7 +519,7 @@ class Cycle:
             if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
                 self._is_stale = True
             elif self._is_news(group, workload, word):
-                return Verdict(workload, word.repeated())
+                return Verdict(workload, word.drop_victims())
         return None
 
     @property
@@ -580,15 +580,15 @@ class Cycle:
     def spare(self, key: str) -> None:
         """A victim that could not be evicted: who wanted it to go is judged anew."""
         for uid in self._claims.spare(key):
-            self._unlearn(uid)
+            self._remove_verdict(uid)
 
-    def _unlearn(self, uid: str) -> None:
+    def _remove_verdict(self, uid: str) -> None:
         for known in (self._own, self._told, self._failed_at):
             known.pop(uid, None)
 
     def reconsider(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
-        self._unlearn(uid)
+        self._remove_verdict(uid)
         self._claims.withdraw([uid])
         group = self._pending.group_of(uid)
         if group is not None:

@@ -114,7 +114,7 @@ class NotFound:
     evicts: bool = False
     spares: bool = False
 
-    def repeated(self) -> "NotFound":
-        """The same without those who are to go. They were told when it was decided: by now they may be back, and nobody has decided that
-        they are to go once more."""
+    def drop_victims(self) -> "NotFound":
+        """The same outcome with no victims. They were evicted when it was decided: by now they may run again, and no decision says that
+        they are to be evicted once more."""
         return replace(self, preempting=None) if self.preempting is not None else self

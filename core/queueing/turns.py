@@ -30,12 +30,12 @@ class Turn(NamedTuple):
 class Turns(Protocol):
     """The turns of one round of cycles. Of a group the next has its turn only if the turn is passed on.
 
-    A group notes its turns, and whoever has the turn keeps it until that is noted: where a cycle is cut off, the next one goes on there.
+    A group notes its turns. A workload keeps its turn until that is noted: where a cycle is cut off, the next one goes on there.
     """
 
     def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """A cycle begins. `changed`: groups that are new, or have other members than when the last cycle of the round began, be they
-        empty; all where there was none. `promised`: queue and place of those who were promised room."""
+        empty; all where there was none. `promised`: queue and place of each workload that was promised room."""
         ...
 
     def next(self) -> tuple[Turn, bool] | None:
