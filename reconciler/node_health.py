@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from core.model.admission import PodSetAdmission
+from core.model.admission import Admission, PodSetAdmission
 from core.model.node_health import HealthRules
 from core.names import (
     ADMITTED,
@@ -44,6 +45,7 @@ BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
 GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must not have another place by then
 MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
 STORM_LOOK_S = 10.0
+REPORT_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
 _Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 
 
@@ -70,6 +72,7 @@ class NodeHealth:
         # By node, key and value: when a NoExecute taint without a time was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
         self._outside: dict[str, dict[str, datetime]] = {}  # by workload and hostname: since when a node is not at its place
+        self._reported: dict[str, tuple[Admission, Collection[str], float]] = {}  # by workload: the last report of lost nodes, and when
         self._steps = WorkloadSteps(observed, writer)
         self.stuck = StuckPods(observed, writer)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
@@ -102,6 +105,7 @@ class NodeHealth:
             self._hosts.pop(key, None)
             self._used.pop(key, None)
             self._outside.pop(key, None)
+            self._reported.pop(key, None)
         if hosts and (hosts != before or (facts is not None and facts.unhealthy_nodes)):
             self._queue.add_after(key, BATCH_S, "workload changed")
 
@@ -180,7 +184,8 @@ class NodeHealth:
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
         outside, pods = self._find_outside(facts), self._observed.pods_of(family_of(workload))
-        shares, nodes = await run_apart(len(pods), partial(self._shares, workload, facts, pods, outside))
+        names = self._name_nodes(facts)
+        shares, nodes = await run_apart(len(pods), partial(self._shares, workload, facts, pods, outside, names))
         if self._observed.workloads.store.get(key) is not workload or self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)
         if len(pods) > FEW and self._find_outside(facts) != outside:
@@ -194,7 +199,11 @@ class NodeHealth:
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         if lost.keys() != facts.unhealthy_nodes:
+            again_s = self._find_rest(facts, lost.keys())
+            if again_s > 0:
+                return RequeueAfter(again_s)
             await self._say(workload, facts, lost, nodes)
+            self._reported[key] = facts.admission, lost.keys(), self._clock.monotonic()
         for (name, _), verdict in verdicts.items():
             await self._clear(name, verdict)
         waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
@@ -203,6 +212,13 @@ class NodeHealth:
         named = {host or name: (shares[name, host], verdict) for (name, host), verdict in verdicts.items()}
         waits += await self.stuck.note(workload, facts, {} if lost else named)
         return RequeueAfter(min(waits)) if waits else Done()
+
+    def _find_rest(self, facts: WorkloadFacts, lost: Collection[str]) -> float:
+        """Returns for how many seconds lost nodes are not reported, since they have just been, and the same place was found again: where
+        this controller and what finds places disagree on what a node is neither would ever rest."""
+        admission, reported, at = self._reported.get(facts.key, (None, (), 0.0))
+        is_again = bool(lost) and reported == lost and admission == facts.admission
+        return at + REPORT_AGAIN_S - self._clock.monotonic() if is_again else 0.0
 
     def _judge(self, name: str, share: Share, now: datetime) -> Verdict:
         """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""
@@ -219,9 +235,15 @@ class NodeHealth:
             return Verdict()
 
     def _shares(
-        self, workload: Obj, facts: WorkloadFacts, all_pods: Sequence[PodFacts], outside: Mapping[str, Outside]
+        self,
+        workload: Obj,
+        facts: WorkloadFacts,
+        all_pods: Sequence[PodFacts],
+        outside: Mapping[str, Outside],
+        names: Mapping[str, str],
     ) -> tuple[Mapping[_Place, Share], int]:
-        """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it."""
+        """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it.
+        `names`: see `_name_nodes`."""
         assert facts.admission is not None
         assigned: Counter[_Place] = Counter()
         by_pod_set: dict[_Place, dict[str, int]] = defaultdict(dict)
@@ -229,17 +251,17 @@ class NodeHealth:
         for pod_set, given in zip(facts.pod_sets, facts.admission.pod_sets, strict=False):
             tolerated = self._tolerations(facts, pod_set.name, given)
             for host, count in _counts(given):
-                place = self._node_of(host), host if host in outside else ""
+                place = self._node_of(host, names), host if host in outside else ""
                 assigned[place] += count
                 by_pod_set[place][pod_set.name] = by_pod_set[place].get(pod_set.name, 0) + count
                 tolerations[place].append(tolerated)
         pods: dict[_Place, list[PodFacts]] = defaultdict(list)
         gated: dict[str, list[PodFacts]] = defaultdict(list)
         taken = Counter[tuple[_Place, str]]()
-        for pod in self._pods(workload, facts, all_pods):
+        for pod in self._pods(workload, facts, all_pods, names):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
-                place = pod.node or self._node_of(host), host if host in outside else ""
+                place = pod.node or self._node_of(host, names), host if host in outside else ""
                 pods[place].append(pod)
                 taken[place, pod.pod_set or ""] += not pod.terminal and not pod.terminating
             elif pod.gated and not pod.terminal and not pod.terminating:
@@ -297,7 +319,9 @@ class NodeHealth:
             self._outside.pop(facts.key, None)
         return found
 
-    def _pods(self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts]) -> Iterable[PodFacts]:
+    def _pods(
+        self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: Mapping[str, str] = MappingProxyType({})
+    ) -> Iterable[PodFacts]:
         """Its own; of those that a kubelet rejected only those since its admission: earlier ones say nothing of today."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
         for pod in all_pods:
@@ -311,12 +335,24 @@ class NodeHealth:
             if refused is None:
                 yield pod
                 continue
-            well = self._well_since.get(self._node_of(pod.node_selector.get(HOSTNAME_LABEL, "")), "")
+            well = self._well_since.get(self._node_of(pod.node_selector.get(HOSTNAME_LABEL, ""), names), "")
             yield replace(pod, unschedulable_since=max(refused, well))
 
-    def _node_of(self, host: str) -> str:
-        """The node of a hostname, as an assignment names it: a node's own name, where two share one."""
-        return host if self._observed.nodes.store.get(host) is not None else self._named.get(host, host)
+    def _name_nodes(self, facts: WorkloadFacts) -> Mapping[str, str]:
+        """Returns the nodes of an assignment that names all levels, by hostname: several nodes have one hostname, and the levels above tell
+        which of them it is. A hostname of which the workload has several nodes is left out."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for given in facts.admission.pod_sets if facts.admission is not None else ():
+            if given.assignment is None or len(given.assignment.levels) < 2 or not any(_counts(given)):
+                continue
+            places = self._observed.state.find_places([given])
+            for domain in given.assignment.domains:
+                found[domain.values[-1]].update(places.domain_nodes(given, domain.values))
+        return {host: next(iter(nodes)) for host, nodes in found.items() if len(nodes) == 1}
+
+    def _node_of(self, host: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The node of a hostname, as an assignment names it: as `names` say, or else a node's own name, where two share one."""
+        return names.get(host) or (host if self._observed.nodes.store.get(host) is not None else self._named.get(host, host))
 
     def _find_name(self, name: str, hosts: Collection[str]) -> str:
         """Returns by which name a lost node is reported: one that is gone by its hostname, as assignments name it."""

@@ -38,10 +38,14 @@ class NodesHarness(Harness):
         status = {"conditions": [condition], "allocatable": {"cpu": "8", "pods": "9"}}
         self.put({"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
 
-    def workload(self, *hosts: str, unhealthy: Sequence[str] = (), is_admitted: bool = True, host_in_template: str = "") -> None:
-        values = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": [{"universal": host}]} for host in hosts]
+    def workload(
+        self, *hosts: str, unhealthy: Sequence[str] = (), is_admitted: bool = True, host_in_template: str = "", rack: str = ""
+    ) -> None:
+        """One pod on each host. With `rack` the assignment names both levels, as where nodes share a hostname."""
+        paths = [[{"universal": value} for value in ((rack, host) if rack else (host,))] for host in hosts]
+        values = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": path} for path in paths]
         given = {"name": "main", "count": len(hosts), "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(len(hosts))}}
-        given["topologyAssignment"] = {"levels": [HOSTNAME_LABEL], "slices": values}
+        given["topologyAssignment"] = {"levels": [RACK, HOSTNAME_LABEL] if rack else [HOSTNAME_LABEL], "slices": values}
         conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         status: dict[str, Any] = {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions}
         status |= {"unhealthyNodes": [{"name": name} for name in unhealthy]} if unhealthy else {}

@@ -120,6 +120,63 @@ def test_a_hostname_that_is_not_the_nodes_name():
     assert harness.unhealthy == ["machine-7"]
 
 
+def test_node_in_another_rack_with_the_same_hostname_is_not_judged_in_place_of_the_assigned_one():
+    """Found by seed 717: the other node was cordoned. It was reported, the same place was found again, and so on twice a second."""
+    harness = NodesHarness()
+    harness.node("h7", rack="r1", unschedulable=True)
+    harness.node("twin", host="h7", rack="r0")
+    harness.workload("h7", rack="r0")
+    assert harness.look() == Done()
+    assert harness.statuses == []
+    harness.node("twin", host="h7", rack="r0", ready=False)
+    harness.pod("p", "twin", pinned="h7", ending=True)
+    harness.look()
+    assert harness.unhealthy == ["twin"]
+
+
+def test_lost_node_that_is_no_longer_named_though_its_place_is_the_same_is_reported_again_after_a_while():
+    """Whatever the reason for which the same place is found: two writes each half a second for ever are none."""
+    harness = NodesHarness()
+    names = spread(harness)
+    harness.lose("n1")
+    harness.look()
+    assert harness.unhealthy == ["n1"]
+    harness.workload(*names)
+    assert harness.look() == RequeueAfter(node_health.REPORT_AGAIN_S)
+    assert len(harness.statuses) == 1
+    harness.clock.time += node_health.REPORT_AGAIN_S
+    harness.look()
+    assert len(harness.statuses) == 2
+
+
+def test_lost_node_is_reported_at_once_where_the_place_is_another_or_the_node_was_well_in_between():
+    harness = NodesHarness()
+    names = spread(harness)
+    harness.lose("n1")
+    harness.look()
+    harness.workload(*names[1:])
+    harness.look()
+    assert len(harness.statuses) == 2
+    harness.workload(*names[1:], unhealthy=["n1"])
+    harness.node("n1")
+    harness.look()
+    assert harness.unhealthy == []
+    harness.workload(*names[1:])
+    harness.lose("n1")
+    harness.look()
+    assert harness.unhealthy == ["n1"]
+
+
+def test_pods_on_both_nodes_with_one_hostname_are_judged_each_by_its_own_node():
+    harness = NodesHarness()
+    harness.node("h7", rack="r1", ready=False)
+    harness.node("twin", host="h7", rack="r0")
+    harness.workload("h7", rack="r1")
+    harness.pod("p", "h7", ending=True)
+    harness.look()
+    assert harness.unhealthy == ["h7"]
+
+
 def test_node_that_is_gone_is_told_by_its_hostname():
     """Told by its own name it was known to no assignment: its pods waited for another place until the reconciler was started anew."""
     harness = NodesHarness()
