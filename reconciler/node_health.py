@@ -339,7 +339,7 @@ class NodeHealth:
             yield replace(pod, unschedulable_since=max(refused, well))
 
     def _name_nodes(self, facts: WorkloadFacts) -> Mapping[str, str]:
-        """Returns the nodes of an assignment that names all levels, by hostname: several nodes have one hostname, and the levels above tell
+        """Returns the nodes of an assignment that names all levels, by hostname: several nodes have one hostname, and the levels above say
         which of them it is. A hostname of which the workload has several nodes is left out."""
         found: dict[str, set[str]] = defaultdict(set)
         for given in facts.admission.pod_sets if facts.admission is not None else ():

@@ -277,8 +277,8 @@ class Scenario:
         return len(set(times)) < len(times)
 
     def _has_ties_with_promises(self) -> bool:
-        """Whether a workload that waits until evicted ones are gone has been there since the same second as another that waits: those behind
-        it see its room as taken, and after a start the order of names says which those are."""
+        """Whether a workload that waits until evicted ones are gone came in the same second as another that waits: those behind it see its
+        room as taken, and after a start the order of names says which those are."""
         waiting = [each for each in self.world.objects(*WORKLOADS) if _reason_of(each)]
         times = {each["metadata"]["uid"]: _list_times(each) for each in waiting}
         promised = {each["metadata"]["uid"] for each in waiting if _waits_for_evicted(each)}
