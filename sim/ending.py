@@ -9,6 +9,7 @@ from typing import Any
 
 from core.jobs.prebuilt import prebuilt_name
 from core.names import (
+    HOSTNAME_LABEL,
     JOB_UID_LABEL,
     MANAGED,
     POD_GROUP_NAME,
@@ -21,7 +22,7 @@ from core.names import (
     SUSPENDING_PARENT,
     WORKLOAD_ANNOTATION,
 )
-from e2e.recount_places import get_family, get_named_family, list_present
+from e2e.recount_places import get_family, get_named_family, list_present, read_domains
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of
@@ -230,6 +231,18 @@ def _is_to_grow(world: World, workload: Json) -> bool:
     return f"{namespace}/{name}" in replaced and running == admitted
 
 
+def _may_stay_gated(world: World, pod: Json, workload: Json) -> bool:
+    """Whether a pod of a workload that is admitted may stay gated."""
+    return _is_orphaned(workload) or _has_released(world, pod) or _is_to_grow(world, workload) or _has_namesakes(workload)
+
+
+def _has_namesakes(workload: Json) -> bool:
+    """Whether a workload has several nodes with one hostname: which of them is lost cannot be named (docs/engine.md)."""
+    given = [each["topologyAssignment"] for each in workload["status"]["admission"]["podSetAssignments"] if each.get("topologyAssignment")]
+    domains = {domain for assigned in given if assigned["levels"][-1] == HOSTNAME_LABEL for domain, _ in read_domains(assigned)}
+    return len({domain[-1] for domain in domains if len(domain) > 1}) < sum(len(domain) > 1 for domain in domains)
+
+
 def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
     """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
@@ -248,5 +261,5 @@ def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) 
         if pod["spec"].get("nodeName"):
             if not is_admitted:
                 yield f"pod {name} runs, and its workload {named} is not admitted"
-        elif (is_admitted and not (_is_orphaned(workload) or _has_released(world, pod) or _is_to_grow(world, workload))) or not gates:
+        elif (is_admitted and not _may_stay_gated(world, pod, workload)) or not gates:
             yield f"pod {name} is {phase_of(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"
