@@ -154,22 +154,23 @@ async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
 
 
 async def present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
-    """Of queues, flavors and topologies those that are there by the same name; what may not be read counts as not there. Raises Failure."""
+    """Queues, flavors and topologies that are there by the same names; what may not be read counts as not there. Raises Failure."""
     resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
     if files:
         of_files = sort_out(read_documents(files, []), resources.values(), "default", []).objects
-        there = {(kind, *_name_of(obj)) for kind, resource in resources.items() for obj in of_files.get(resource, ())}
-        return [obj for obj in wanted if (obj["kind"], *_name_of(obj)) in there]
+        there = {(kind, *_name_of(obj)): obj for kind, resource in resources.items() for obj in of_files.get(resource, ())}
+        named = ((obj["kind"], *_name_of(obj)) for obj in wanted)
+        return [{**there[key], "kind": key[0]} for key in named if key in there]
     found = []
     async with connected(target) as client:
         for obj in wanted:
             namespace, name = _name_of(obj)
             with told_in_a_line(f"get {resources[obj['kind']]}"):
                 try:
-                    await client.get(resources[obj["kind"]], name, namespace)
+                    there_now = await client.get(resources[obj["kind"]], name, namespace)
                 except (NotFound, Forbidden):
                     continue
-            found.append(obj)
+            found.append({**there_now, "kind": obj["kind"]})
     return found
 
 

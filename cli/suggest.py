@@ -1,6 +1,6 @@
 """`topogate topology suggest`: from nodes to the objects that an administrator would otherwise write by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +86,18 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
     return Suggestion(objects, tuple(remarks))
 
 
-def remarks_of_present(objects: Sequence[Obj]) -> list[str]:
-    """What an administrator should know of objects that are there by the names suggested."""
-    named = ((obj["kind"], obj["metadata"]["name"]) for obj in objects)
-    return [f"there is a {kind} {name} already, which applying this would change; {_OPTION[kind]} names another" for kind, name in named]
+def compare_with_present(suggested: Sequence[Mapping[str, Any]], present: Sequence[Obj]) -> list[str]:
+    """Returns a remark on each object that is there by a suggested name and has another spec."""
+    specs = {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in suggested}
+    remarks = []
+    for obj in present:
+        kind, name, there = obj["kind"], obj["metadata"]["name"], obj.get("spec") or {}
+        differing = [f"spec.{field}" for field, value in specs[kind, name].items() if there.get(field) != value]
+        refused = ", and the API server refuses that" if kind == "LocalQueue" else ""
+        if differing:
+            changes = f"applying this would change its {', '.join(differing)}{refused}"
+            remarks.append(f"there is a {kind} {name} already, and {changes}; {_OPTION[kind]} names another")
+    return remarks
 
 
 def _choose_nodes(nodes: Sequence[NodeFacts], remarks: list[str]) -> list[NodeFacts]:

@@ -96,7 +96,7 @@ def suggest_topology(source: Source, names: suggesting.Names) -> None:
     target = target_of(source)
     suggestion = suggesting.suggest(run(looking.nodes_of(source.files, target)), names)
     there = run(looking.present(source.files, target, suggestion.objects))
-    for remark in (*suggestion.remarks, *suggesting.remarks_of_present(there)):
+    for remark in (*suggestion.remarks, *suggesting.compare_with_present(suggestion.objects, there)):
         typer.echo(f"topogate: {remark}", err=True)
     typer.echo(suggestion.to_yaml(), nl=False)
 

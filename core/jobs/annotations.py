@@ -44,6 +44,7 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 # A string without an end is taken whole, too: else each of its characters would be tried as a beginning.
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[\]}])')
+_MOST_SHOWN = 63  # characters of a value
 _SIZE_EXPECTED = "a whole number of at least 1 is expected"
 _SPARES_EXPECTED = f"a whole number of nodes from 0 to {MOST_SPARES} is expected"
 _LABEL_NAME = "a node label name such as cloud.provider.com/topology-rack is expected"
@@ -270,9 +271,8 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
     layers = [_layer(entry or {}) if isinstance(entry, dict) or entry is None else (None, None) for entry in entries]
     unreadable = [i for i, (topology, size) in enumerate(layers) if not isinstance(topology, str) or size is None or abs(size) > _MAX_INT32]
     if unreadable:  # what has the wrong type makes the annotation unreadable as a whole
-        named = ", ".join(f"[{i}]" for i in unreadable)
-        accepted = f"a topology and, as its size, a whole number are expected in {named}; a list such as {example} is expected"
-        yield FieldError(ErrorType.INVALID, field, None, accepted)
+        problems = "; ".join(problem for i, entry in enumerate(entries) for problem in _explain_layer(pod_set, f"[{i}]", entry))
+        yield FieldError(ErrorType.INVALID, field, None, f"{problems}; a list such as {example} is expected")
         return
     seen: dict[str, int] = {}
     above: int | None = None
@@ -386,6 +386,26 @@ def _layer(entry: Mapping[str, Any]) -> tuple[Any, int | None]:
     read = {key.lower(): value for key, value in entry.items()}
     topology, size = read.get("topology"), read.get("size")
     return "" if topology is None else topology, _size(0 if size is None else size)
+
+
+def _explain_layer(pod_set: PodSetAnnotations, at: str, entry: Any) -> Iterator[str]:
+    """What of a layer is not accepted, each with the value."""
+    if not isinstance(entry, dict | None):
+        yield f"{at} is {_show_json(entry)}, and a topology with a size is expected"
+        return
+    read = {key.lower(): value for key, value in (entry or {}).items()}
+    topology, size = _layer(entry or {})
+    if not isinstance(topology, str) or not is_label_name(topology):
+        yield f"{at}.topology is {_show_json(read.get('topology'))}, and {_LABEL_NAME}"
+    if not _is_size(size):
+        is_first = at == "[0]" and bool(pod_set.count)
+        yield f"{at}.size is {_show_json(read.get('size'))}, and {_divisors(pod_set.count or 0) if is_first else _SIZE_EXPECTED}"
+
+
+def _show_json(value: Any) -> str:
+    """A value as it is written; one that is missing or null is missing."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "missing" if value is None else text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _size(value: Any) -> int | None:

@@ -36,12 +36,29 @@ def judge(documents: list[Any]) -> None:
             assert RULES[document["kind"]].validate(document, None).errors == ()
 
 
+def test_objects_that_are_there_as_suggested_are_not_remarked_on(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes())
+    suggested = list(yaml.safe_load_all(topogate.run("topology", "suggest", "--nodes", file).out))
+    ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", topogate.write("there.yaml", *suggested))
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_local_queue_of_another_cluster_queue_is_said_not_to_be_changed(topogate: Commands):
+    file = topogate.write("nodes.yaml", *nodes())
+    suggested = list(yaml.safe_load_all(topogate.run("topology", "suggest", "--nodes", file).out))
+    suggested[3]["spec"]["clusterQueue"] = "other"
+    ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", topogate.write("there.yaml", suggested[3]))
+    change = "applying this would change its spec.clusterQueue, and the API server refuses that; --local-queue names another"
+    assert ran.err == f"topogate: there is a LocalQueue main already, and {change}\n"
+
+
 def test_what_is_there_by_the_same_name_is_told(topogate: Commands):
     file, there = topogate.write("nodes.yaml", *nodes()), topogate.write("there.yaml", *queues())
     named = [there_already["metadata"]["name"] for there_already in queues() if there_already["kind"] == "ClusterQueue"]
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", there, "--cluster-queue", named[0])
     assert ran.code == 0
-    assert f"there is a ClusterQueue {named[0]} already, which applying this would change; --cluster-queue names another\n" in ran.err
+    change = "applying this would change its spec.resourceGroups; --cluster-queue names another"
+    assert f"there is a ClusterQueue {named[0]} already, and {change}\n" in ran.err
     assert "ResourceFlavor default" not in ran.err
 
 
