@@ -18,7 +18,7 @@ from core.model.podset import PodSetRequest
 from core.model.quantity import InvalidQuantity, canonical, format_quantity, show_count
 from core.names import HOSTNAME_LABEL
 from core.placement.survey import LevelSurvey, out_of_use, survey
-from core.placement.tree import Indices
+from core.placement.tree import Indices, TopologyTree
 from core.queueing.lending import counted_once
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
@@ -131,7 +131,7 @@ def _domains(view: FlavorView, levels: Sequence[LevelSurvey], resources: Sequenc
     level, tree = levels[depth], view.capacity.tree
 
     def amounts(table: Sequence[Indices], domain: int) -> dict[str, str]:
-        return {name: format_quantity(name, int(row[domain])) for name, row in zip(resources, table, strict=True)}
+        return {name: _show_sum(tree, name, int(row[domain])) for name, row in zip(resources, table, strict=True)}
 
     return [
         {
@@ -146,6 +146,11 @@ def _domains(view: FlavorView, levels: Sequence[LevelSurvey], resources: Sequenc
         | ({"domains": _domains(view, levels, resources, depth + 1, tree.children(depth, domain).tolist())} if depth < tree.lowest else {})
         for domain in domains
     ]
+
+
+def _show_sum(tree: TopologyTree, resource: str, amount: int) -> str:
+    most = tree.most_summed
+    return format_quantity(resource, amount) if amount < most else f"more than {format_quantity(resource, most // 1000 * 1000)}"
 
 
 # --- on a terminal ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from core import metric_names as m
 from core.model.pause import PAUSABLE
 from core.model.quota import Amounts, FlavorResource
 from core.names import ACTIVE, ADMITTED, EVICTED, FINISHED
+from core.placement.free import sum_amounts
 from core.queueing.ways import inactive_reason
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
@@ -243,15 +244,15 @@ def _read_levels(view: FlavorView, resources: Sequence[str]) -> _Rows:
         # Where more is used than there is nothing is free; what others lack is not taken off that.
         has = np.where(capacity.usable, capacity.allocatable[row], 0)
         free = np.where(capacity.usable, np.maximum(capacity.free[row], 0), 0)
-        rows.setdefault(m.FLAVOR_CAPACITY, {})[name, resource] = _units(resource, int(has.sum()))
-        rows.setdefault(m.FLAVOR_FREE, {})[name, resource] = _units(resource, int(free.sum()))
+        rows.setdefault(m.FLAVOR_CAPACITY, {})[name, resource] = _units(resource, sum_amounts(has))
+        rows.setdefault(m.FLAVOR_FREE, {})[name, resource] = _units(resource, sum_amounts(free))
         for index, level in enumerate(tree.levels[: tree.lowest + 1]):
-            has_each, free_each = tree.sum_nodes(index, has), tree.sum_nodes(index, free)
-            labels, total = (name, level.label, resource), int(free_each.sum())
-            whole = int(free_each[free_each == has_each].sum())
+            has_each, free_each = tree.sum_amounts(index, has), tree.sum_amounts(index, free)
+            labels, total = (name, level.label, resource), sum_amounts(free_each)
+            whole = sum_amounts(free_each[free_each == has_each])
             rows.setdefault(m.LARGEST_CAPACITY, {})[labels] = _units(resource, int(has_each.max(initial=0)))
             rows.setdefault(m.LARGEST_FREE, {})[labels] = _units(resource, int(free_each.max(initial=0)))
-            rows.setdefault(m.FRAGMENTATION, {})[labels] = 1 - whole / total if total else 0.0
+            rows.setdefault(m.FRAGMENTATION, {})[labels] = max(0.0, 1 - whole / total) if total else 0.0
     return rows
 
 

@@ -57,7 +57,7 @@ def survey(view: FreeCapacity, request: PodSetRequest, resources: Sequence[str])
     free = [np.maximum(amounts, 0) * usable for amounts in left]
 
     def sums(level: int, table: Sequence[Indices]) -> list[Indices]:
-        return [tree.sum_nodes(level, amounts) for amounts in table]
+        return [tree.sum_amounts(level, amounts) for amounts in table]
 
     found = []
     for level, label in enumerate(tree.declared):

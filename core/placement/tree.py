@@ -21,6 +21,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from core.model.quantity import LARGEST
 from core.names import HOSTNAME_LABEL
 
 Indices = npt.NDArray[np.int64]
@@ -113,6 +114,15 @@ class TopologyTree:
         """Sums of a per-node array over the domains of a level."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.add.reduceat(per_node, starts)
+
+    def sum_amounts(self, level: int, per_node: Indices) -> Indices:
+        """Sums of amounts of a resource per domain of a level, each amount cut at `most_summed`."""
+        return self.sum_nodes(level, np.clip(per_node, -self.most_summed, self.most_summed))
+
+    @property
+    def most_summed(self) -> int:
+        """The largest amount of one node of which there may be as many as there are nodes, and the sum is not beyond `LARGEST`."""
+        return LARGEST // max(1, len(self))
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
         """Sums of an array over the level below, per domain of `level`."""

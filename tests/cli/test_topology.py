@@ -43,6 +43,13 @@ def test_counts_of_every_domain_are_those_of_its_nodes(topogate: Commands):
     assert (racks["b0-r1"]["used"][GPU], racks["b0-r1"]["free"][GPU], racks["b0-r1"]["fits"]) == ("3", "13", 13)
 
 
+def test_amount_beyond_the_largest_is_shown_as_more_than_that(topogate: Commands):
+    file = topogate.write("cluster.yaml", *nodes(blocks=1, racks=1, hosts=2, **{GPU: "10e399"}), *queues())
+    line = next(line for line in topogate.run("topology", "--nodes", file).out.splitlines() if "b0-r0 " in line)
+    assert f"{GPU} 0/more than " in line
+    assert "-" not in line.partition(GPU)[2]
+
+
 def test_nodes_that_take_nothing_are_named_with_why(topogate: Commands):
     cluster = nodes(blocks=1, racks=2, hosts=2)
     repair = {"key": "repair", "value": "gpu", "effect": "NoSchedule"}

@@ -7,6 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.model.quantity import LARGEST
 from core.placement.engine import place
 from core.placement.profile import STANDARD
 from core.placement.survey import survey
@@ -35,6 +36,14 @@ def test_every_domain_is_the_sum_of_its_nodes(cluster: Cluster):
             assert level.capacity[row].tolist() == [sum(has[node] for node in each) for each in nodes]
             assert level.used[row].tolist() == [sum(has[node] - left[node] for node in each) for each in nodes]
             assert level.free[row].tolist() == [sum(max(0, left[node]) for node in each if view.usable[node]) for each in nodes]
+
+
+def test_domain_of_nodes_that_claim_to_have_everything_has_no_negative_sum():
+    """Found defect of a new user: the sum of three such nodes was below zero."""
+    view = view_of(THREE_LEVELS, grid(1, 1, 3, cpu=LARGEST // 1000))
+    for level in survey(view, PodSetRequest("pod", 1, {"cpu": 500}), ["cpu"]):
+        assert all(0 < amount <= LARGEST for amount in (*level.capacity[0].tolist(), *level.free[0].tolist()))
+        assert level.used[0].tolist() == [0] * len(level.nodes)
 
 
 @given(clusters(plain=True))

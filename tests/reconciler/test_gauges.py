@@ -192,6 +192,21 @@ def test_levels_tell_what_is_free_and_how_scattered_it_is(harness: MeasuredHarne
     assert of_levels(harness, "fragmentation_ratio") == pytest.approx({RACK: 3 / 11, HOSTNAME_LABEL: 3 / 11})
 
 
+def test_nodes_that_claim_to_have_everything_make_no_negative_capacity(harness: MeasuredHarness):
+    """Two nodes with the most that is counted: their sum went below zero."""
+    for name in ("r1-m", "r1-o", "r1-p"):
+        labels = {RACK: "r1", HOSTNAME_LABEL: name}
+        node = {"kind": "Node", **node_json(Node(name, labels, {"cpu": 4000, "pods": 110}))}
+        node["status"]["allocatable"]["cpu"] = "10e399"
+        harness.put(node)
+    harness.decide()
+    found = harness.scrape()
+    assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") > 2**60 / 1000
+    assert found.value("topogate_flavor_free", flavor="gpu", resource="cpu") > 2**60 / 1000
+    assert all(value > 0 for value in of_levels(harness, "largest_domain_capacity").values())
+    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+
+
 def test_nodes_that_take_no_pods_are_no_capacity(harness: MeasuredHarness):
     harness.decide()
     labels = {RACK: "r1", HOSTNAME_LABEL: "r1-n"}
