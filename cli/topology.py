@@ -75,12 +75,12 @@ def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: Pod) ->
 
 
 def find_names(state: ClusterState, name: str | None) -> list[str]:
-    """The topologies that are meant. Raises BadInput."""
+    """The topologies that are meant. Raises Failure where there is none."""
     there = sorted(state.topologies)
     if name is not None and name not in there:
-        raise BadInput(f"there is no Topology {name}; there is {', '.join(there) or 'none at all: `topogate topology suggest` writes one'}")
+        raise Failure(f"there is no Topology {name}; there is {', '.join(there) or 'none at all: `topogate topology suggest` writes one'}")
     if not there:
-        raise BadInput("there is no Topology; `topogate topology suggest` writes one from the labels of the nodes")
+        raise Failure("there is no Topology; `topogate topology suggest` writes one from the labels of the nodes")
     return [name] if name is not None else there
 
 

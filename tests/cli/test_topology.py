@@ -112,7 +112,7 @@ def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["none"], 2, "there is no Topology none; there is default"),
+        (["none"], 1, "there is no Topology none; there is default"),
         (["--pod", "gpu"], 2, "--pod gpu: 'gpu' is not accepted; RESOURCE=QUANTITY is expected"),
         (["--pod", "cpu=0"], 2, "--pod cpu=0: 'cpu=0' is not accepted"),
         (["--seats", "--resource", "memory"], 2, "--resource memory: nodes have up to"),
@@ -128,7 +128,7 @@ def test_what_cannot_be_shown_is_told_in_a_line(topogate: Commands, arguments: l
 
 def test_without_any_topology_the_word_that_writes_one_is_named(topogate: Commands):
     ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *nodes()))
-    assert ran.code == 2
+    assert ran.code == 1
     assert "`topogate topology suggest` writes one" in ran.err
 
 
