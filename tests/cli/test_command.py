@@ -154,7 +154,7 @@ def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Co
 
     with answering(answer) as url:
         ran = topogate.run("topology", "--kubeconfig", kubeconfig(topogate, url))
-    assert ran.code == 2
+    assert ran.code == 1
     assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
     assert ran.err.startswith("topogate: warning: object set aside: resource pods, object default/p, error ")
 
