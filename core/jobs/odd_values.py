@@ -11,6 +11,8 @@ from core.names import (
     POD_GROUP_INDEX_LABEL_NAME,
     POD_INDEX_OFFSET,
     PODSET_GROUP_NAME,
+    PREFERRED_TOPOLOGY,
+    REQUIRED_TOPOLOGY,
     RETRIABLE_IN_GROUP,
 )
 
@@ -20,7 +22,7 @@ _TRUE_OR_FALSE = ("true", "false")
 
 def warn_of_values(path: str, annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Iterator[str]:
     """Warnings about annotations at a path, and about labels beside them, of a pod template or a pod."""
-    if annotations.get(PODSET_GROUP_NAME) == "":
+    if annotations.get(PODSET_GROUP_NAME) == "" and (REQUIRED_TOPOLOGY in annotations or PREFERRED_TOPOLOGY in annotations):
         yield f"{path}[{PODSET_GROUP_NAME}]: is empty and has no effect; the name of a group is expected"
     for name, otherwise in (
         (RETRIABLE_IN_GROUP, "another pod replaces one that fails"),

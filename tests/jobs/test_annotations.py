@@ -209,6 +209,7 @@ def test_value_without_effect_draws_a_warning(name: str, value: str, accepted: s
 def test_empty_group_of_pod_sets_draws_a_warning():
     (warning,) = judge({PODSET_GROUP_NAME: "", REQUIRED_TOPOLOGY: "rack"}).warnings
     assert "is empty and has no effect" in warning
+    assert judge({PODSET_GROUP_NAME: ""}).warnings == ()  # it is refused, which says more
 
 
 def test_unknown_keys_of_a_layer_draw_a_warning_and_cases_do_not_matter():
