@@ -37,7 +37,8 @@ def find_misplaced(workloads: Collection[Obj], pods: Collection[Obj], nodes: Col
 
 
 def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterator[str]:
-    """Sentences about pods of one Job with a lower completion index in a later domain of the assignment (KEP-2724, rank ordering)."""
+    """Sentences about pods of one Job with a lower completion index in a later domain of the assignment (KEP-2724, rank ordering), where
+    the Workload says by which label pods are in order: one that its user has written may not."""
     running: dict[tuple[str, str, str], dict[str, list[Obj]]] = {}
     for pod in pods:
         metadata, selector = pod["metadata"], (pod.get("spec") or {}).get("nodeSelector") or {}
@@ -48,10 +49,11 @@ def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterato
             jobs = running.setdefault((metadata["namespace"], name, labels[PODSET_LABEL]), {})
             jobs.setdefault(owner, []).append(pod)
     for workload in list_present(workloads):
+        asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
         for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
             key = workload["metadata"]["namespace"], get_family(workload), given["name"]
             assigned = given.get("topologyAssignment")
-            if not assigned or key not in running:
+            if not assigned or key not in running or not asked.get(given["name"], {}).get("podIndexLabel"):
                 continue
             places = {domain: number for number, (domain, _) in enumerate(read_domains(assigned))}
             for members in running[key].values():

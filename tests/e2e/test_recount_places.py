@@ -88,11 +88,19 @@ def ranked(host: str, rank: int, job: str = "job") -> Obj:
     return made
 
 
+def in_order_of_ranks(counts: dict[str, int]) -> Obj:
+    made = workload(counts)
+    made["spec"]["podSets"][0]["topologyRequest"] = {"podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
+    return made
+
+
 def test_lower_rank_in_a_later_domain_is_found():
-    [found] = find_unordered([workload({"b": 1, "a": 1})], [ranked("a", 0), ranked("b", 1)])
+    placed = [ranked("a", 0), ranked("b", 1)]
+    [found] = find_unordered([in_order_of_ranks({"b": 1, "a": 1})], placed)
     assert found == "workload ns/w has pods of pod set main out of the order of their ranks: domains [1, 0]"
+    assert list(find_unordered([workload({"b": 1, "a": 1})], placed)) == []  # nothing says that its pods have an order
 
 
 def test_ranks_in_the_order_of_domains_are_well_for_each_job_by_itself():
     placed = [ranked("a", 0), ranked("b", 1), ranked("b", 0, "another"), ranked("c", 1, "another")]
-    assert list(find_unordered([workload({"a": 1, "b": 2, "c": 1})], placed)) == []
+    assert list(find_unordered([in_order_of_ranks({"a": 1, "b": 2, "c": 1})], placed)) == []
