@@ -31,7 +31,7 @@ from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending, find_heads
 from core.queueing.refusal import Refusal
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
-from core.queueing.turns import PriorityTurns, Turn, Turns
+from core.queueing.turns import MOST_SORTED, PriorityTurns, Turn, Turns
 from core.queueing.unwritable import Unwritable
 from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
@@ -89,7 +89,7 @@ class Cycle:
         self._is_telling = False  # whether the present cycle ended before all of a group were reported on
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._turns: Turns | None = None  # of the round
-        self._turns_by = 0  # `config_changes` when those began
+        self._turns_by, self._unsorted = 0, list[Group]()  # `config_changes` when those began; groups that are not among them yet
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
@@ -198,13 +198,13 @@ class Cycle:
         self._place_again()
         turns, is_first, self._is_telling = self._begin_turns(), True, False
         self._current = None
-        while not self._is_interrupted and (following := turns.next()) is not None:
+        while turns is not None and not self._is_interrupted and (following := turns.next()) is not None:
             if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
             yield from self._take(*following, turns, run)
             self._current, is_first = None, False
-        if self._is_interrupted:
+        if turns is None or self._is_interrupted:
             self._is_cut = True
             return
         # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
@@ -345,15 +345,19 @@ class Cycle:
 
     # --- turns --------------------------------------------------------------------------------------
 
-    def _begin_turns(self) -> Turns:
-        """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have."""
-        changed, rules = self._pending.collect_changed(), self._state.config_changes
+    def _begin_turns(self) -> Turns | None:
+        """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have. None: the next cycle sorts
+        the rest."""
+        changed, rules, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
         if self._turns is None or rules != self._turns_by:
-            self._turns_by, changed = rules, self._pending.groups()
+            changed = self._pending.groups()
+            most = len(changed) if self._unsorted else MOST_SORTED  # queues that change all the time let the round begin all the same
+            self._turns_by, self._unsorted = rules, []
             self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
         promised = map(self._promise_of, self._claims.uids() if self._sharing is not None else ())
-        self._turns.begin(changed, ((queue.name, order) for queue, order in promised if queue is not None))
-        return self._turns
+        portion, self._unsorted = (self._unsorted + changed)[:most], (self._unsorted + changed)[most:]
+        self._turns.begin(portion, ((queue.name, order) for queue, order in promised if queue is not None))
+        return self._turns if not self._unsorted else None
 
     def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 from core.queueing.pending import Group, Order
 from core.state.facts import WorkloadFacts
 
+MOST_SORTED = 10_000  # groups that one cycle sorts, in some 30 ms
+
 
 class Turn(NamedTuple):
     """The turn of a member of a group."""

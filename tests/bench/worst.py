@@ -179,6 +179,11 @@ def waiting_20_000_of_as_many_shapes_by_fair_share() -> Steps:
     return waiting(20_000, 20_000, FairSharing())
 
 
+@case(WAITING_MS)
+def waiting_50_000_of_as_many_shapes_by_fair_share() -> Steps:
+    return waiting(50_000, 50_000, FairSharing())
+
+
 # --- several pod sets ---------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
 from core.model.pieces import run_whole
-from core.queueing import decisions, pending
+from core.queueing import cycle, decisions, pending
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from core.state.facts import WorkloadFacts
@@ -150,6 +150,34 @@ def test_new_workloads_are_added_in_portions_before_any_is_decided_on(monkeypatc
     assert name_of(verdicts[0]) == f"w{MANY - 1:02}"
     assert isinstance(verdicts[0].outcome, Found)
     assert not scene.cycle.is_cut
+
+
+def test_groups_are_sorted_in_portions_before_any_has_its_turn(monkeypatch: pytest.MonkeyPatch):
+    """With 50,000 of as many shapes sorting them by fair share in one step took 115 ms."""
+    monkeypatch.setattr(cycle, "MOST_SORTED", 5)
+    scene = small()
+    for i in range(MANY):
+        scene.submit(f"w{i:02}", 4 + i, cpu="1", queue="q", priority=MANY - i if i < MANY - 1 else MANY + 1)
+    assert list(scene.cycle.run()) == []
+    scene.submit("last", 3, cpu="1", queue="q", priority=MANY + 2)
+    portions = 1
+    while not (verdicts := list(scene.cycle.run())):
+        assert scene.cycle.is_cut
+        portions += 1
+    assert portions == 2
+    assert [name_of(verdict) for verdict in verdicts[:2]] == ["last", f"w{MANY - 1:02}"]
+    assert len(verdicts) == MANY + 1
+
+
+def test_queues_that_change_in_each_cycle_do_not_keep_a_round_from_its_turns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cycle, "MOST_SORTED", 2)
+    scene = small()
+    crowd(scene, alike=False)
+    for number in range(3):
+        scene.pool("another", str(number))
+        if verdicts := list(scene.cycle.run()):
+            break
+    assert len(verdicts) == MANY
 
 
 class Pool(NamedTuple):
