@@ -46,6 +46,7 @@ GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must n
 MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
 STORM_LOOK_S = 10.0
 REPORT_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
+_Names = Mapping[tuple[str, ...], str]  # nodes by the domain that an assignment names
 _Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 
 
@@ -73,6 +74,7 @@ class NodeHealth:
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
         self._outside: dict[str, dict[str, datetime]] = {}  # by workload and hostname: since when a node is not at its place
         self._reported: dict[str, tuple[Admission, Collection[str], float]] = {}  # by workload: the last report of lost nodes, and when
+        self._placed: dict[str, dict[tuple[str, ...], str]] = {}  # by workload and domain: its node, when that was last there
         self._steps = WorkloadSteps(observed, writer)
         self.stuck = StuckPods(observed, writer)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
@@ -106,6 +108,7 @@ class NodeHealth:
             self._used.pop(key, None)
             self._outside.pop(key, None)
             self._reported.pop(key, None)
+            self._placed.pop(key, None)
         if hosts and (hosts != before or (facts is not None and facts.unhealthy_nodes)):
             self._queue.add_after(key, BATCH_S, "workload changed")
 
@@ -117,8 +120,8 @@ class NodeHealth:
         for host in hosts:
             if change.new is not None and host == hostname_of(change.new):
                 self._named[host] = name
-            elif host not in self._assigned:
-                self._named.pop(host, None)
+            elif host not in self._assigned and self._named.get(host) == name:
+                del self._named[host]
             for key in self._assigned.get(host, ()):
                 if host in self._outside.get(key, ()):  # the node may be back at its place: no pod moves before that has been looked at
                     self._observed.state.observe_stuck(key, None)
@@ -183,30 +186,30 @@ class NodeHealth:
             return Done()
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
-        outside, pods = self._find_outside(facts), self._observed.pods_of(family_of(workload))
-        names = self._name_nodes(facts)
+        names, pods = self._name_nodes(facts), self._observed.pods_of(family_of(workload))
+        outside = self._find_outside(facts, names)
         shares, nodes = await run_apart(len(pods), partial(self._shares, workload, facts, pods, outside, names))
         if self._observed.workloads.store.get(key) is not workload or self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)
-        if len(pods) > FEW and self._find_outside(facts) != outside:
+        if len(pods) > FEW and self._find_outside(facts, names) != outside:
             return RequeueAfter(BATCH_S)
-        hosts = _hosts_of(facts)
         now = self._clock.now()
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
         found = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and facts.remade}
-        lost = {host or self._find_name(name, hosts): why for (name, host), why in found.items()}
+        hosts_by_node = {node: values[-1] for values, node in names.items() if self._observed.nodes.store.get(node) is None}
+        lost = {host or hosts_by_node.get(name, name): why for (name, host), why in found.items()}  # one that is gone by its hostname
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
-        if lost.keys() != facts.unhealthy_nodes:
-            again_s = self._find_rest(facts, lost.keys())
-            if again_s > 0:
-                return RequeueAfter(again_s)
+        rest_s = self._find_rest(facts, lost.keys()) if lost.keys() != facts.unhealthy_nodes else 0.0
+        if lost.keys() != facts.unhealthy_nodes and rest_s <= 0:
             await self._say(workload, facts, lost, nodes)
-            self._reported[key] = facts.admission, lost.keys(), self._clock.monotonic()
+            if key in self._hosts:  # it may be gone by now
+                self._reported[key] = facts.admission, lost.keys(), self._clock.monotonic()
         for (name, _), verdict in verdicts.items():
             await self._clear(name, verdict)
         waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
+        waits += [rest_s] if rest_s > 0 else []
         if any(verdict.stuck for verdict in verdicts.values()) and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         named = {host or name: (shares[name, host], verdict) for (name, host), verdict in verdicts.items()}
@@ -240,7 +243,7 @@ class NodeHealth:
         facts: WorkloadFacts,
         all_pods: Sequence[PodFacts],
         outside: Mapping[str, Outside],
-        names: Mapping[str, str],
+        names: _Names,
     ) -> tuple[Mapping[_Place, Share], int]:
         """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it.
         `names`: see `_name_nodes`."""
@@ -250,8 +253,8 @@ class NodeHealth:
         tolerations: dict[_Place, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
         for pod_set, given in zip(facts.pod_sets, facts.admission.pod_sets, strict=False):
             tolerated = self._tolerations(facts, pod_set.name, given)
-            for host, count in _counts(given):
-                place = self._node_of(host, names), host if host in outside else ""
+            for values, count in _counts(given):
+                place = names[values], values[-1] if values[-1] in outside else ""
                 assigned[place] += count
                 by_pod_set[place][pod_set.name] = by_pod_set[place].get(pod_set.name, 0) + count
                 tolerations[place].append(tolerated)
@@ -261,7 +264,7 @@ class NodeHealth:
         for pod in self._pods(workload, facts, all_pods, names):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
-                place = pod.node or self._node_of(host, names), host if host in outside else ""
+                place = pod.node or self._node_of(pod, facts, names), host if host in outside else ""
                 pods[place].append(pod)
                 taken[place, pod.pod_set or ""] += not pod.terminal and not pod.terminating
             elif pod.gated and not pod.terminal and not pod.terminating:
@@ -296,7 +299,7 @@ class NodeHealth:
         }
         return shares, len(assigned)
 
-    def _find_outside(self, facts: WorkloadFacts) -> Mapping[str, Outside]:
+    def _find_outside(self, facts: WorkloadFacts, names: _Names) -> Mapping[str, Outside]:
         """Returns nodes that are there and not where the workload's assignment says, by their hostname in it; notes since when."""
         state, found, now = self._observed.state, dict[str, Outside](), self._clock.now()
         before = self._outside.get(facts.key, {})
@@ -307,7 +310,7 @@ class NodeHealth:
                 continue
             for domain in given.assignment.domains:
                 host = domain.values[-1]
-                if view.find_domain(domain.values) is not None or (node := self._observed.nodes.store.get(self._node_of(host))) is None:
+                if view.find_domain(domain.values) is not None or (node := self._observed.nodes.store.get(names[domain.values])) is None:
                     continue
                 is_reported = host in facts.unhealthy_nodes  # it has been waited for, be it by another process
                 since = before.get(host) or (now - timedelta(seconds=self._rules.not_ready_delay_s) if is_reported else now)
@@ -320,7 +323,7 @@ class NodeHealth:
         return found
 
     def _pods(
-        self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: Mapping[str, str] = MappingProxyType({})
+        self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: _Names = MappingProxyType({})
     ) -> Iterable[PodFacts]:
         """Its own; of those that a kubelet rejected only those since its admission: earlier ones say nothing of today."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
@@ -335,30 +338,36 @@ class NodeHealth:
             if refused is None:
                 yield pod
                 continue
-            well = self._well_since.get(self._node_of(pod.node_selector.get(HOSTNAME_LABEL, ""), names), "")
+            well = self._well_since.get(self._node_of(pod, facts, names), "")
             yield replace(pod, unschedulable_since=max(refused, well))
 
-    def _name_nodes(self, facts: WorkloadFacts) -> Mapping[str, str]:
-        """Returns the nodes of an assignment that names all levels, by hostname: several nodes have one hostname, and the levels above say
-        which of them it is. A hostname of which the workload has several nodes is left out."""
-        found: dict[str, set[str]] = defaultdict(set)
+    def _name_nodes(self, facts: WorkloadFacts) -> _Names:
+        """Returns the node of each domain that a workload's assignment names, be it gone."""
+        before, now = self._placed.get(facts.key, {}), dict[tuple[str, ...], str]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
-            if given.assignment is None or len(given.assignment.levels) < 2 or not any(_counts(given)):
-                continue
             places = self._observed.state.find_places([given])
-            for domain in given.assignment.domains:
-                found[domain.values[-1]].update(places.domain_nodes(given, domain.values))
-        return {host: next(iter(nodes)) for host, nodes in found.items() if len(nodes) == 1}
+            for values, _ in _counts(given):
+                nodes = places.domain_nodes(given, values)
+                now[values] = nodes[0] if len(nodes) == 1 else before.get(values) or self._find_node(values[-1])
+        if facts.key in self._hosts:
+            self._placed[facts.key] = now
+        return now
 
-    def _node_of(self, host: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
-        """The node of a hostname, as an assignment names it: as `names` say, or else a node's own name, where two share one."""
-        return names.get(host) or (host if self._observed.nodes.store.get(host) is not None else self._named.get(host, host))
+    def _node_of(self, pod: PodFacts, facts: WorkloadFacts, names: _Names) -> str:
+        """The node for which a pod waits: in its workload's assignment, or else that of its hostname."""
+        given = facts.admission.pod_sets if facts.admission is not None else ()
+        for levels in {each.assignment.levels for each in given if each.name == pod.pod_set and each.assignment is not None}:
+            values = tuple(pod.node_selector.get(level, "") for level in levels)
+            if values in names:
+                return names[values]
+        return self._find_node(pod.node_selector.get(HOSTNAME_LABEL, ""))
 
-    def _find_name(self, name: str, hosts: Collection[str]) -> str:
-        """Returns by which name a lost node is reported: one that is gone by its hostname, as assignments name it."""
-        if name in hosts or self._observed.nodes.store.get(name) is not None:
-            return name
-        return next((host for host in sorted(hosts) if self._named.get(host) == name), name)
+    def _find_node(self, host: str) -> str:
+        """The node with a hostname, be it gone. Another one that has the hostname as its name is not meant."""
+        node = self._observed.nodes.store.get(host)
+        if node is not None and hostname_of(node) == host:
+            return host
+        return self._named.get(host, host if node is None else f"with hostname {host}")
 
     def _node(self, name: str) -> Obj | None:
         """As the API has it, with the time at which each of its taints was first seen, where it does not say."""
@@ -428,15 +437,15 @@ def _both(change: Change) -> list[Obj]:
 def _hosts_of(facts: WorkloadFacts | None) -> frozenset[str]:
     if facts is None or facts.admission is None or not facts.runs:
         return frozenset()
-    return frozenset(host for given in facts.admission.pod_sets for host, _ in _counts(given))
+    return frozenset(values[-1] for given in facts.admission.pod_sets for values, _ in _counts(given))
 
 
-def _counts(given: PodSetAdmission) -> Iterable[tuple[str, int]]:
-    """Pods per hostname, of an assignment that goes down to it."""
+def _counts(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], int]]:
+    """Pods per domain, of an assignment that goes down to the hostname."""
     assignment = given.assignment
     if assignment is None or assignment.levels[-1] != HOSTNAME_LABEL:
         return ()
-    return ((domain.values[-1], domain.count) for domain in assignment.domains)
+    return ((domain.values, domain.count) for domain in assignment.domains)
 
 
 def state_of(node: Obj) -> tuple[Any, ...]:

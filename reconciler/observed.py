@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
@@ -550,8 +550,8 @@ class Observed:
         # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
         # pod holds nothing, and may have been made by a user for that.
         left = (pod for pod in named if controller_of(pod) is not None and self.owner_exists(pod) is False)
-        running = (pod for pod in left if (facts := self.pod_facts.get(object_key(pod))) is not None and not facts.gated)
-        return (facts for pod in chain(pods, running) if (facts := self.pod_facts.get(object_key(pod))) is not None)
+        own, others = ([facts for pod in each if (facts := self.pod_facts.get(object_key(pod))) is not None] for each in (pods, left))
+        return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
 
     def find_unmarked_pods(self, uid: str) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""

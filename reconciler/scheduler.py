@@ -78,8 +78,8 @@ class _Wake(asyncio.Event):
 
 
 class StepTime:
-    """The time of one step, with at least half of it from the first question on: what comes before that is done again in each cycle, and
-    takes 30 ms where 20,000 unlike workloads wait."""
+    """The time of one step, with at least half of it from the first question on: what comes before that is done in each cycle, however
+    long it takes."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds

@@ -338,7 +338,7 @@ def _list_times(workload: Json) -> set[str]:
 def _reason_of(workload: Json | None) -> str:
     """Why a workload waits, as it says."""
     conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
-    return next((c["message"] for c in conditions if c["type"] == "QuotaReserved" and c["status"] == "False"), "")
+    return next((c["message"] for c in conditions if c["type"] == QUOTA_RESERVED and c["status"] == "False"), "")
 
 
 def _waits_for_evicted(workload: Json) -> bool:

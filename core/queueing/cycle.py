@@ -134,15 +134,18 @@ class Cycle:
             self._state.drop_claims()
 
     def set_aside(self) -> WorkloadFacts | None:
-        """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes.
-
-        Returns the workload; None where the run raised between two of them.
-        """
-        self._is_cut = self._turns is not None  # the next cycle goes on with the turns of this round, if they have begun
+        """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes, and
+        the round goes on. Returns the workload; None where the run raised between two of them: another round begins."""
         if self._current is not None:
+            self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current
+        else:
+            self._end_round()
         self._decisions.remove(self._current.uid if self._current is not None else None)
         return self._current
+
+    def _end_round(self) -> None:
+        self._is_cut, self._turns, self._round = False, None, self._round + 1
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
         """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
@@ -198,24 +201,18 @@ class Cycle:
         self._place_again()
         turns, is_first, self._is_telling = self._begin_turns(), True, False
         self._current = None
-        while turns is not None and not self._is_interrupted and (following := turns.next()) is not None:
+        while turns is not None and not (self.is_deciding or self._is_telling) and (following := turns.next()) is not None:
             if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
             yield from self._take(*following, turns, run)
             self._current, is_first = None, False
-        if turns is None or self._is_interrupted:
+        if turns is None or self.is_deciding or self._is_telling:  # the next cycle sorts more, or goes on with the turn
             self._is_cut = True
             return
         # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
         self.wants_more = self._is_cut and self._moment() != self._round_began
-        self._is_cut, self._turns = False, None
-        self._round += 1
-
-    @property
-    def _is_interrupted(self) -> bool:
-        """Whether a turn of the present cycle goes on in the next."""
-        return self.is_deciding or self._is_telling
+        self._end_round()
 
     def _moment(self) -> tuple[int, int, int]:
         return self._state.changes, self._state.config_changes, self._state.quota.all_changes
@@ -348,11 +345,11 @@ class Cycle:
     def _begin_turns(self) -> Turns | None:
         """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have. None: the next cycle sorts
         the rest."""
-        changed, rules, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
-        if self._turns is None or rules != self._turns_by:
+        changed, config, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
+        if self._turns is None or config != self._turns_by:
             changed = self._pending.groups()
             most = len(changed) if self._unsorted else MOST_SORTED  # queues that change all the time let the round begin all the same
-            self._turns_by, self._unsorted = rules, []
+            self._turns_by, self._unsorted = config, []
             self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
         promised = map(self._promise_of, self._claims.uids() if self._sharing is not None else ())
         portion, self._unsorted = (self._unsorted + changed)[:most], (self._unsorted + changed)[most:]

@@ -60,7 +60,7 @@ class _Bout:
 
 
 class FairTurns:
-    """Turns by fair share; see the module and `core.queueing.turns.Turns`. Queues and cohorts stay what they are throughout the round."""
+    """Turns by fair share; see the module and `core.queueing.turns.Turns`. Where queues or cohorts change new turns are made."""
 
     def __init__(self, state: ClusterState, in_round: int = 0) -> None:
         self._state = state

@@ -111,10 +111,19 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
     """Whether its pods run on a node that is said to have failed, and is ready and evicts none now.
 
     The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
-    assignments away from pods that run. A node that is named like the hostname of another is not meant.
+    assignments away from pods that run. A hostname that its assignment names means the node that has it, and no other that is named so.
     """
-    named = (node for name in workload.unhealthy_nodes if (node := state.nodes.get(name)) is not None)
-    nodes = (node for node in named if node.labels.get(HOSTNAME_LABEL, node.name) == node.name)
+    hosts, gone = set[str](), set[str]()
+    for given in workload.admission.pod_sets if workload.admission is not None else ():
+        view, levels = _view_of(state, given), given.assignment.levels if given.assignment is not None else ()
+        for domain in given.assignment.domains if given.assignment is not None and levels[-1] == HOSTNAME_LABEL else ():
+            if len(levels) == 1:
+                hosts.add(domain.values[-1])
+            elif domain.values[-1] in workload.unhealthy_nodes and (view is None or view.find_domain(domain.values) is None):
+                gone.add(domain.values[-1])
+    hosts &= workload.unhealthy_nodes
+    nodes = [node for name in workload.unhealthy_nodes - hosts - gone if (node := state.nodes.get(name)) is not None]
+    nodes += [node for node in state.nodes.values() if node.labels.get(HOSTNAME_LABEL) in hosts] if hosts else []
     well = (node.name for node in nodes if node.state.ready and not _has_evicting_taint(node))
     return any(state.ledger.is_running_on(workload.pods_key, name) for name in well)
 
@@ -288,17 +297,21 @@ def _replace_groups(
     return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
 
 
-def _name_failed(parts: Sequence[Held], failed: Collection[str]) -> list[str | tuple[str, ...]]:
+def _name_failed(view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> list[str | tuple[str, ...]]:
     """The failed nodes as the engine takes them: a hostname that an assignment names is that one's, whatever other node has it as its
-    name."""
+    name. Where the assignment names all levels it is the domain that is not there any more, if there is one."""
     hosts = {domain.values for part in parts for domain in part.assignment.domains if part.assignment.levels == (HOSTNAME_LABEL,)}
-    return [(name,) if (name,) in hosts else name for name in sorted(failed)]
+    named: list[str | tuple[str, ...]] = [(name,) if (name,) in hosts else name for name in sorted(failed)]
+    wide = (part.assignment for part in parts if len(part.assignment.levels) > 1 and part.assignment.levels[-1] == HOSTNAME_LABEL)
+    named_domains = (domain.values for each in wide for domain in each.domains if domain.values[-1] in failed)
+    gone = {values for values in named_domains if view.find_domain(values) is None}
+    return [*(name for name in named if name not in {values[-1] for values in gone}), *sorted(gone)]
 
 
 def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
     """By pod set the nodes on which none of its pods stay: a pod that gets another place is not its own neighbour in the old one."""
     found, tree = dict[str, frozenset[str]](), view.capacity.tree
-    named = _name_failed(parts, failed)
+    named = _name_failed(view, parts, failed)
     out = find_failed(tree, named)
     hosts = {name for name, node in state.nodes.items() if node.labels.get(HOSTNAME_LABEL) in failed}
     for part in parts:
@@ -404,7 +417,7 @@ def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags,
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
     profile, tie, parts = search.profile(group.view.topology), search.together, group.parts
-    failed = _name_failed(parts, workload.unhealthy_nodes)
+    failed = _name_failed(group.view, parts, workload.unhealthy_nodes)
     capacity = search.around(search.world.capacity(group.view), [part.request for part in parts])
 
     def anywhere(beyond: Flags | None = None) -> Decision:

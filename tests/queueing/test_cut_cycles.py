@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
 from core.model.pieces import run_whole
-from core.queueing import cycle, decisions, pending
+from core.queueing import cycle, decisions, pending, turns
 from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
 from core.state.facts import WorkloadFacts
@@ -110,6 +110,51 @@ def test_workload_behind_the_head_of_a_strict_queue_waits_after_a_decision_that_
     outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
     assert {name for name, outcome in outcomes.items() if isinstance(outcome, Found)} == set()
     assert "behind" in outcomes
+
+
+@pytest.mark.parametrize("sharing", [None, FairSharing()])
+def test_fault_between_two_turns_begins_another_round(sharing: FairSharing | None, monkeypatch: pytest.MonkeyPatch):
+    """Review 29: the turns that were half sorted were kept, so that nobody was asked until something else happened."""
+    scene = Shared(sharing=sharing)
+    scene.rack("r", 2)
+    scene.pool("q", "4")
+    scene.submit("w", 1, cpu="1", queue="q")
+    module, sort = "fair_order" if sharing else "turns", turns.add_turns
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(f"core.queueing.{module}.add_turns", fail)
+    with pytest.raises(RuntimeError, match="odd"):
+        list(scene.cycle.run())
+    assert scene.cycle.set_aside() is None
+    assert not scene.cycle.is_cut
+    monkeypatch.setattr(f"core.queueing.{module}.add_turns", sort)
+    assert [name_of(verdict) for verdict in scene.cycle.run()] == ["w"]
+
+
+def test_queue_that_moves_to_another_pool_in_a_cut_round_is_judged_there():
+    scene = Shared(sharing=FairSharing())
+    scene.rack("r", 2)
+    scene.pool("a", "0")
+    scene.pool("b", "4")
+    for name in ("w0", "w1", "w2"):
+        scene.submit(name, 1, cpu=f"{1 + int(name[1])}", queue="a")
+    assert [name_of(verdict) for verdict in scene.cycle.run(lambda: False)] == ["w0"]
+    scene.local_queue("a", "b")
+    outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Found)} >= {"w1"}
+
+
+def test_cycle_that_has_added_many_workloads_leaves_the_turns_to_the_next(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pending, "MOST_ADDED", 10)
+    scene = small()
+    for name in ("w0", "w1", "w2", "w3", "w4", "w5"):
+        scene.submit(name, 1, cpu="1", queue="q")
+    assert list(scene.cycle.run()) == []
+    assert scene.cycle.is_cut
+    scene.submit("w6", 1, cpu="1", queue="q")
+    assert len(list(scene.cycle.run())) == 7
 
 
 def test_workload_that_comes_in_a_cut_round_has_its_turn_before_others():

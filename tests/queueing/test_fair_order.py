@@ -194,6 +194,34 @@ def test_those_without_a_queue_are_told_and_hold_nobody_up():
     assert admitted(made.run()) == {"found"}
 
 
+def test_promises_put_a_queue_first_up_to_the_last_of_them_and_as_long_as_they_are_kept():
+    made = scene(a="1", b="1")
+    made.submit("used", 3, queue="a", topology=ANYWHERE)
+    made.run()
+    for name in ("a1", "a2", "a3", "b1"):
+        made.submit(name, queue=name[0], topology=ANYWHERE)
+    pending = Pending(made.state.workloads)
+    pending.sync()
+    order_of = {name_of(workload): pending.order_of(workload.uid) for workload in pending}
+    turns = FairTurns(made.state)
+    turns.begin(pending.groups(), [("a", order_of["a2"]), ("a", order_of["a1"]), ("gone", order_of["a3"])])
+    had = []
+    for _ in range(2):
+        following = turns.next()
+        assert following is not None
+        had.append(name_of(following[0].workload))
+        turns.pass_on(following[0])
+    following = turns.next()
+    assert following is not None
+    assert [*had, name_of(following[0].workload)] == ["a1", "a2", "b1"]
+    anew = FairTurns(made.state, 1)
+    anew.begin(pending.groups(), [("a", order_of["a2"])])
+    anew.begin([])
+    following = anew.next()
+    assert following is not None
+    assert name_of(following[0].workload) == "b1"
+
+
 # --- against the definition -------------------------------------------------------------------------------
 
 QUEUES = ("a", "b", "c", "d")

@@ -450,3 +450,42 @@ def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone
     assert isinstance(scene.run()["w"], Found)
     assert scene.where("w") == {"n0": 1, "n2": 1, "n3": 1}
     assert scene.state.ledger.drift() == {}
+
+
+def scatter(**hosts: tuple[str, str]) -> Running:
+    """Nodes of 4 cpu, each with its rack and hostname."""
+    scene = running(racks=0)
+    for name, (rack, host) in hosts.items():
+        scene.node(Node(name, {RACK: rack, HOSTNAME_LABEL: host}, {"cpu": 4000, "pods": 10}))
+    return scene
+
+
+@pytest.mark.parametrize("named", ["n1", "host1"])
+def test_node_with_another_hostname_than_its_name_keeps_its_pods_once_it_is_well(named: str) -> None:
+    """Review 29: a process that saw `unhealthyNodes` late moved the place of pods that ran, where hostnames are no names."""
+    scene = scatter(**{f"n{number}": ("r0", f"host{number}") for number in range(5)})
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    before = scene.where("w")
+    for number in range(3):
+        scene.pod(pod_json(f"w-{number}", node=f"n{number}", cpu="4", phase="Running", workload="w"))
+    scene.lose("w", named)
+    scene.run()
+    assert scene.where("w") == before
+    assert scene.state.ledger.drift() == {}
+
+
+def test_gone_one_of_two_nodes_with_one_hostname_is_replaced_and_the_other_is_kept() -> None:
+    """Review 29: nothing was done, since the node that is named like the hostname is well."""
+    scene = scatter(h7=("r1", "h7"), twin=("r0", "h7"), a0=("r0", "a0"))
+    scene.submit("w", 3, cpu="4", topology={"preferred": RACK})
+    scene.run()
+    for name in ("h7", "twin", "a0"):
+        scene.pod(pod_json(f"w-{name}", node=name, cpu="4", phase="Running", workload="w"))
+    scene.node(Node("spare", {RACK: "r1", HOSTNAME_LABEL: "spare"}, {"cpu": 4000, "pods": 10}))
+    scene.state.observe_node("twin", None)
+    scene.state.observe_pod(f"{NAMESPACE}/w-twin", None)
+    scene.lose("w", "h7")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"a0": 1, "h7": 1, "spare": 1}
+    assert scene.state.ledger.drift() == {}

@@ -64,6 +64,9 @@ class Life:
         else:
             self.kept.pass_on(turn)
 
+    def groups(self) -> list[Group]:
+        return self._pending.groups()
+
     def begin_cycle(self) -> None:
         self._pending.sync()
         self.kept.begin(self._pending.collect_changed())
@@ -111,3 +114,45 @@ def test_cycle_in_which_one_workload_comes_looks_at_its_group_alone(make: Make, 
     life.begin_cycle()
     assert life.kept.next() is not None
     assert looked == [1]
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_workload_that_is_queued_anew_within_its_group_has_the_turn_of_its_new_place(make: Make):
+    """Its former turn has the same index in the group, and another place in the order."""
+    life = Life(make)
+    for name in ("w1", "w5"):
+        life.act("write", name, "a", "1", 0)
+    life.act("write", "w3", "a", "2", 0)
+    life.begin_cycle()
+    life.act("write", "w1", "a", "1", 0)
+    life.scene.delete("w1")
+    life.scene.submit("w1", cpu="1", queue="a", created="2026-01-01T00:00:04Z")
+    life.begin_cycle()
+    had = []
+    while (following := life.kept.next()) is not None:
+        had.append(following[0].workload.key)
+        life.kept.pass_on(following[0])
+    assert had == ["ns/w3", "ns/w1", "ns/w5"]
+
+
+def test_groups_that_must_borrow_have_their_turns_in_order_and_are_not_late_in_the_next_round():
+    life = Life(MAKERS["by priority"])
+    for number in (7, 2, 9, 4, 0, 5, 1, 8, 3, 6):
+        life.act("write", f"w{number}", "a", str(1 + number), 0)
+    life.begin_cycle()
+    for number in range(10):
+        following = life.kept.next()
+        assert following is not None
+        assert (following[0].workload.key, following[1]) == (f"ns/w{number}", False)
+        life.kept.put_off(following[0])
+    for number in range(10):
+        following = life.kept.next()
+        assert following is not None
+        assert (following[0].workload.key, following[1]) == (f"ns/w{number}", True)
+        life.kept.pass_on(following[0])
+    assert life.kept.next() is None
+    anew = PriorityTurns(ROUND + 1)
+    anew.begin(life.groups())
+    following = anew.next()
+    assert following is not None
+    assert (following[0].workload.key, following[1]) == ("ns/w0", False)

@@ -39,13 +39,21 @@ class NodesHarness(Harness):
         self.put({"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
 
     def workload(
-        self, *hosts: str, unhealthy: Sequence[str] = (), is_admitted: bool = True, host_in_template: str = "", rack: str = ""
+        self,
+        *hosts: str,
+        unhealthy: Sequence[str] = (),
+        is_admitted: bool = True,
+        host_in_template: str = "",
+        rack: str = "",
+        racks: Sequence[str] = (),
     ) -> None:
-        """One pod on each host. With `rack` the assignment names both levels, as where nodes share a hostname."""
-        paths = [[{"universal": value} for value in ((rack, host) if rack else (host,))] for host in hosts]
+        """One pod on each host. With `rack`, of all, or `racks` the assignment names both levels, as where nodes share a hostname."""
+        racks = racks or [rack] * len(hosts)
+        named = [(above, host) if above else (host,) for above, host in zip(racks, hosts, strict=True)]
+        paths = [[{"universal": value} for value in path] for path in named]
         values = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": path} for path in paths]
         given = {"name": "main", "count": len(hosts), "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": str(len(hosts))}}
-        given["topologyAssignment"] = {"levels": [RACK, HOSTNAME_LABEL] if rack else [HOSTNAME_LABEL], "slices": values}
+        given["topologyAssignment"] = {"levels": [RACK, HOSTNAME_LABEL] if any(racks) else [HOSTNAME_LABEL], "slices": values}
         conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         status: dict[str, Any] = {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions}
         status |= {"unhealthyNodes": [{"name": name} for name in unhealthy]} if unhealthy else {}

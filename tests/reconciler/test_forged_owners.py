@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.plan.pod_units import GROUP, Unit
 from core.runtime.client import Client
 from reconciler.observed import Observed
@@ -49,6 +49,21 @@ def test_pod_of_a_job_with_a_controller_of_an_unknown_kind_is_no_pod_of_another_
     observed.pods.put(build_pod("leech", owned_by("Job", "batch/v1", "mine")))
     assert observed.count_live_pods("low") == (1, 0)
     assert observed.count_live_pods("mine") == (1, 0)
+
+
+def test_pod_of_a_part_that_is_gone_counts_from_when_it_is_ungated_also_where_that_is_not_seen_yet(observed: Observed):
+    """Review 29: its quota was given to others while it started."""
+    metadata: Json = {"name": "w", "namespace": "ns", "uid": "w", "resourceVersion": "1"}
+    metadata["ownerReferences"] = owned_by("Job", "batch/v1", "low")
+    spec: Json = {"podSets": []}
+    observed.workloads.put({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec, "status": {}})
+    pod = build_pod("late", [{**owned_by("Job", "batch/v1", "gone")[0], "name": "gone"}])
+    pod["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: "w"}
+    pod |= {"spec": {"containers": [], "schedulingGates": [{"name": TOPOLOGY_GATE}]}, "status": {"phase": "Pending"}}
+    observed.pods.put(pod)
+    assert (observed.count_live_pods("low"), len(observed.find_running_pods("low"))) == ((1, 0), 1)
+    observed.ungating.expect_places(observed.pod_facts["ns/late"].workload or "", {"late": {}}, 0.0)
+    assert (observed.count_live_pods("low"), len(observed.find_running_pods("low"))) == ((2, 0), 2)
 
 
 def test_pod_of_a_replica_set_of_a_deployment_of_a_job_is_its_pod(observed: Observed):

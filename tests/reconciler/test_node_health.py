@@ -169,12 +169,64 @@ def test_lost_node_is_reported_at_once_where_the_place_is_another_or_the_node_wa
 
 def test_pods_on_both_nodes_with_one_hostname_are_judged_each_by_its_own_node():
     harness = NodesHarness()
-    harness.node("h7", rack="r1", ready=False)
+    for lost, other in (("h7", "twin"), ("twin", "h7")):
+        harness.node("h7", rack="r1", ready=lost != "h7")
+        harness.node("twin", host="h7", rack="r0", ready=lost != "twin")
+        harness.workload("h7", "h7", racks=("r1", "r0"))
+        harness.pod("on-h7", "h7", pinned="h7", ending=lost == "h7")
+        harness.pod("on-twin", "twin", pinned="h7", ending=lost == "twin")
+        harness.look()
+        assert harness.unhealthy == [lost], other
+
+
+@pytest.mark.parametrize("lost", ["h7", "twin"])
+def test_node_that_is_gone_is_no_other_node_with_its_hostname(lost: str):
+    """Review 29: the other one stood in for it, so that nothing was reported."""
+    harness = NodesHarness()
+    harness.node("h7", rack="r1")
     harness.node("twin", host="h7", rack="r0")
-    harness.workload("h7", rack="r1")
-    harness.pod("p", "h7", ending=True)
+    harness.workload("h7", rack="r1" if lost == "h7" else "r0")
+    harness.pod("p", lost, pinned="h7")
+    assert harness.look() == Done()
+    harness.lose(lost)
+    harness.drop("Pod", "p")
     harness.look()
     assert harness.unhealthy == ["h7"]
+    assert harness.told == [("NodeUnhealthy", "node h7: it is gone")]
+
+
+@pytest.mark.parametrize("state", [{"unschedulable": True}, {"ready": False}])
+def test_node_that_is_named_like_the_hostname_of_another_is_not_judged_in_its_place(state: dict[str, Any]):
+    """Review 29: the workload has n0, whose hostname is n1, and node n1 was judged."""
+    harness = NodesHarness()
+    harness.node("n0", host="n1")
+    harness.node("n1", host="n2")
+    harness.workload("n1")
+    harness.pod("p", "n0", pinned="n1")
+    assert harness.look() == Done()
+    harness.node("n1", host="n2", **state)
+    assert harness.look() == Done()
+    assert harness.statuses == []
+    harness.lose("n0")
+    harness.drop("Pod", "p")
+    harness.look()
+    assert harness.unhealthy == ["n1"]
+
+
+def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    harness = NodesHarness()
+    spread(harness)
+    harness.lose("n1")
+    report = harness.health._say
+
+    async def delete(*asked: Any) -> None:
+        await report(*asked)
+        harness.drop("Workload", "w")
+
+    monkeypatch.setattr(harness.health, "_say", delete)
+    harness.look()
+    assert harness.health._reported == {}
+    assert harness.health._placed == {}
 
 
 def test_node_that_is_gone_is_told_by_its_hostname():
