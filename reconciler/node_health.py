@@ -72,6 +72,7 @@ class NodeHealth:
         self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
         # By node, key and value: when a NoExecute taint without a time was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
+        self._unready: dict[str, str] = {}  # nodes that say they are not ready since a time to come, and when that was first seen
         self._outside: dict[str, dict[str, datetime]] = {}  # by workload and hostname: since when a node is not at its place
         self._reported: dict[str, tuple[Admission, Collection[str], float]] = {}  # by workload: the last report of lost nodes, and when
         self._placed: dict[str, dict[tuple[str, ...], str]] = {}  # by workload and domain: its node, when that was last there
@@ -140,6 +141,11 @@ class NodeHealth:
         undated = [_name_of(taint) for taint in taints if taint.get("effect") == "NoExecute" and not taint.get("timeAdded")]
         if undated:
             self._tainted[name] = {each: before.get(each, now) for each in undated}
+        ready = find_condition(change.new or {}, "Ready") or {}
+        if ready.get("status", "True") != "True" and (ready.get("lastTransitionTime") or "") > now:
+            self._unready.setdefault(name, now)
+        else:
+            self._unready.pop(name, None)
 
     def _on_definition(self, change: Change) -> None:
         """A flavor or a topology: other nodes may belong to it now."""
@@ -370,9 +376,16 @@ class NodeHealth:
         return self._named.get(host, host if node is None else f"with hostname {host}")
 
     def _node(self, name: str) -> Obj | None:
-        """As the API has it, with the time at which each of its taints was first seen, where it does not say."""
+        """As the API has it, with the time at which each of its taints was first seen, where it does not say; and since when it is not
+        ready, where its clock is ahead."""
         node = self._observed.nodes.store.get(name)
         seen = self._tainted.get(name)
+        if node is not None and name in self._unready:
+            conditions = [
+                {**each, "lastTransitionTime": self._unready[name]} if each.get("type") == "Ready" else each
+                for each in node["status"]["conditions"]
+            ]
+            node = {**node, "status": {**node["status"], "conditions": conditions}}
         if node is None or seen is None:
             return node
         taints = [{**taint, "timeAdded": taint.get("timeAdded") or seen.get(_name_of(taint))} for taint in node["spec"]["taints"]]

@@ -8,7 +8,8 @@ from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, RECLAIMABLE_PO
 from core.podgroups.acting import Step
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, Member
-from core.queueing.cycle import Cycle, Verdict
+from core.queueing.cycle import Cycle
+from core.queueing.run import Verdict
 from core.queueing.second_pass import NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock

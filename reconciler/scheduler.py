@@ -19,8 +19,9 @@ from core.names import (
     QUOTA_RESERVED,
 )
 from core.placement.profile import Profiles
-from core.queueing.cycle import Cycle, Verdict
+from core.queueing.cycle import Cycle
 from core.queueing.outcome import PASSING, Found, NotFound
+from core.queueing.run import Verdict
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.pace import yielding
@@ -122,7 +123,9 @@ class Scheduler:
         self._writer = writer
         self._clock = clock
         in_storm = storms.holds if storms is not None else lambda workload: False
-        self._cycle = Cycle(observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks, is_in_storm=in_storm)
+        self._cycle = Cycle(
+            observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks, is_in_storm=in_storm, timer=clock.monotonic
+        )
         self._wake = _Wake(clock)
         if storms is not None:
             storms.on_change.append(self._wake.set)

@@ -56,6 +56,8 @@ class Storms:
     def _on_node(self, change: Change) -> None:
         name, before = change.obj["metadata"]["name"], self._since.get(change.obj["metadata"]["name"])
         since = _not_ready_since(change.new) if change.new is not None else None
+        if since is not None and since > self._clock.now():  # by a clock that is ahead
+            since = before or self._clock.now()
         if since is None:
             self._since.pop(name, None)
         else:

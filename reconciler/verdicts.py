@@ -40,10 +40,10 @@ from core.plan.admission import (
 )
 from core.plan.conditions import Condition, says
 from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
-from core.queueing.cycle import Verdict
 from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound
 from core.queueing.partial import describe_shortfalls
+from core.queueing.run import Verdict
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound

@@ -11,8 +11,8 @@ from core.plan.actions import to_time
 from core.plan.admission import admitted_status, evicted_status, waiting_status
 from core.plan.checks import all_ready_since
 from core.plan.requeue import plan_eviction
-from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
+from core.queueing.run import Verdict
 
 
 def verdict_status(

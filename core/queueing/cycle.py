@@ -9,16 +9,12 @@ see it as taken, those before it do not. So a preemption leads to the admission 
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
-from core.names import (
-    REASON_ADMISSIONS_PAUSED,
-    REASON_MISCONFIGURED,
-    REASON_PENDING_EVALUATION,
-)
+from core.names import REASON_ADMISSIONS_PAUSED, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.claims import Claims
@@ -29,7 +25,9 @@ from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import PASSING, Found, NotFound
 from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending, find_heads
+from core.queueing.portions import Portions
 from core.queueing.refusal import Refusal
+from core.queueing.run import Run, Verdict
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
 from core.queueing.turns import MOST_SORTED, PriorityTurns, Turn, Turns
 from core.queueing.unwritable import Unwritable
@@ -37,26 +35,6 @@ from core.queueing.ways import find_way
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a cycle decided on one workload: admitted as found, or why it goes on waiting."""
-
-    workload: WorkloadFacts
-    outcome: Found | NotFound
-    is_second_pass: bool = False  # the workload has its quota, and keeps it
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """What the caller of a cycle knows of workloads, by uid; and who was promised room and has had the first turns."""
-
-    is_held_back: Callable[[str], bool]
-    is_busy: Callable[[str], bool]
-    may_go_on: Callable[[], bool]
-    served: set[str] = field(default_factory=set)
-    admitted: set[str] = field(default_factory=set)  # of these
 
 
 class Cycle:
@@ -72,6 +50,7 @@ class Cycle:
         *,
         shrinks: bool = True,
         is_in_storm: Callable[[WorkloadFacts], bool] = lambda workload: False,
+        timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._state = state
         self._is_in_storm = is_in_storm
@@ -88,6 +67,7 @@ class Cycle:
         self._is_stale = False  # whether there are such
         self._is_telling = False  # whether the present cycle ended before all of a group were reported on
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
+        self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
         self._turns_by, self._unsorted = 0, list[Group]()  # `config_changes` when those began; groups that are not among them yet
         self._round_began = (0, 0, 0)
@@ -129,7 +109,7 @@ class Cycle:
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
         self.unwritable.begin()
         try:
-            yield from self._run(_Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on))
+            yield from self._run(Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on))
         finally:
             self._state.drop_claims()
 
@@ -146,25 +126,36 @@ class Cycle:
 
     def _end_round(self) -> None:
         self._is_cut, self._turns, self._round = False, None, self._round + 1
+        self._is_short = self._portions.end_round()
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
         """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
         unfinished = self._decisions.unfinished
         if unfinished is not None:
             self._current = unfinished
-            self._decisions.run_piece(may_go_on)
+            with self._portions.measure():
+                self._decisions.run_piece(may_go_on)
         return self.is_deciding
 
-    def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: _Run) -> Found | NotFound | None:
+    def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refusal: Refusal | None, *, is_promised: bool) -> bool:
+        """Whether a workload, of which there may be a refusal that does not stand any more, gets a decision in this round."""
+        key, order, has_begun = (queue.name, is_promised), self._pending.order_of(workload.uid), self._decisions.has_begun(workload, queue)
+        may = has_begun or self._portions.may_decide(key, order, is_new=refusal is None, is_strict=queue.strict)
+        if may:
+            self._portions.begin_decision(key, order)
+        return may
+
+    def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Found | NotFound | None:
         """What becomes of a workload; None where that is not known before the end of this cycle."""
         self.has_decided = True
         unwritable = self.unwritable.find(workload)
         if unwritable is not None:
             self._decisions.remove(workload.uid)
             return unwritable
-        return self._decisions.decide(workload, queue, run.may_go_on)
+        with self._portions.measure():
+            return self._decisions.decide(workload, queue, run.may_go_on)
 
-    def _run(self, run: _Run) -> Iterator[Verdict]:
+    def _run(self, run: Run) -> Iterator[Verdict]:
         if self._state.refresh() and not self._was_refreshed and not run.may_go_on():
             self._was_refreshed = True  # the next cycle decides, however long that takes
             return
@@ -189,6 +180,7 @@ class Cycle:
         self._ways = {}
         if not self._is_cut:
             self._blocked, self._borrowing, self._placed = {}, set(), set()
+        self._blocked = {queue: uid for queue, uid in self._blocked.items() if uid in self._pending}
         if self._is_for_passes:
             yield from self._second_passes(run)
             if self._are_passes_cut:
@@ -219,7 +211,7 @@ class Cycle:
 
     # --- second passes ------------------------------------------------------------------------------
 
-    def _second_passes(self, run: _Run) -> Iterator[Verdict]:
+    def _second_passes(self, run: Run) -> Iterator[Verdict]:
         """Workloads that have quota already, and their nodes, come before all that have nothing yet.
 
         Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it goes on here.
@@ -288,7 +280,7 @@ class Cycle:
 
     # --- promises -----------------------------------------------------------------------------------
 
-    def _keep_promises(self, run: _Run) -> Iterator[Verdict]:
+    def _keep_promises(self, run: Run) -> Iterator[Verdict]:
         """Room that others were told to make for somebody is his from the first turn on. Else whoever is before him could take it, and
         where each takes what another's victims have left, evictions never end: somebody who could send him away does so when he runs.
         In a StrictFIFO queue that holds for the first alone: no other may be served before it.
@@ -308,7 +300,8 @@ class Cycle:
             self._current = workload
             refusal = self._own.get(uid)
             hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
-            if not hindered and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+            stands = refusal is not None and refusal.stands(self._state, workload, queue, self._round)
+            if not hindered and not stands and self._may_decide(workload, queue, refusal, is_promised=True):
                 outcome = self._decide(workload, queue, run)
                 if outcome is None:
                     return
@@ -361,7 +354,7 @@ class Cycle:
         assert workload is not None  # who waits no more has no claim
         return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
 
-    def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
+    def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
         workload = turn.workload
         if run.is_held_back(workload.uid) or workload.uid in run.admitted:
             turns.pass_on(turn)
@@ -400,11 +393,17 @@ class Cycle:
                 del self._own[uid]
                 group.unheard[uid] = None
 
-    def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: _Run) -> Iterator[Verdict]:
+    def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
         if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+            if not self._may_decide(workload, queue, refusal, is_promised=False):
+                self._place(workload)
+                if queue.strict:
+                    self._blocked.setdefault(queue.name, uid)
+                turns.end(turn)
+                return
             outcome = self._decide(workload, queue, run)
             if outcome is None:
                 return
@@ -412,6 +411,7 @@ class Cycle:
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
             self._borrowing.add(queue.name)
+            self._portions.put_off((queue.name, False), turn.order)
             turns.put_off(turn)
             return
         if isinstance(outcome, Found):
@@ -470,7 +470,7 @@ class Cycle:
 
     # --- telling ------------------------------------------------------------------------------------
 
-    def _tell(self, turn: Turn, outcome: NotFound, turns: Turns, run: _Run) -> Iterator[Verdict]:
+    def _tell(self, turn: Turn, outcome: NotFound, turns: Turns, run: Run) -> Iterator[Verdict]:
         """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
         come and go with each workload that starts or ends. Where that takes too long the group has another turn in the next cycle.
         """
@@ -561,7 +561,7 @@ class Cycle:
     @property
     def is_cut(self) -> bool:
         """Whether the last cycle left workloads to the next."""
-        return self._is_cut or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
+        return self._is_cut or self._is_short or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
 
     @property
     def is_deciding(self) -> bool:

@@ -51,6 +51,11 @@ class Decisions:
         """The workload of the decision that `run_piece` goes on with."""
         return self._unfinished.workload if self._unfinished is not None else None
 
+    def has_begun(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
+        """Whether a decision on a workload as it is was interrupted, and is to be made to its end."""
+        decision = self._by_uid.get(workload.uid)
+        return decision is not None and decision.is_about(workload, queue)
+
     def begin(self, pending: Container[str]) -> None:
         """A cycle begins: drops decisions on workloads that are not pending any more (by uid). The turns of the others come again."""
         self._by_uid = {uid: decision for uid, decision in self._by_uid.items() if uid in pending}

@@ -67,14 +67,16 @@ class FairTurns:
         self._round = in_round
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
-        self._asked: dict[tuple[Group, str], Asked] = {}  # by group and queue
+        self._asked: dict[Group, Asked] = {}
         self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
         self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
         self._roots: list[_Line | _Bout] = []
 
     def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """See `Turns`."""
-        self._last = None
+        self._last, changed = None, list(changed)
+        for group in changed:
+            self._asked.pop(group, None)
         self._line_up(first_turns(changed, self._round))
         for line in self._lines.values():
             line.promised = None
@@ -197,10 +199,10 @@ class FairTurns:
     # --- shares -----------------------------------------------------------------------------------------
 
     def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> Asked:
-        known = self._asked.get((turn.group, queue.name))
+        known = self._asked.get(turn.group)
         if known is None:
             total = usage_of(turn.workload.pod_sets, queue, self._state.resource_rules)
-            known = self._asked[turn.group, queue.name] = frozenset(total.items())
+            known = self._asked[turn.group] = frozenset(total.items())
         return known
 
     def _reckon(self, queue: ClusterQueueFacts, asked: Asked) -> _Reckoned:

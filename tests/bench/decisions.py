@@ -25,8 +25,9 @@ from core.placement.profile import STANDARD
 from core.plan.admission import managed_status, preempted_status
 from core.plan.conditions import Condition, set_conditions
 from core.plan.verdicts import verdict_status
-from core.queueing.cycle import Cycle, Verdict
+from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found
+from core.queueing.run import Verdict
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, condition_is_true
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts

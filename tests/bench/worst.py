@@ -14,7 +14,6 @@ import inspect
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -39,7 +38,6 @@ from core.podgroups.facts import PodGroupFacts
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.rations import Rations, SharedCell
-from core.queueing.cycle import Cycle, Verdict
 from core.queueing.spares import keep_spares
 from core.runtime.garbage import exclude_survivors_of_long_collections, spare_what_lives
 from core.state.cluster import ClusterState
@@ -48,11 +46,11 @@ from core.state.facts import NodeFacts, TopologyFacts
 from core.state.neighbours import ClusterNeighbours
 from core.state.promises import find_missing
 from reconciler.app import RECOUNTED_AT_ONCE
-from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
-from tests.bench import worst_apart, worst_evictions, worst_turns
+from tests.bench import worst_apart, worst_evictions, worst_turns, worst_waiting
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
-from tests.bench.steps import CASES, NODES, PREEMPTION_MS, STEP_MS, WAITING_MS, Case, Steps, ThreadClock, case, once
+from tests.bench.steps import CASES, NODES, PREEMPTION_MS, STEP_MS, Case, Steps, case, once
+from tests.bench.worst_waiting import in_pieces
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, topology_json, workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
@@ -62,7 +60,7 @@ BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 
 # --- preemption ---------------------------------------------------------------------------------------
 
-OTHERS = (worst_apart, worst_evictions, worst_turns)  # their cases are added when they are imported
+OTHERS = (worst_apart, worst_evictions, worst_turns, worst_waiting)  # their cases are added when they are imported
 
 
 def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) -> Steps:
@@ -80,20 +78,6 @@ def preemption(count: int, *, mine: int = 1, level: str = "", **cluster: Any) ->
     assert len(scene.running()) == running + 1
     submit(scene, "preemptor", count, GPUS, queue="mine", priority=5, required=bool(level), level=level or RACK)
     return in_pieces(scene.cycle)
-
-
-def in_pieces(cycle: Cycle) -> Steps:
-    """As the scheduler decides: cycles until one is not cut off, and between them the pieces of a long decision."""
-    is_cut = True
-    while is_cut:
-        limit, verdicts = StepTime(ThreadClock(), DECIDING_S), list[Verdict]()
-        for verdict in cycle.run(partial(may_go_on, limit, verdicts)):
-            verdicts.append(verdict)
-        is_cut = cycle.is_cut
-        yield verdicts
-        while cycle.is_deciding:
-            cycle.run_piece(StepTime(ThreadClock(), PIECE_S).is_left)
-            yield None
 
 
 @case(PREEMPTION_MS)
@@ -142,46 +126,6 @@ def preemption_among_20_000() -> Steps:
 def preemption_by_fair_sharing() -> Steps:
     """All is borrowed from a third queue: the preemptor's may have half of what the other one uses."""
     return preemption(2_000, mine=5_000, sharing=FairSharing(), owner="third")
-
-
-# --- many that wait -----------------------------------------------------------------------------------
-
-
-def waiting(count: int, shapes: int, sharing: FairSharing | None = None) -> Steps:
-    """A full cluster, and many workloads that wait in two queues: of few shapes, or of many that are judged one by one."""
-    scene = build(200, sharing=sharing)
-    submit(scene, "all", 200, GPUS, queue="mine", required=False)
-    scene.run()
-    for i in range(count):
-        queue = "mine" if i % 2 else "theirs"
-        submit(scene, f"waiting-{i:06}", 1 + i % shapes % 2_000, GPUS, queue=queue, priority=i % shapes // 2_000)
-
-    def decide() -> Steps:
-        yield from in_pieces(scene.cycle)
-        scene.finish("all")
-        yield from in_pieces(scene.cycle)
-
-    return decide()
-
-
-@case(WAITING_MS)
-def waiting_50_000_alike() -> Steps:
-    return waiting(50_000, 1)
-
-
-@case(WAITING_MS)
-def waiting_20_000_of_as_many_shapes() -> Steps:
-    return waiting(20_000, 20_000)
-
-
-@case(WAITING_MS)
-def waiting_20_000_of_as_many_shapes_by_fair_share() -> Steps:
-    return waiting(20_000, 20_000, FairSharing())
-
-
-@case(WAITING_MS)
-def waiting_50_000_of_as_many_shapes_by_fair_share() -> Steps:
-    return waiting(50_000, 50_000, FairSharing())
 
 
 # --- several pod sets ---------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from core.model.spares import show_borrowed, show_held_spares
 from core.names import BORROWED_SPARES, SPARES
 from core.plan.verdicts import verdict_status
 from core.plan.workload import build_workload
-from core.queueing.cycle import Cycle, Verdict
+from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found
+from core.queueing.run import Verdict
 from core.runtime.client import Client
 from core.runtime.store import object_key
 from reconciler import resources as r

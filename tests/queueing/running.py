@@ -9,8 +9,9 @@ from typing import Any
 from core.model.admission import admission_from_wire
 from core.placement.profile import STANDARD
 from core.plan.verdicts import verdict_status
-from core.queueing.cycle import Cycle, Verdict
+from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found, NotFound
+from core.queueing.run import Verdict
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, Node, node_json

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from core.model.configuration import FairSharing
 from core.model.pieces import run_whole
 from core.queueing import cycle, decisions, pending, turns
-from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
+from core.queueing.run import Verdict
 from core.state.facts import WorkloadFacts
 from tests.queueing.lives import QUEUES, Job, jobs, policies_of
 from tests.queueing.shared import Shared

@@ -25,9 +25,9 @@ from core.names import (
     SPARE_NODES,
 )
 from core.plan.admission import preempted_status, released_status
-from core.queueing.cycle import Verdict
 from core.queueing.lending import borrowed_by, loans_of
 from core.queueing.outcome import Found, NotFound
+from core.queueing.run import Verdict
 from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, pod_json, pod_set_json, workload_json
 from tests.queueing.running import NOW, told

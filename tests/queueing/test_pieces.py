@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from core.model.budget import Budget
 from core.placement.profile import STANDARD
 from core.queueing import decisions, preemption
-from core.queueing.cycle import Verdict
 from core.queueing.flavors import find_admission
 from core.queueing.judge import Judge
 from core.queueing.outcome import Found, NotFound
 from core.queueing.rights import Memory
+from core.queueing.run import Verdict
 from core.state.ledger import Ledger
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, busy_scenes, check, jobs, rebuilt_without

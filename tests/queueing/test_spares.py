@@ -13,8 +13,8 @@ from core.model.admission import Admission
 from core.model.configuration import ResourceRules
 from core.model.spares import must_be_named, show_held_spares
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SLICE_NAME, SLICE_REPLACES, SPARE_NODES, SPARES
-from core.queueing.cycle import Verdict
 from core.queueing.outcome import Found, NotFound
+from core.queueing.run import Verdict
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json

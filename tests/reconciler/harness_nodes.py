@@ -32,9 +32,9 @@ class NodesHarness(Harness):
         self.put({"kind": "Topology", **topology_json("t", (RACK, HOSTNAME_LABEL))})
         self.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
 
-    def node(self, name: str, *, ready: bool = True, rack: str = "r0", host: str | None = None, **spec: Any) -> None:
+    def node(self, name: str, *, ready: bool = True, rack: str = "r0", host: str | None = None, since: str = "", **spec: Any) -> None:
         labels = {HOSTNAME_LABEL: host or name} | ({RACK: rack} if rack else {})
-        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": self.now()}
+        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": since or self.now()}
         status = {"conditions": [condition], "allocatable": {"cpu": "8", "pods": "9"}}
         self.put({"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
 

@@ -213,6 +213,27 @@ def test_node_that_is_named_like_the_hostname_of_another_is_not_judged_in_its_pl
     assert harness.unhealthy == ["n1"]
 
 
+@pytest.mark.parametrize("time", ["2026-01-02T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_node_with_a_clock_that_is_ahead_is_lost_as_long_after_it_was_seen_not_ready_as_any_other(time: str):
+    """Attack 29: the job waited for as long as that clock was ahead."""
+    harness = NodesHarness()
+    for name in ("n0", "n1"):
+        harness.node(name)
+    harness.workload("n0", "n1")
+    harness.pod("on-n1", "n1")
+    harness.node("n0", ready=False, since=time)
+    assert harness.look() == RequeueAfter(30.0)
+    harness.clock.time += 20
+    harness.node("n0", ready=False, since=time, unschedulable=True)  # it is seen again
+    assert harness.unhealthy is None
+    harness.clock.time += 10
+    harness.look()
+    assert harness.unhealthy == ["n0"]
+    harness.node("n0")
+    harness.look()
+    assert harness.unhealthy == []
+
+
 def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kept(monkeypatch: pytest.MonkeyPatch):
     harness = NodesHarness()
     spread(harness)

@@ -18,8 +18,9 @@ from core.model.gates import GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.profile import profiles_from_gates
 from core.plan.verdicts import verdict_status
-from core.queueing.cycle import Cycle, Verdict
+from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found, NotFound
+from core.queueing.run import Verdict
 from core.queueing.second_pass import NodeReplacement, due_for_second_pass
 from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
