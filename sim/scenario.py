@@ -15,6 +15,7 @@ from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGat
 from core.model.node_health import StormRules
 from core.model.pods_ready import PodsReadyRules, Scope
 from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_PREEMPTED
+from core.queueing.portions import MOST_S
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
@@ -147,6 +148,7 @@ class Scenario:
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
             )
+        world.loop.work_s = 0.75 * MOST_S if random.Random(f"decisions of {self.seed}").random() < 0.2 else 0.0
         is_elastic = any(step.name in users.OF_ELASTIC_JOBS for step in self.steps)
         gates = ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True})
         world.start_replicas(REPLICAS, **_choose_options(configured), **({"gates": gates} if is_elastic else {}))

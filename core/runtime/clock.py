@@ -13,6 +13,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float: ...
 
+    def timer(self) -> float:
+        """Seconds, of any beginning, for how long work takes that does not wait."""
+        ...
+
     def now(self) -> datetime: ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -29,6 +33,9 @@ class SystemClock:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return time.monotonic()
+
+    def timer(self) -> float:
+        return time.monotonic()
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -39,6 +39,9 @@ class Clock:
     def monotonic(self) -> float:
         return (self.true - START).total_seconds()
 
+    def timer(self) -> float:
+        return self.monotonic()
+
     def now(self) -> datetime:
         return self.true + self.skew
 

@@ -301,6 +301,9 @@ class FewLooks:
     def monotonic(self) -> float:
         return sum(self.slept)
 
+    def timer(self) -> float:
+        return self.monotonic()
+
     def now(self):
         return START + timedelta(seconds=self.monotonic())
 

@@ -29,6 +29,9 @@ class LoopClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def timer(self) -> float:
+        return self.monotonic()
+
     def now(self) -> datetime:
         return T0 + timedelta(seconds=self.monotonic())
 
@@ -43,6 +46,9 @@ class ManualClock:
         self.time = start
 
     def monotonic(self) -> float:
+        return self.time
+
+    def timer(self) -> float:
         return self.time
 
     def now(self) -> datetime:

@@ -56,6 +56,9 @@ class SleepersClock:
     def monotonic(self) -> float:
         return self.time
 
+    def timer(self) -> float:
+        return self.monotonic()
+
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC)
 

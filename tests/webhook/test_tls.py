@@ -266,6 +266,9 @@ class TurningClock:
     def monotonic(self) -> float:
         return 0.0
 
+    def timer(self) -> float:
+        return self.monotonic()
+
     def now(self) -> datetime:
         return NOW
 
