@@ -124,7 +124,7 @@ class Scheduler:
         self._clock = clock
         in_storm = storms.holds if storms is not None else lambda workload: False
         self._cycle = Cycle(
-            observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks, is_in_storm=in_storm, timer=clock.timer
+            observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks, is_in_storm=in_storm, timer=clock.read_timer
         )
         self._wake = _Wake(clock)
         if storms is not None:

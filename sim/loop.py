@@ -55,7 +55,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now, self._timers, self._numbers = 0.0, list[tuple[float, int, _Timer]](), itertools.count()
         self.turns = 0  # callbacks that have been called
-        self.work_s = 0.0  # how long work takes that is measured (`VirtualClock.timer`)
+        self.work_s = 0.0  # how long work takes that is measured (`VirtualClock.read_timer`)
         super().__init__(_NothingToRead())
 
     def time(self) -> float:
@@ -195,7 +195,7 @@ class VirtualClock:
         """Seconds since the beginning."""
         return self._loop.time()
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         """Seconds that work has taken, and the time: each question comes `VirtualLoop.work_s` after the one before."""
         self._worked_s += self._loop.work_s
         return self._loop.time() + self._worked_s

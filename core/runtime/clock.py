@@ -13,7 +13,7 @@ class Clock(Protocol):
 
     def monotonic(self) -> float: ...
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         """Seconds, of any beginning, for how long work takes that does not wait."""
         ...
 
@@ -34,7 +34,7 @@ class SystemClock:
         except RuntimeError:
             return time.monotonic()
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return time.monotonic()
 
     def now(self) -> datetime:

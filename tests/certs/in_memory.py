@@ -39,7 +39,7 @@ class Clock:
     def monotonic(self) -> float:
         return (self.true - START).total_seconds()
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return self.monotonic()
 
     def now(self) -> datetime:

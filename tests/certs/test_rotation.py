@@ -301,7 +301,7 @@ class FewLooks:
     def monotonic(self) -> float:
         return sum(self.slept)
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return self.monotonic()
 
     def now(self):

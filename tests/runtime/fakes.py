@@ -29,7 +29,7 @@ class LoopClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return self.monotonic()
 
     def now(self) -> datetime:
@@ -48,7 +48,7 @@ class ManualClock:
     def monotonic(self) -> float:
         return self.time
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return self.time
 
     def now(self) -> datetime:

@@ -56,7 +56,7 @@ class SleepersClock:
     def monotonic(self) -> float:
         return self.time
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return self.monotonic()
 
     def now(self) -> datetime:

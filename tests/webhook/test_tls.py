@@ -266,7 +266,7 @@ class TurningClock:
     def monotonic(self) -> float:
         return 0.0
 
-    def timer(self) -> float:
+    def read_timer(self) -> float:
         return self.monotonic()
 
     def now(self) -> datetime:
