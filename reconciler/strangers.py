@@ -7,9 +7,10 @@ before anything is said; what belongs to a job or unit that is known is told by 
 from dataclasses import dataclass
 
 from core.jobs.pod import has_admission_gate
-from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
+from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODGROUP_GATE, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
 from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
 from core.plan.ungate import find_excess
+from core.podgroups.members import group_of
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.resource import Obj
@@ -83,7 +84,14 @@ class Strangers:
             return None
         if has_admission_gate(pod):
             return self._why_not_admitted(pod)
-        return self._why_without_domain(pod) if is_gated(pod) else None
+        return self._why_without_domain(pod) if is_gated(pod) else self._explain_missing_group(pod)
+
+    def _explain_missing_group(self, pod: Obj) -> str | None:
+        group = group_of(pod)
+        is_held = any(gate.get("name") == PODGROUP_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+        if group is None or not is_held or self._observed.pod_group(f"{group.namespace}/{group.name}") is not None:
+            return None
+        return f"the gate {PODGROUP_GATE} stays on: PodGroup {group.name}, which the pod names, does not exist; create it or delete the pod"
 
     def _why_not_admitted(self, pod: Obj) -> str | None:
         unit = unit_of_pod(pod)

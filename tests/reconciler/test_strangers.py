@@ -12,6 +12,8 @@ from core.jobs.pod_parents import LeaderWorkerSet, StatefulSet
 from core.names import (
     ADMISSION_GATE,
     JOB_UID_LABEL,
+    MEMBER_OF_LABEL,
+    PODGROUP_GATE,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     SUSPENDING_PARENT,
@@ -168,3 +170,17 @@ def test_pods_of_workload_that_goes_are_added_in_portions(harness: Watched, monk
     queued_at = harness.look_at_pods()
     assert queued_at == [2, 4]
     assert all(map(harness.is_suspected, names))
+
+
+def test_gated_pod_of_a_pod_group_that_does_not_exist_is_reported_until_there_is_one(harness: Watched):
+    """Attack 29: it waited without a word."""
+    pod = gated(gate=PODGROUP_GATE)
+    pod["metadata"]["labels"] = {MEMBER_OF_LABEL: "train"}
+    harness.put(pod)
+    assert harness.is_suspected()
+    (message,) = harness.look()
+    assert "PodGroup train, which the pod names, does not exist; create it or delete the pod" in message
+    assert harness.look() == []
+    harness.put({"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {}})
+    harness.strangers._told.clear()
+    assert harness.look() == []
