@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reconciler.verdicts
-from core.names import JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
+from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
 from core.plan.admission import MAX_ETCD_BYTES
 from core.runtime.resource import Resource
 from e2e.recount import Objects, find_broken
@@ -175,7 +175,9 @@ class World:
             if before and now and before != now:
                 self._placed_anew.add(change.new["metadata"]["uid"])
         if change.resource == NODE and (change.new is None or not is_well(change.new)):
-            self._lost_at[change.last["metadata"]["name"]] = self.loop.time()
+            metadata = change.last["metadata"]  # what was promised on it is looked for on another node that has its hostname
+            for name in {metadata["name"], (metadata.get("labels") or {}).get(HOSTNAME_LABEL, "")}:
+                self._lost_at[name] = self.loop.time()
         if change.resource == NODE:
             name = change.last["metadata"]["name"]
             if change.new is not None and has_condition(change.new, "Ready"):
