@@ -85,7 +85,7 @@ class Claims:
             self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
             return
         self._preemptors.discard(workload.uid)
-        if before is not None and before.victims:
+        if before is not None:
             self._state.note_unclaimed(before.found.admission.cluster_queue)
 
     # --- those who have lost nodes ------------------------------------------------------------------

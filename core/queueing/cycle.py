@@ -25,7 +25,7 @@ from core.queueing.one_at_a_time import find_obstacle
 from core.queueing.outcome import PASSING, Found, NotFound
 from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending, find_heads
-from core.queueing.portions import Portions
+from core.queueing.portions import Asked, Portions
 from core.queueing.refusal import Refusal
 from core.queueing.run import Run, Verdict
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
@@ -137,12 +137,12 @@ class Cycle:
                 self._decisions.run_piece(may_go_on)
         return self.is_deciding
 
-    def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refusal: Refusal | None, *, is_promised: bool) -> bool:
-        """Whether a workload, of which there may be a refusal that does not stand any more, gets a decision in this round."""
-        key, order, has_begun = (queue.name, is_promised), self._pending.order_of(workload.uid), self._decisions.has_begun(workload, queue)
-        may = has_begun or self._portions.may_decide(key, order, is_new=refusal is None, is_strict=queue.strict)
+    def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
+        """Whether a workload, of which no refusal stands, gets a decision in this round."""
+        asked = Asked((queue.name, is_promised), self._pending.order_of(workload.uid), self._pending.number_of(workload.uid))
+        may = self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked, is_strict=queue.strict)
         if may:
-            self._portions.begin_decision(key, order)
+            self._portions.begin_decision(asked)
         return may
 
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Found | NotFound | None:
@@ -180,7 +180,6 @@ class Cycle:
         self._ways = {}
         if not self._is_cut:
             self._blocked, self._borrowing, self._placed = {}, set(), set()
-        self._blocked = {queue: uid for queue, uid in self._blocked.items() if uid in self._pending}
         if self._is_for_passes:
             yield from self._second_passes(run)
             if self._are_passes_cut:
@@ -189,6 +188,7 @@ class Cycle:
         self._is_for_passes, self.wants_more = True, False
         if not self._is_cut:
             self._round_began = self._moment()
+            self._portions.begin_round(self._pending.last_number)
         yield from self._keep_promises(run)
         self._place_again()
         turns, is_first, self._is_telling = self._begin_turns(), True, False
@@ -301,7 +301,7 @@ class Cycle:
             refusal = self._own.get(uid)
             hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
             stands = refusal is not None and refusal.stands(self._state, workload, queue, self._round)
-            if not hindered and not stands and self._may_decide(workload, queue, refusal, is_promised=True):
+            if not hindered and not stands and self._may_decide(workload, queue, is_promised=True):
                 outcome = self._decide(workload, queue, run)
                 if outcome is None:
                     return
@@ -398,11 +398,11 @@ class Cycle:
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Found | NotFound | None = None
         if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
-            if not self._may_decide(workload, queue, refusal, is_promised=False):
+            if not self._may_decide(workload, queue, is_promised=False):
                 self._place(workload)
                 if queue.strict:
                     self._blocked.setdefault(queue.name, uid)
-                turns.end(turn)
+                (turns.pass_on if uid in self._own else turns.end)(turn)
                 return
             outcome = self._decide(workload, queue, run)
             if outcome is None:
@@ -411,7 +411,7 @@ class Cycle:
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
             self._borrowing.add(queue.name)
-            self._portions.put_off((queue.name, False), turn.order)
+            self._portions.put_off(Asked((queue.name, False), turn.order, self._pending.number_of(uid)))
             turns.put_off(turn)
             return
         if isinstance(outcome, Found):

@@ -50,6 +50,7 @@ class _Place:
     group: Group
     order: Order
     workload: WorkloadFacts
+    number: int
 
 
 class Pending:
@@ -70,6 +71,7 @@ class Pending:
         self._keys: dict[str, str] = {}  # by uid
         self._misplaced: set[str] = set()  # uids of workloads that may have another trait
         self._regrouped: dict[Group, None] = {}  # groups of which members have come or gone
+        self.last_number = 0  # of the workload that came last, or asked for something else
         self.is_behind = False  # whether another call is to come before all are decided on
 
     def sync(self) -> list[str]:
@@ -94,7 +96,7 @@ class Pending:
                 self._take_out(key, before)
                 emptied += [before.group] if not before.group.members else []
             if now is not None:
-                group = self._put_in(key, now)
+                group = self._put_in(key, now, before)
                 if heard and before is not None and before.group is group and before.workload.uid == now.uid:
                     group.unheard.pop(now.uid)
         self._changed.clear()
@@ -118,10 +120,10 @@ class Pending:
             self._take_out(key, place)
             if not place.group.members:
                 del self._groups[place.group.key]
-            self._put_in(key, place.workload)
+            self._put_in(key, place.workload, place)
         self.is_behind |= bool(self._misplaced)
 
-    def _put_in(self, key: str, workload: WorkloadFacts) -> Group:
+    def _put_in(self, key: str, workload: WorkloadFacts, before: _Place | None) -> Group:
         same = self._trait(workload), _key_of(workload)
         group = self._groups.get(same)
         if group is None:
@@ -129,7 +131,10 @@ class Pending:
         order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
         insort(group.members, (order, workload))
         self._regrouped[group] = None
-        self._places[key] = _Place(group, order, workload)
+        is_same = before is not None and before.order == order and _is_same(before.workload, workload)
+        number = before.number if before is not None and is_same else self.last_number + 1
+        self.last_number = max(number, self.last_number)
+        self._places[key] = _Place(group, order, workload, number)
         self._keys[workload.uid] = key
         group.unheard[workload.uid] = None
         return group
@@ -160,6 +165,10 @@ class Pending:
     def order_of(self, uid: str) -> Order:
         """The place of a workload that waits among all."""
         return self._places[self._keys[uid]].order
+
+    def number_of(self, uid: str) -> int:
+        """The number of a workload that waits, in the order in which these came or began to ask for what they ask for."""
+        return self._places[self._keys[uid]].number
 
     def group_of(self, uid: str) -> Group | None:
         """The group of a workload that waits."""

@@ -1,18 +1,30 @@
 """How much of a round each queue may have, so that the workloads of one do not keep those of all others waiting.
 
-Once the decisions of a queue have taken its portion of time it gets no other in the same round: its workloads keep what was reported of
-them, and the next round goes on behind the last that was decided on. Once there is none behind it another round begins with the first
-again. A workload that is new, or was changed, is not passed over for that, but such ones may have no more than half of the portion.
+Decisions on the workloads of a queue are made in laps. A lap is over the workloads that wait when it begins, by their order; each gets one
+decision. Once its decisions have taken the queue's portion of a round the next round goes on behind the last of them. A workload that has
+come since, or was changed, does not make the lap longer: it waits for the next one, but for half a portion that such ones have in each
+round, so that one of high priority need not wait.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from core.queueing.pending import Order
 
-MOST_S = 0.4  # of one queue in one round; one decision may take longer
-Key = tuple[str, bool]  # a queue, and whether room was promised to the workloads: these have a portion of their own
+MOST_S, MOST_BESIDE_S = 0.4, 0.2  # of a lap in one round, and of other workloads; one decision may take longer
+Key = tuple[str, bool]  # a queue, and whether room was promised to the workloads: these have laps of their own
+_Account = tuple[Key, bool]  # of a lap, or beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A workload that is to get a decision: its place among those of its queue, and its number in the order in which they came."""
+
+    key: Key
+    order: Order
+    number: int
 
 
 class Portions:
@@ -20,35 +32,46 @@ class Portions:
 
     def __init__(self, timer: Callable[[], float]) -> None:
         self._timer = timer
-        self._had: defaultdict[Key, float] = defaultdict(float)  # seconds
-        self._reached: dict[Key, Order] = {}  # where an earlier round ended for the queue
-        self._last: dict[Key, Order] = {}  # the last that was decided on in this one
-        self._short: set[Key] = set()  # queues with workloads that got no decision
-        self._put_off: set[tuple[Key, Order]] = set()  # workloads that had a decision, which is to be made once more in the round
-        self._current: Key = ("", False)  # the queue for which a decision is made
+        self._began = 0  # the number of the last workload that had come when the round began
+        self._laps: dict[Key, tuple[int, Order]] = {}  # that go on: the same number when they began, and the last that had a decision
+        self._had: defaultdict[_Account, float] = defaultdict(float)  # seconds
+        self._last: dict[Key, Order] = {}  # of a lap the last that had a decision in this round
+        self._short: set[_Account] = set()  # with workloads that got no decision in this round
+        self._put_off: set[Asked] = set()  # that had a decision, which is to be made once more in the round
+        self._current: _Account = ("", False), False  # for which a decision is made
 
-    def may_decide(self, key: Key, order: Order, *, is_new: bool, is_strict: bool) -> bool:
-        """Whether a workload at a place of the order gets a decision. In a StrictFIFO queue no round goes on behind the first."""
-        if (key, order) in self._put_off:
-            self._put_off.discard((key, order))
+    def begin_round(self, number: int) -> None:
+        """A round begins. `number`: of the last workload that has come."""
+        self._began = number
+
+    def _is_beside(self, asked: Asked) -> bool:
+        began, _ = self._laps.get(asked.key, (self._began, None))
+        return asked.number > began
+
+    def may_decide(self, asked: Asked, *, is_strict: bool) -> bool:
+        """Whether a workload gets a decision. In a StrictFIFO queue each round begins with the first."""
+        if asked in self._put_off:
             return True
-        reached = self._reached.get(key) if not is_strict else None
-        is_before = reached is not None and order <= reached
-        if is_before and not is_new:
-            return False
-        if self._had[key] < (MOST_S / 2 if is_before else MOST_S):
+        is_beside = self._is_beside(asked)
+        if asked.key in self._laps and not is_beside and not is_strict and asked.order <= self._laps[asked.key][1]:
+            return False  # it had one in this lap
+        account = asked.key, is_beside
+        if self._had[account] < (MOST_BESIDE_S if is_beside else MOST_S):
             return True
-        self._short.add(key)
+        self._short.add(account)
         return False
 
-    def begin_decision(self, key: Key, order: Order) -> None:
+    def begin_decision(self, asked: Asked) -> None:
         """Notes that a workload gets a decision, in which the time is taken that is measured next."""
-        self._current = key
-        self._last[key] = max(order, self._last.get(key, order))
+        self._put_off.discard(asked)
+        is_beside = self._is_beside(asked)
+        self._current = asked.key, is_beside
+        if not is_beside:
+            self._last[asked.key] = max(asked.order, self._last.get(asked.key, asked.order))
 
-    def put_off(self, key: Key, order: Order) -> None:
+    def put_off(self, asked: Asked) -> None:
         """Notes that the decision on a workload is made once more in the round, when it may borrow."""
-        self._put_off.add((key, order))
+        self._put_off.add(asked)
 
     @contextmanager
     def measure(self) -> Iterator[None]:
@@ -61,11 +84,14 @@ class Portions:
 
     def end_round(self) -> bool:
         """A round is over. Returns whether another is to follow since there are workloads that got no decision."""
-        is_more = bool(self._short or self._reached)
-        ends = {key: [order for order in (self._last.get(key), self._reached.get(key)) if order is not None] for key in self._short}
-        self._reached = {key: max(orders) for key, orders in ends.items() if orders}
-        self._had.clear()
-        self._last.clear()
-        self._short.clear()
-        self._put_off.clear()
+        is_more = bool(self._short or self._laps)
+        laps = dict[Key, tuple[int, Order]]()
+        for key, is_beside in self._short:
+            if not is_beside:
+                began, reached = self._laps.get(key, (self._began, None))
+                ends = [order for order in (reached, self._last.get(key)) if order is not None]
+                laps |= {key: (began, max(ends))} if ends else {}
+        self._laps = laps
+        for each in (self._had, self._last, self._short, self._put_off):
+            each.clear()
         return is_more

@@ -157,6 +157,19 @@ def test_cycle_that_has_added_many_workloads_leaves_the_turns_to_the_next(monkey
     assert len(list(scene.cycle.run())) == 7
 
 
+def test_workload_of_a_strict_queue_is_not_overtaken_when_the_head_is_deleted_in_a_cut_round():
+    """Review 29 of the portions: the second had had its turn, as one behind the head, and the third was admitted before it."""
+    scene = small(queueingStrategy="StrictFIFO")
+    for name, count in (("head", 9), ("second", 3), ("third", 2)):
+        scene.submit(name, count, cpu="1", queue="q")
+    for _ in range(2):
+        list(scene.cycle.run(lambda: False))
+    scene.delete("head")
+    outcomes = [verdict for verdicts in run_cut(scene) for verdict in verdicts]
+    outcomes += [verdict for verdicts in run_cut(scene) for verdict in verdicts]
+    assert [name_of(verdict) for verdict in outcomes if isinstance(verdict.outcome, Found)] == ["second"]
+
+
 def test_workload_that_comes_in_a_cut_round_has_its_turn_before_others():
     scene = small()
     names = crowd(scene, alike=False)
