@@ -23,7 +23,7 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
-from core.state.facts import condition_is_true, controller_of, family_of
+from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.observed import Observed
@@ -31,6 +31,7 @@ from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 POLL_S = 1.0
+MOST_REPLACED = 4  # Workloads of one job that are over, beside the first
 
 
 class Elastic:
@@ -125,7 +126,18 @@ class Elastic:
             workload = await self._steps.finish(workload, Condition(FINISHED, True, REASON_SLICE_REPLACED, message))
             logger.info("workload replaced", extra={"workload": object_key(workload), "by": object_key(successor)})
         await self._steps.drop_finalizer(workload)
+        await self._delete_replaced(workload)
         return Done()
+
+    async def _delete_replaced(self, workload: Obj) -> None:
+        """Of the Workloads that were replaced before this one the first, which pods name, and the last ones are kept: a job may be resized
+        thousands of times."""
+        owner = controller_of(workload)
+        owned = self._observed.workloads.store.by_index("owner", owner["uid"]) if owner is not None else ()
+        replaced = [each for each in owned if _is_replaced(each) and each["metadata"]["name"] != family_of(each).partition("/")[2]]
+        replaced.sort(key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"]))
+        for each in replaced[:-MOST_REPLACED]:
+            await self._writer.delete_workload(each)
 
     async def _give_back(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         facts = self._observed.state.workloads.facts[object_key(workload)]
@@ -141,3 +153,9 @@ class Elastic:
 
     async def _tell(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
         await self._writer.event(r.resource_of(kind), job, reason, message)
+
+
+def _is_replaced(workload: Obj) -> bool:
+    found = find_condition(workload, FINISHED) or {}
+    going = workload["metadata"].get("deletionTimestamp") or workload["metadata"].get("finalizers")
+    return found.get("status") == "True" and found.get("reason") == REASON_SLICE_REPLACED and not going

@@ -12,6 +12,7 @@ from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL, RESOURCE_IN_USE_FINALI
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
+from reconciler.elastic import MOST_REPLACED
 from sim.ending import find_unsettled
 from sim.models.base import JOB, POD
 from sim.models.checks import CHECK, LONGEST_S, CheckController, make_check
@@ -108,3 +109,20 @@ def test_finished_workload_of_a_job_that_is_done_keeps_no_finalizer(growing: Wor
         growing.patch(*WORKLOADS, workload, {"metadata": {"finalizers": [RESOURCE_IN_USE_FINALIZER]}})
     growing.run_for(30)
     assert [workload["metadata"].get("finalizers") for workload in growing.objects(*WORKLOADS)] == [None, None]
+
+
+def test_job_that_grows_and_shrinks_again_and_again_keeps_few_workloads() -> None:
+    """Attack 29: each growth left one more, 33 in 40 s."""
+    world = start(100)
+    start_job(world, pods=2, gpus=1)
+    for _ in range(8):
+        scale(world, 3)
+        scale(world, 2)
+    workloads = world.objects(*WORKLOADS)
+    names = sorted(workload["metadata"]["creationTimestamp"] for workload in workloads)
+    assert len(workloads) == 2 + MOST_REPLACED, "the first, the present one and the last ones that are over"
+    assert len([workload for workload in workloads if is_held(workload) and not has_condition(workload, "Finished")]) == 1
+    assert names[0] < names[1]
+    running = [pod for pod in world.objects(*POD) if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Running"]
+    assert len(running) == 2
+    assert list(find_unsettled(world)) == []
