@@ -63,9 +63,11 @@ class Asked:
 
 
 def draw_crowd(count: int) -> list[Asked]:
-    """Guests come first and borrow; then everybody comes, and owners want their own back."""
-    chance = random.Random(SEED)
-    crowd = []
+    """First one job that fills its queue, and one of higher priority that needs some of it. Then guests, which borrow, then everybody, and
+    owners want their own back."""
+    chance, anywhere = random.Random(SEED), {"unconstrained": "true"}
+    low = Asked("job-low", "west-limited", "shared-low", 42, GPUS, 25, anywhere)
+    crowd = [low, Asked("job-high", "west-limited", "shared-high", 16, GPUS, 5, anywhere)]
     for number in range(count):
         queue = chance.choice(GUESTS if number < count // 5 else list(QUEUES))
         priority = chance.choices(list(PRIORITIES), (5, 3, 2))[0]
