@@ -62,7 +62,7 @@ class _Bout:
 class FairTurns:
     """Turns by fair share; see the module and `core.queueing.turns.Turns`. Where queues or cohorts change new turns are made."""
 
-    def __init__(self, state: ClusterState, in_round: int = 0) -> None:
+    def __init__(self, state: ClusterState, in_round: int) -> None:
         self._state = state
         self._round = in_round
         self._lines: dict[str, _Line] = {}

@@ -153,7 +153,7 @@ class Pending:
         return list(self._groups.values())
 
     def collect_changed(self) -> list[Group]:
-        """Groups of which members have come or gone since the last time, some of them empty."""
+        """Groups of which members have come or gone since the last time; empty ones need no turn and do no harm."""
         changed, self._regrouped = list(self._regrouped), {}
         return changed
 

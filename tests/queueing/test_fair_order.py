@@ -47,7 +47,7 @@ def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
     """Whose turn it is, one after the other; what they then use is up to the test."""
     pending = Pending(made.state.workloads)
     pending.sync()
-    turns = FairTurns(made.state)
+    turns = FairTurns(made.state, 0)
     turns.begin(pending.groups())
     while (following := turns.next()) is not None:
         turn, _ = following
@@ -203,7 +203,7 @@ def test_promises_put_a_queue_first_up_to_the_last_of_them_and_as_long_as_they_a
     pending = Pending(made.state.workloads)
     pending.sync()
     order_of = {name_of(workload): pending.order_of(workload.uid) for workload in pending}
-    turns = FairTurns(made.state)
+    turns = FairTurns(made.state, 0)
     turns.begin(pending.groups(), [("a", order_of["a2"]), ("a", order_of["a1"]), ("gone", order_of["a3"])])
     had = []
     for _ in range(2):
