@@ -23,9 +23,10 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
-from core.state.facts import condition_is_true, controller_of, family_of, find_condition
+from core.state.facts import condition_is_true, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
+from reconciler.indexes import find_siblings
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
@@ -62,8 +63,7 @@ class Elastic:
         return dict(found) if found is not None else None
 
     def _successor(self, workload: Obj) -> Obj | None:
-        owner = controller_of(workload)
-        found = find_successor(workload, self._observed.workloads.store.by_index("owner", owner["uid"])) if owner is not None else None
+        found = find_successor(workload, find_siblings(self._observed.workloads.store, workload))
         return dict(found) if found is not None else None
 
     async def drop_successor(self, workload: Obj) -> None:
@@ -132,8 +132,7 @@ class Elastic:
     async def _delete_replaced(self, workload: Obj) -> None:
         """Of the Workloads that were replaced before this one the first, which pods name, and the last ones are kept: a job may be resized
         thousands of times."""
-        owner = controller_of(workload)
-        owned = self._observed.workloads.store.by_index("owner", owner["uid"]) if owner is not None else ()
+        owned = find_siblings(self._observed.workloads.store, workload)
         replaced = [each for each in owned if _is_replaced(each) and each["metadata"]["name"] != family_of(each).partition("/")[2]]
         replaced.sort(key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"]))
         for each in replaced[:-MOST_REPLACED]:

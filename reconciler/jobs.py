@@ -79,7 +79,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
-from reconciler.indexes import is_unmarked, workloads_of_pod
+from reconciler.indexes import find_owned, is_unmarked, workloads_of_pod
 from reconciler.job_facts import is_suspended_by_another, list_references
 from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, find_parts
@@ -240,7 +240,7 @@ class Jobs:
         return await self._with_workload(kind, job, workload)
 
     def _find_workload(self, kind: JobKind, job: Obj) -> Obj | None:
-        owned = self._observed.workloads.store.by_index("owner", job["metadata"]["uid"])
+        owned = find_owned(self._observed.workloads.store, job)
         present = self._elastic.find_present(owned)
         if present is not None:
             return present
@@ -312,7 +312,7 @@ class Jobs:
                 return await self._evict(workload, REASON_JOB_CHANGED, excess)
             if _is_resized(kind, job, workload):
                 return await self._evict(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran")
-            if unmarked := self._observed.find_unmarked_pods(job["metadata"]["uid"]):
+            if unmarked := self._observed.find_unmarked_pods(job):
                 await self._refused_starts.stop_unmarked(kind, job, workload, unmarked)
             return Done()
         if admitted:
@@ -331,7 +331,7 @@ class Jobs:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        if self._observed.count_live_pods(job["metadata"]["uid"])[0]:
+        if self._observed.count_live_pods(job)[0]:
             # Made while somebody unsuspended it by hand: their gates would never be taken off.
             await self._event(kind, job, EVENT_WAITING_FOR_PODS, "it has its place, and starts when the pods of before are gone")
             return RequeueAfter(STOP_POLL_S)
@@ -402,12 +402,11 @@ class Jobs:
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
-        uid = job["metadata"]["uid"]
-        live, left_alone = self._observed.count_live_pods(uid)
+        live, left_alone = self._observed.count_live_pods(job)
         if live or kind.active_pods(job, left_alone) == 0:
             return live > 0
         # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
-        parts = find_parts(self._observed, uid)
+        parts = find_parts(self._observed, job["metadata"]["uid"])
         staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
         return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
 
@@ -490,7 +489,7 @@ class Jobs:
             logger.info("workload finished", extra={"workload": name, "reason": reason})
             await self._event(kind, job, EVENT_FINISHED_WORKLOAD, f"Workload '{name}' is declared finished")
         await self._steps.drop_finalizer(workload)
-        for other in self._observed.workloads.store.by_index("owner", job["metadata"]["uid"]):
+        for other in find_owned(self._observed.workloads.store, job):
             # Of an elastic job: a process that ended between the two writes left it.
             if condition_is_true(other, FINISHED) and other["metadata"]["uid"] != workload["metadata"]["uid"]:
                 await self._steps.drop_finalizer(other)
@@ -499,7 +498,7 @@ class Jobs:
     async def _has_pods_left(self, kind: JobKind, job: Obj, workload: Obj) -> bool:
         """Whether a finished job has pods that run on, as with `cleanPodPolicy: None`: what they use is not given to others."""
         family = family_of(workload)
-        running = self._observed.find_running_pods(job["metadata"]["uid"])
+        running = self._observed.find_running_pods(job)
         pods = [pod for pod in running if not (pod.terminating and self._observed.is_lost_node(pod.node))]
         if not pods:
             self._left.pop(family, None)
@@ -528,7 +527,7 @@ class Jobs:
         """Whether a job that is being deleted has pods. Its controller neither makes nor ends them any more, suspended or not: where its
         workload may not run they are ended here."""
         is_held = not may_run(workload) and await self._stop_parts(job)
-        pods = self._observed.find_running_pods(job["metadata"]["uid"])
+        pods = self._observed.find_running_pods(job)
         if not may_run(workload):
             await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and its job is being deleted")
         return is_held or bool(pods)
@@ -551,7 +550,7 @@ class Jobs:
         """Deletes the pods of objects below a stopped job that are being deleted and kept by a finalizer: their controllers do not."""
         for _, part in find_parts(self._observed, job["metadata"]["uid"]):
             if part["metadata"].get("deletionTimestamp"):
-                pods = self._observed.find_live_pods(part["metadata"]["uid"])
+                pods = self._observed.find_live_pods(part)
                 await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and what made the pod is being deleted")
 
     async def _let_go(self, kind: JobKind, job: Obj, workload: Obj) -> Result:

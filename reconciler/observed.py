@@ -54,7 +54,7 @@ from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFac
 from reconciler import resources as r
 from reconciler.again import Again
 from reconciler.devices import Devices
-from reconciler.indexes import add_indexes, workloads_of_pod
+from reconciler.indexes import add_indexes, find_owned, workloads_of_pod
 from reconciler.installed import Installed, is_served
 from reconciler.native_groups import NativeGroups
 from reconciler.related import Related
@@ -530,22 +530,22 @@ class Observed:
         facts = self.pod_facts.get(object_key(pod))
         return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
 
-    def count_live_pods(self, uid: str) -> tuple[int, int]:
+    def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
-        alone = [_is_left_alone(pod) for pod in self._pods_of_job(uid) if not pod.terminal]
+        alone = [_is_left_alone(pod) for pod in self._pods_of_job(job) if not pod.terminal]
         return alone.count(False), alone.count(True)
 
-    def find_live_pods(self, uid: str) -> list[PodFacts]:
+    def find_live_pods(self, job: Obj) -> list[PodFacts]:
         """These pods."""
-        return [pod for pod in self._pods_of_job(uid) if not pod.terminal and not _is_left_alone(pod)]
+        return [pod for pod in self._pods_of_job(job) if not pod.terminal and not _is_left_alone(pod)]
 
-    def find_running_pods(self, uid: str) -> list[PodFacts]:
+    def find_running_pods(self, job: Obj) -> list[PodFacts]:
         """Those among them that are past their gates, also where that has not been seen yet."""
-        return [pod for pod in map(self.ungating.adjust, self.find_live_pods(uid)) if not pod.gated]
+        return [pod for pod in map(self.ungating.adjust, self.find_live_pods(job)) if not pod.gated]
 
-    def _pods_of_job(self, uid: str) -> Iterable[PodFacts]:
-        pods = (pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("owner", owner))
-        families = {family_of(workload) for workload in self.workloads.store.by_index("owner", uid)}
+    def _pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
+        pods = (pod for owner in self.owners.descendants(job["metadata"]["uid"]) for pod in self.pods.store.by_index("owner", owner))
+        families = {family_of(workload) for workload in find_owned(self.workloads.store, job)}
         named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
         # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
         # pod holds nothing, and may have been made by a user for that.
@@ -553,9 +553,9 @@ class Observed:
         own, others = ([facts for pod in each if (facts := self.pod_facts.get(object_key(pod))) is not None] for each in (pods, left))
         return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
 
-    def find_unmarked_pods(self, uid: str) -> list[Obj]:
+    def find_unmarked_pods(self, job: Obj) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
-        return [pod for owner in self.owners.descendants(uid) for pod in self.pods.store.by_index("unmarked", owner)]
+        return [pod for owner in self.owners.descendants(job["metadata"]["uid"]) for pod in self.pods.store.by_index("unmarked", owner)]
 
     def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""

@@ -28,7 +28,7 @@ from core.state.facts import condition_is_true, controller_of, family_of
 from core.state.owners import is_orphaned
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.indexes import workloads_of_pod
+from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps, may_run
 from reconciler.watch_progress import WatchProgress
@@ -71,7 +71,7 @@ class Orphans:
 
     def _on_owner(self, change: Change) -> None:
         if change.new is None:
-            for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
+            for workload in find_owned(self._observed.workloads.store, change.obj):
                 self._queue.add(object_key(workload), "job is gone")
 
     def _may_have_unseen_owner(self, workload: Obj) -> bool:

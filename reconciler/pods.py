@@ -77,6 +77,7 @@ from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import MAX_RETRY_S, build_controller
+from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
 from reconciler.steps import WorkloadSteps, may_run
@@ -142,11 +143,7 @@ class Pods:
 
     def _units_of(self, parent: PodParent, obj: Obj) -> set[Unit]:
         metadata = obj["metadata"]
-        units = {
-            unit
-            for workload in self._observed.workloads.store.by_index("owner", metadata["uid"])
-            if (unit := unit_of_workload(workload)) is not None
-        }
+        units = {unit for workload in find_owned(self._observed.workloads.store, obj) if (unit := unit_of_workload(workload)) is not None}
         if "spec" not in obj:
             return units
         if parent.several:

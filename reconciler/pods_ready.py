@@ -21,6 +21,7 @@ from core.state.facts import condition_is_true, controller_of, family_of
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
@@ -57,7 +58,7 @@ class PodsReady:
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_job(self, change: Change) -> None:
-        for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
+        for workload in find_owned(self._observed.workloads.store, change.obj):
             self._queue.add(object_key(workload), "job changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pod(self, change: Change) -> None:

@@ -29,6 +29,7 @@ from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.indexes import find_owned
 from reconciler.installed import serves
 from reconciler.observed import Observed
 
@@ -58,7 +59,7 @@ class Provisioning:
         if change.new is None:
             return
         holds = condition_is_true(change.new, QUOTA_RESERVED) and change.new["status"].get("admissionChecks")
-        if holds or self._observed.provisioning_requests.store.by_index("workload", change.new["metadata"]["uid"]):
+        if holds or find_owned(self._observed.provisioning_requests.store, change.new):
             self._queue.add((WORKLOAD, object_key(change.obj)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_request(self, change: Change) -> None:
@@ -173,7 +174,7 @@ class Provisioning:
     def _requests(self, workload: Obj, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Obj]:
         """By name, those of a workload, and what has a name that is to be its."""
         store, metadata = self._observed.provisioning_requests.store, workload["metadata"]
-        found = {request["metadata"]["name"]: request for request in store.by_index("workload", metadata["uid"])}
+        found = {request["metadata"]["name"]: request for request in find_owned(store, workload)}
         for name, entry in entries.items():
             wanted = request_name(metadata["name"], name, attempt_of(entry))
             request = store.get(f"{metadata['namespace']}/{wanted}")

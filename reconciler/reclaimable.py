@@ -21,7 +21,7 @@ from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, family_of
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
-from reconciler.indexes import workloads_of_pod
+from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
@@ -49,7 +49,7 @@ class Reclaimable:
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_job(self, change: Change) -> None:
-        for workload in self._observed.workloads.store.by_index("owner", change.obj["metadata"]["uid"]):
+        for workload in find_owned(self._observed.workloads.store, change.obj):
             self._queue.add_after(object_key(workload), BATCH_S, "job changed")
 
     def _on_pod(self, change: Change) -> None:

@@ -11,6 +11,7 @@ from core.runtime.store import Change, object_key
 from core.state.facts import WorkloadFacts, controller_of
 from core.state.volumes import Volumes, list_prefixes, list_volume_claims
 from reconciler import resources as r
+from reconciler.indexes import find_owned
 from reconciler.slim import slim_volume, slim_volume_claim
 
 
@@ -60,7 +61,7 @@ class ObservedVolumes:
             self._read_workloads_of(change.obj)
 
     def _read_workloads_of(self, owner: Obj) -> None:
-        self._read_again(map(object_key, self._workloads.by_index("owner", owner["metadata"]["uid"])))
+        self._read_again(map(object_key, find_owned(self._workloads, owner)))
 
     def _get_stateful_set(self, workload: Obj) -> Obj | None:
         owner = controller_of(workload)

@@ -32,6 +32,7 @@ from core.queueing.cycle import Cycle
 from core.runtime.controller import Done, Result
 from core.runtime.errors import KubeError
 from core.runtime.lease import LeaderElection, LeadershipLost
+from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts
@@ -247,8 +248,8 @@ async def _take_back_at_once(self: Verdicts, judged: Any) -> None:
     self._take_back(judged.verdict, "the answer was lost")
 
 
-def _find_seen_running(self: Observed, uid: str) -> list[PodFacts]:
-    return [pod for pod in self.find_live_pods(uid) if not pod.gated]
+def _find_seen_running(self: Observed, job: Obj) -> list[PodFacts]:
+    return [pod for pod in self.find_live_pods(job) if not pod.gated]
 
 
 _distribute = ungate._distribute

@@ -139,11 +139,15 @@ class Cycle:
 
     def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
         """Whether a workload, of which no refusal stands, gets a decision in this round."""
-        asked = Asked((queue.name, is_promised), self._pending.order_of(workload.uid), self._pending.number_of(workload.uid))
-        may = self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked, is_strict=queue.strict)
+        asked = self._asked_by(workload, queue, is_promised=is_promised)
+        may = self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked)
         if may:
             self._portions.begin_decision(asked)
         return may
+
+    def _asked_by(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool = False) -> Asked:
+        order, number = self._pending.order_of(workload.uid), self._pending.number_of(workload.uid)
+        return Asked((queue.name, is_promised), order, number, queue.strict)
 
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Found | NotFound | None:
         """What becomes of a workload; None where that is not known before the end of this cycle."""
@@ -411,7 +415,7 @@ class Cycle:
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
         if found is not None and found.borrows and not may_borrow:
             self._borrowing.add(queue.name)
-            self._portions.put_off(Asked((queue.name, False), turn.order, self._pending.number_of(uid)))
+            self._portions.put_off(self._asked_by(workload, queue))
             turns.put_off(turn)
             return
         if isinstance(outcome, Found):

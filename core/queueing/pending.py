@@ -131,8 +131,9 @@ class Pending:
         order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
         insort(group.members, (order, workload))
         self._regrouped[group] = None
-        is_same = before is not None and before.order == order and _is_same(before.workload, workload)
-        number = before.number if before is not None and is_same else self.last_number + 1
+        is_same = before is not None and before.order == order and before.workload.uid == workload.uid
+        keeps = is_same and before is not None and (before.group is group or _is_same(before.workload, workload))
+        number = before.number if before is not None and keeps else self.last_number + 1
         self.last_number = max(number, self.last_number)
         self._places[key] = _Place(group, order, workload, number)
         self._keys[workload.uid] = key

@@ -2,8 +2,9 @@
 
 Decisions on the workloads of a queue are made in laps. A lap is over the workloads that wait when it begins, by their order; each gets one
 decision. Once its decisions have taken the queue's portion of a round the next round goes on behind the last of them. A workload that has
-come since, or was changed, does not make the lap longer: it waits for the next one, but for half a portion that such ones have in each
-round, so that one of high priority need not wait.
+come since, or was changed, does not make the lap longer: it waits for the next one, but for half a portion beside the lap that such ones
+have in each round, so that one of high priority need not wait. From that half a workload gets another decision that had one in the lap and
+may fare otherwise now: those behind it, whose turn in the lap is still to come, must not take room that it has waited for.
 """
 
 from collections import defaultdict
@@ -25,6 +26,7 @@ class Asked:
     key: Key
     order: Order
     number: int
+    is_strict: bool = False  # in a StrictFIFO queue, of which each round begins with the first
 
 
 class Portions:
@@ -45,16 +47,14 @@ class Portions:
         self._began = number
 
     def _is_beside(self, asked: Asked) -> bool:
-        began, _ = self._laps.get(asked.key, (self._began, None))
-        return asked.number > began
+        began, reached = self._laps.get(asked.key, (self._began, None))
+        return asked.number > began or (reached is not None and not asked.is_strict and asked.order <= reached)
 
-    def may_decide(self, asked: Asked, *, is_strict: bool) -> bool:
-        """Whether a workload gets a decision. In a StrictFIFO queue each round begins with the first."""
+    def may_decide(self, asked: Asked) -> bool:
+        """Whether a workload gets a decision."""
         if asked in self._put_off:
             return True
         is_beside = self._is_beside(asked)
-        if asked.key in self._laps and not is_beside and not is_strict and asked.order <= self._laps[asked.key][1]:
-            return False  # it had one in this lap
         account = asked.key, is_beside
         if self._had[account] < (MOST_BESIDE_S if is_beside else MOST_S):
             return True

@@ -29,6 +29,12 @@ def build_job(name: str, owners: list[Json], labels: dict[str, str] | None = Non
     return {"metadata": metadata, "spec": {}}
 
 
+def get_job(observed: Observed, name: str) -> Json:
+    job = observed.jobs["Job.batch"].store.get(f"ns/{name}")
+    assert job is not None
+    return job
+
+
 @pytest.fixture
 def observed() -> Observed:
     found = Observed(Client.offline(), ManualClock())
@@ -40,15 +46,15 @@ def observed() -> Observed:
 def test_pod_with_a_controller_of_an_unknown_kind_is_no_pod_of_a_job_with_the_same_uid(observed: Observed):
     """Such a pod kept the quota of a preempted job for ever."""
     observed.pods.put(build_pod("leech", owned_by("Foo", "example.com/v1", "low")))
-    assert observed.count_live_pods("low") == (1, 0)
+    assert observed.count_live_pods(get_job(observed, "low")) == (1, 0)
     assert observed.pod_facts["ns/leech"].owner_uid != "low"
 
 
 def test_pod_of_a_job_with_a_controller_of_an_unknown_kind_is_no_pod_of_another_job(observed: Observed):
     observed.jobs["Job.batch"].put(build_job("mine", owned_by("Foo", "example.com/v1", "low")))
     observed.pods.put(build_pod("leech", owned_by("Job", "batch/v1", "mine")))
-    assert observed.count_live_pods("low") == (1, 0)
-    assert observed.count_live_pods("mine") == (1, 0)
+    assert observed.count_live_pods(get_job(observed, "low")) == (1, 0)
+    assert observed.count_live_pods(get_job(observed, "mine")) == (1, 0)
 
 
 def test_pod_of_a_part_that_is_gone_counts_from_when_it_is_ungated_also_where_that_is_not_seen_yet(observed: Observed):
@@ -61,16 +67,16 @@ def test_pod_of_a_part_that_is_gone_counts_from_when_it_is_ungated_also_where_th
     pod["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: "w"}
     pod |= {"spec": {"containers": [], "schedulingGates": [{"name": TOPOLOGY_GATE}]}, "status": {"phase": "Pending"}}
     observed.pods.put(pod)
-    assert (observed.count_live_pods("low"), len(observed.find_running_pods("low"))) == ((1, 0), 1)
+    assert (observed.count_live_pods(get_job(observed, "low")), len(observed.find_running_pods(get_job(observed, "low")))) == ((1, 0), 1)
     observed.ungating.expect_places(observed.pod_facts["ns/late"].workload or "", {"late": {}}, 0.0)
-    assert (observed.count_live_pods("low"), len(observed.find_running_pods("low"))) == ((2, 0), 2)
+    assert (observed.count_live_pods(get_job(observed, "low")), len(observed.find_running_pods(get_job(observed, "low")))) == ((2, 0), 2)
 
 
 def test_pod_of_a_replica_set_of_a_deployment_of_a_job_is_its_pod(observed: Observed):
     observed.between["Deployment"].put(build_job("d", owned_by("Job", "batch/v1", "low")))
     observed.between["ReplicaSet"].put(build_job("r", owned_by("Deployment", "apps/v1", "d")))
     observed.pods.put(build_pod("r-0", owned_by("ReplicaSet", "apps/v1", "r")))
-    assert observed.count_live_pods("low") == (2, 0)
+    assert observed.count_live_pods(get_job(observed, "low")) == (2, 0)
 
 
 @pytest.mark.parametrize(("kind", "is_member"), [("Job", False), ("Foo", True)])
