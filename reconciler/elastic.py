@@ -14,7 +14,16 @@ from core.jobs.elastic import is_elastic
 from core.jobs.job import Job
 from core.jobs.prebuilt import prebuilt_name
 from core.model.admission import admission_to_wire
-from core.names import ADMITTED, EVENT_CREATED_WORKLOAD, EVENT_UPDATED_WORKLOAD, EVICTED, FINISHED, REASON_SLICE_REPLACED, SLICE_NAME
+from core.names import (
+    ADMITTED,
+    EVENT_CREATED_WORKLOAD,
+    EVENT_UPDATED_WORKLOAD,
+    EVICTED,
+    FINISHED,
+    REASON_SLICE_REPLACED,
+    SLICE_NAME,
+    WORKLOAD_ANNOTATION,
+)
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
 from core.plan.elastic import build_successor, counts_of, find_present, find_successor, shrink, with_counts
@@ -130,10 +139,12 @@ class Elastic:
         return Done()
 
     async def _delete_replaced(self, workload: Obj) -> None:
-        """Of the Workloads that were replaced before this one the first, which pods name, and the last ones are kept: a job may be resized
-        thousands of times."""
+        """Of the Workloads that were replaced before this one the first, those which pods name, and the last ones are kept: a job may be
+        resized thousands of times."""
+        pods = self._observed.pods.store.by_index("workload", family_of(workload))
+        named = {pod["metadata"]["annotations"][WORKLOAD_ANNOTATION] for pod in pods} | {family_of(workload).partition("/")[2]}
         owned = find_siblings(self._observed.workloads.store, workload)
-        replaced = [each for each in owned if _is_replaced(each) and each["metadata"]["name"] != family_of(each).partition("/")[2]]
+        replaced = [each for each in owned if _is_replaced(each) and each["metadata"]["name"] not in named]
         replaced.sort(key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"]))
         for each in replaced[:-MOST_REPLACED]:
             await self._writer.delete_workload(each)

@@ -46,7 +46,8 @@ GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must n
 MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
 STORM_LOOK_S = 10.0
 REPORT_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
-_Names = Mapping[tuple[str, ...], str]  # nodes by the domain that an assignment names
+_Domain = tuple[str, tuple[str, ...]]  # a pod set and what its assignment calls one of its domains
+_Names = Mapping[_Domain, str]  # nodes by domain
 _Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 
 
@@ -70,12 +71,13 @@ class NodeHealth:
         self._gone_at: dict[str, float] = {}  # nodes that are gone, and when that was seen
         self._refused: dict[str, str] = {}  # pods that kube-scheduler finds no node for, and when it was first seen
         self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
-        # By node, key and value: when a NoExecute taint without a time was first seen.
+        # By node, key and value: when a NoExecute taint without a time, or with a time to come, was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
-        self._unready: dict[str, str] = {}  # nodes that say they are not ready since a time to come, and when that was first seen
-        self._outside: dict[str, dict[str, datetime]] = {}  # by workload and hostname: since when a node is not at its place
+        self._unready: dict[str, str] = {}  # nodes that are not ready, and when that was seen if their clock is not to be believed
+        # By workload, pod set and hostname: since when a node is not at its place.
+        self._outside: dict[str, dict[tuple[str, str], datetime]] = {}
         self._reported: dict[str, tuple[Admission, Collection[str], float]] = {}  # by workload: the last report of lost nodes, and when
-        self._placed: dict[str, dict[tuple[str, ...], str]] = {}  # by workload and domain: its node, when that was last there
+        self._placed: dict[str, dict[_Domain, str]] = {}  # by workload and domain: its node, when that was last there
         self._steps = WorkloadSteps(observed, writer)
         self.stuck = StuckPods(observed, writer)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
@@ -124,7 +126,7 @@ class NodeHealth:
             elif host not in self._assigned and self._named.get(host) == name:
                 del self._named[host]
             for key in self._assigned.get(host, ()):
-                if host in self._outside.get(key, ()):  # the node may be back at its place: no pod moves before that has been looked at
+                if any(host == left for _, left in self._outside.get(key, ())):  # it may be back: no pod moves before that is known
                     self._observed.state.observe_stuck(key, None)
                 self._queue.add_after(key, BATCH_S if change.new is not None else GONE_S, f"node {name} changed")
         if change.new is None and hosts & self._assigned.keys():
@@ -138,14 +140,15 @@ class NodeHealth:
         elif not _is_well(change.old):
             self._well_since[name] = now
         taints = ((change.new or {}).get("spec") or {}).get("taints") or ()
-        undated = [_name_of(taint) for taint in taints if taint.get("effect") == "NoExecute" and not taint.get("timeAdded")]
+        added = [(taint, taint.get("timeAdded") or "") for taint in taints if taint.get("effect") == "NoExecute"]
+        undated = [_name_of(taint) for taint, at in added if not at or at > now]  # the clock of its process may be ahead
         if undated:
             self._tainted[name] = {each: before.get(each, now) for each in undated}
-        ready = find_condition(change.new or {}, "Ready") or {}
-        if ready.get("status", "True") != "True" and (ready.get("lastTransitionTime") or "") > now:
-            self._unready.setdefault(name, now)
-        else:
+        since = _find_unready(change.new)
+        if since is None:
             self._unready.pop(name, None)
+        elif since > now or (change.old is not None and _find_unready(change.old) is None):
+            self._unready.setdefault(name, now)
 
     def _on_definition(self, change: Change) -> None:
         """A flavor or a topology: other nodes may belong to it now."""
@@ -203,7 +206,7 @@ class NodeHealth:
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
         found = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and facts.remade}
-        hosts_by_node = {node: values[-1] for values, node in names.items() if self._observed.nodes.store.get(node) is None}
+        hosts_by_node = {node: values[-1] for (_, values), node in names.items() if self._observed.nodes.store.get(node) is None}
         lost = {host or hosts_by_node.get(name, name): why for (name, host), why in found.items()}  # one that is gone by its hostname
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
@@ -248,19 +251,21 @@ class NodeHealth:
         workload: Obj,
         facts: WorkloadFacts,
         all_pods: Sequence[PodFacts],
-        outside: Mapping[str, Outside],
+        outside: Mapping[tuple[str, str], Outside],
         names: _Names,
     ) -> tuple[Mapping[_Place, Share], int]:
         """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it.
         `names`: see `_name_nodes`."""
         assert facts.admission is not None
-        assigned: Counter[_Place] = Counter()
+        assigned, whys = Counter[_Place](), dict[_Place, Outside]()
         by_pod_set: dict[_Place, dict[str, int]] = defaultdict(dict)
         tolerations: dict[_Place, list[tuple[Mapping[str, Any], ...]]] = defaultdict(list)
         for pod_set, given in zip(facts.pod_sets, facts.admission.pod_sets, strict=False):
             tolerated = self._tolerations(facts, pod_set.name, given)
             for values, count in _counts(given):
-                place = names[values], values[-1] if values[-1] in outside else ""
+                why = outside.get((pod_set.name, values[-1]))
+                place = names[pod_set.name, values], values[-1] if why is not None else ""
+                whys |= {place: why} if why is not None else {}
                 assigned[place] += count
                 by_pod_set[place][pod_set.name] = by_pod_set[place].get(pod_set.name, 0) + count
                 tolerations[place].append(tolerated)
@@ -270,7 +275,7 @@ class NodeHealth:
         for pod in self._pods(workload, facts, all_pods, names):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
-                place = pod.node or self._node_of(pod, facts, names), host if host in outside else ""
+                place = pod.node or self._node_of(pod, facts, names), host if (pod.pod_set or "", host) in outside else ""
                 pods[place].append(pod)
                 taken[place, pod.pod_set or ""] += not pod.terminal and not pod.terminating
             elif pod.gated and not pod.terminal and not pod.terminating:
@@ -293,7 +298,7 @@ class NodeHealth:
                 name in used,
                 by_pod_set.get((name, host), {}),
                 placed,
-                outside.get(host),
+                whys.get((name, host)),
                 (name, host) in awaited,
             )
             for name, host in assigned.keys() | strangers
@@ -305,9 +310,10 @@ class NodeHealth:
         }
         return shares, len(assigned)
 
-    def _find_outside(self, facts: WorkloadFacts, names: _Names) -> Mapping[str, Outside]:
-        """Returns nodes that are there and not where the workload's assignment says, by their hostname in it; notes since when."""
-        state, found, now = self._observed.state, dict[str, Outside](), self._clock.now()
+    def _find_outside(self, facts: WorkloadFacts, names: _Names) -> Mapping[tuple[str, str], Outside]:
+        """Returns nodes that are there and not where the workload's assignment says, by pod set and their hostname in it; notes since
+        when."""
+        state, found, now = self._observed.state, dict[tuple[str, str], Outside](), self._clock.now()
         before = self._outside.get(facts.key, {})
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             flavor = state.topology_flavor(given.flavors.values())
@@ -315,15 +321,15 @@ class NodeHealth:
             if view is None or given.assignment is None or not view.capacity.tree.is_hostname:
                 continue
             for domain in given.assignment.domains:
-                host = domain.values[-1]
-                if view.find_domain(domain.values) is not None or (node := self._observed.nodes.store.get(names[domain.values])) is None:
+                host, name = domain.values[-1], names[given.name, domain.values]
+                if view.find_domain(domain.values) is not None or (node := self._observed.nodes.store.get(name)) is None:
                     continue
                 is_reported = host in facts.unhealthy_nodes  # it has been waited for, be it by another process
-                since = before.get(host) or (now - timedelta(seconds=self._rules.not_ready_delay_s) if is_reported else now)
+                since = before.get((given.name, host)) or (now - timedelta(seconds=self._rules.not_ready_delay_s) if is_reported else now)
                 why = explain_outside(node["metadata"].get("labels") or {}, host, view.flavor, view.topology)
-                found[host] = Outside(why, since, is_reported)
+                found[given.name, host] = Outside(why, since, is_reported)
         if found:
-            self._outside[facts.key] = {host: outside.since for host, outside in found.items()}
+            self._outside[facts.key] = {left: outside.since for left, outside in found.items()}
         else:
             self._outside.pop(facts.key, None)
         return found
@@ -348,13 +354,21 @@ class NodeHealth:
             yield replace(pod, unschedulable_since=max(refused, well))
 
     def _name_nodes(self, facts: WorkloadFacts) -> _Names:
-        """Returns the node of each domain that a workload's assignment names, be it gone."""
-        before, now = self._placed.get(facts.key, {}), dict[tuple[str, ...], str]()
+        """Returns the node of each domain that a workload's assignment names, be it gone. One that is the node of a domain of another pod
+        set, of another flavor, is not meant."""
+        before, now, unclear = self._placed.get(facts.key, {}), dict[_Domain, str](), list[_Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])
             for values, _ in _counts(given):
-                nodes = places.domain_nodes(given, values)
-                now[values] = nodes[0] if len(nodes) == 1 else before.get(values) or self._find_node(values[-1])
+                nodes, domain = places.domain_nodes(given, values), (given.name, values)
+                if len(nodes) == 1 or domain in before:
+                    now[domain] = nodes[0] if len(nodes) == 1 else before[domain]
+                else:
+                    unclear.append(domain)
+        others = set(now.values())
+        for name, values in unclear:
+            node = self._find_node(values[-1])
+            now[name, values] = node if node not in others else _show_missing(values[-1])
         if facts.key in self._hosts:
             self._placed[facts.key] = now
         return now
@@ -363,9 +377,9 @@ class NodeHealth:
         """The node for which a pod waits: in its workload's assignment, or else that of its hostname."""
         given = facts.admission.pod_sets if facts.admission is not None else ()
         for levels in {each.assignment.levels for each in given if each.name == pod.pod_set and each.assignment is not None}:
-            values = tuple(pod.node_selector.get(level, "") for level in levels)
-            if values in names:
-                return names[values]
+            domain = pod.pod_set or "", tuple(pod.node_selector.get(level, "") for level in levels)
+            if domain in names:
+                return names[domain]
         return self._find_node(pod.node_selector.get(HOSTNAME_LABEL, ""))
 
     def _find_node(self, host: str) -> str:
@@ -373,11 +387,11 @@ class NodeHealth:
         node = self._observed.nodes.store.get(host)
         if node is not None and hostname_of(node) == host:
             return host
-        return self._named.get(host, host if node is None else f"with hostname {host}")
+        return self._named.get(host, host if node is None else _show_missing(host))
 
     def _node(self, name: str) -> Obj | None:
-        """As the API has it, with the time at which each of its taints was first seen, where it does not say; and since when it is not
-        ready, where its clock is ahead."""
+        """As the API has it, with the time at which each of its taints was first seen, where it does not say or says one to come; and since
+        when it is not ready, where its clock is ahead or behind."""
         node = self._observed.nodes.store.get(name)
         seen = self._tainted.get(name)
         if node is not None and name in self._unready:
@@ -388,7 +402,7 @@ class NodeHealth:
             node = {**node, "status": {**node["status"], "conditions": conditions}}
         if node is None or seen is None:
             return node
-        taints = [{**taint, "timeAdded": taint.get("timeAdded") or seen.get(_name_of(taint))} for taint in node["spec"]["taints"]]
+        taints = [{**taint, "timeAdded": seen.get(_name_of(taint)) or taint.get("timeAdded")} for taint in node["spec"]["taints"]]
         return {**node, "spec": {**node["spec"], "taints": taints}}
 
     def _tolerations(self, facts: WorkloadFacts, pod_set: str, given: PodSetAdmission) -> tuple[Mapping[str, Any], ...]:
@@ -441,6 +455,17 @@ class NodeHealth:
 
 def _name_of(taint: Mapping[str, Any]) -> tuple[str, str]:
     return taint["key"], taint.get("value") or ""
+
+
+def _find_unready(node: Obj | None) -> str | None:
+    """Returns since when a node is not ready, as it says itself; None where it is."""
+    ready = find_condition(node or {}, "Ready") or {}
+    return ready.get("lastTransitionTime") or "" if ready.get("status", "True") != "True" else None
+
+
+def _show_missing(host: str) -> str:
+    """Returns the name of a node that is not there, of which only the hostname is known: no node has such a name."""
+    return f"with hostname {host}"
 
 
 def _both(change: Change) -> list[Obj]:

@@ -99,13 +99,22 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
             if count > stuck:
                 outside.append(DomainCount(values, count - stuck))
         else:
-            stale = f"{'/'.join(values)} has pods, is not there and not among the failed nodes"
+            stale = _explain_missing(tree, values)
     unready = np.flatnonzero((counts > 0) & ~view.ready & ~out)
     if len(unready):
         stale = f"node {tree.names[unready[0]]} has pods, is not ready and not among the failed nodes"
     lost = np.where(out, counts, np.minimum(counts, count_stuck(tree, [held])))
     anchors = count_anchors(tree, held.request, [(held.outside[each.values], each.count) for each in outside]) if outside else None
     return Located(counts - lost, lost, gone, stale, tuple(outside), anchors)
+
+
+def _explain_missing(tree: TopologyTree, values: tuple[str, ...]) -> str:
+    """Why no node of the tree is the one that an assignment names, though it has not failed."""
+    same = [name for name, path in zip(tree.names, tree.paths, strict=True) if path[-1] == values[-1]] if len(values) == 1 else []
+    if len(same) <= 1:
+        return f"{'/'.join(values)} has pods, is not there and not among the failed nodes"
+    nodes = f"{', '.join(same[:4])}{f' and {len(same) - 4} more' if len(same) > 4 else ''}"
+    return f"{values[-1]} is the hostname of several nodes ({nodes}), and the assignment does not say of which; give the others another one"
 
 
 def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outside: Sequence[DomainCount]) -> TopologyAssignment:

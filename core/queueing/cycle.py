@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready import PodsReadyRules
@@ -80,6 +81,7 @@ class Cycle:
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
+        self._skipped: set[str] = set()  # of these queues those of which the head has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
@@ -183,7 +185,7 @@ class Cycle:
             return
         self._ways = {}
         if not self._is_cut:
-            self._blocked, self._borrowing, self._placed = {}, set(), set()
+            self._blocked, self._skipped, self._borrowing, self._placed = {}, set(), set(), set()
         if self._is_for_passes:
             yield from self._second_passes(run)
             if self._are_passes_cut:
@@ -332,10 +334,8 @@ class Cycle:
 
     def _place_again(self) -> None:
         """After a cycle that was cut off: what was taken out of what the others see in its turns is so in this one from the start."""
-        for uid in self._placed:
-            workload = self._pending.find(uid)
-            if workload is not None:
-                self._claims.place(workload)
+        for workload in filter(None, map(self._pending.find, self._placed)):
+            self._claims.place(workload)
 
     # --- turns --------------------------------------------------------------------------------------
 
@@ -372,6 +372,9 @@ class Cycle:
             obstacle = find_obstacle(self._state, queue, self._pods_ready)
         if queue is not None and is_blocked:
             self._drop_refusals(turn, self._blocked[queue.name])
+            if queue.name in self._skipped:  # it may be admitted in the next round
+                turns.end(turn)
+                return
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
             yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), turns, run)
         elif obstacle is not None:
@@ -406,6 +409,7 @@ class Cycle:
                 self._place(workload)
                 if queue.strict:
                     self._blocked.setdefault(queue.name, uid)
+                    self._skipped.add(queue.name)
                 (turns.pass_on if uid in self._own else turns.end)(turn)
                 return
             outcome = self._decide(workload, queue, run)
@@ -444,15 +448,14 @@ class Cycle:
         self._state.assume(workload.key, found.admission, plan)
 
     def _note(self, group: Group, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotFound) -> None:
-        """A refusal is the whole group's, but where others are to go for this one, or it matters how its pods are labelled; in a
-        StrictFIFO queue those behind it wait for another reason.
+        """A refusal is the whole group's, but where others are to go for this one, or were evicted for it, so that those alike may need
+        other victims; or where it matters how its pods are labelled. In a StrictFIFO queue those behind it wait for another reason.
         """
         self._claims.note(workload, outcome.preempting)
         refusal = Refusal.note(
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
         )
-        preempts = outcome.preempting is not None and outcome.preempting.victims
-        if preempts or queue.strict or workload.uid in self.unwritable or self._is_particular(workload):
+        if self._claims.is_preemptor(workload.uid) or queue.strict or workload.uid in self.unwritable or self._is_particular(workload):
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)
@@ -535,18 +538,14 @@ class Cycle:
     def drop_refusals(self, before: int, most: int) -> int:
         """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
         amounts. Refusals with a promise stay. Returns how many were dropped."""
-        old = [uid for uid, refusal in self._own.items() if refusal.round < before]
-        old = [uid for uid in old if uid not in self.unwritable and self._claims.of(uid) is None][:most]
+        own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
+        old = [uid for uid in own if self._claims.of(uid) is None][:most]
         for uid in old:
             del self._own[uid]
-        dropped = len(old)
-        for group in self._pending.groups():
-            if dropped >= most:
-                break
-            if group.refusal is not None and group.refusal.round < before:
-                group.refusal = None
-                dropped += 1
-        return dropped
+        groups = (group for group in self._pending.groups() if group.refusal is not None and group.refusal.round < before)
+        for group in (stale := list(islice(groups, most - len(old)))):
+            group.refusal = None
+        return len(old) + len(stale)
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
         """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a

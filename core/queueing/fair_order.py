@@ -23,7 +23,7 @@ from core.queueing.turns import Turn, add_turns, find_first, first_turns, has_pu
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 
-Asked = frozenset[tuple[str, int]]  # canonical amounts by resource
+_Amounts = frozenset[tuple[str, int]]  # canonical amounts by resource
 _Comparable = tuple[bool, float, Fraction]  # a share; the float decides nearly always, and is compared far faster
 _Standing = tuple[bool, bool, _Comparable, Order]  # what a head competes by among the members of a cohort; lower wins
 _Reckoned = tuple[bool, tuple[_Comparable, ...]]  # whether a head must borrow, and the shares with it, from the root down
@@ -38,7 +38,7 @@ class _Line:
         self.waiting: list[Turn] = []  # a heap
         self.promised: Order | None = None  # up to whom the line is served first
         self.put_off: set[Group] = set()  # groups; all others of the line wait for what those wait for
-        self.reckoned: dict[Asked, _Reckoned] = {}
+        self.reckoned: dict[_Amounts, _Reckoned] = {}
         self.may_borrow = False  # whether its head does
         self.standings: list[_Standing] = []
         self.standing_of_tree: tuple[bool, bool, Order] = (True, True, (0, "", "", 0))
@@ -67,7 +67,7 @@ class FairTurns:
         self._round = in_round
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
-        self._asked: dict[Group, Asked] = {}
+        self._asked: dict[Group, _Amounts] = {}
         self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
         self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
         self._roots: list[_Line | _Bout] = []
@@ -198,14 +198,14 @@ class FairTurns:
 
     # --- shares -----------------------------------------------------------------------------------------
 
-    def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> Asked:
+    def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> _Amounts:
         known = self._asked.get(turn.group)
         if known is None:
             total = usage_of(turn.workload.pod_sets, queue, self._state.resource_rules)
             known = self._asked[turn.group] = frozenset(total.items())
         return known
 
-    def _reckon(self, queue: ClusterQueueFacts, asked: Asked) -> _Reckoned:
+    def _reckon(self, queue: ClusterQueueFacts, asked: _Amounts) -> _Reckoned:
         tree = self._state.quota
         amounts = self._likely_usage(queue, dict(asked))
         usage = tree.usage(queue.name)

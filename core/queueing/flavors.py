@@ -11,7 +11,6 @@ from core.model.podset import Mode, PodSetRequest
 from core.model.quota import FlavorResource
 from core.model.resources import PODS
 from core.names import (
-    HOSTNAME_LABEL,
     KEP_PROFILE,
     REASON_EXCEEDS_MAX_QUOTA,
     REASON_NO_MATCHING_FLAVOR,
@@ -392,8 +391,7 @@ def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssi
     if not view.capacity.tree.is_hostname:
         return {}
     missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]
-    by_host = {node.labels.get(HOSTNAME_LABEL): node for node in state.nodes.values()} if missing else {}
-    nodes = ((values, state.nodes.get(values[-1]) or by_host.get(values[-1])) for values in missing)
+    nodes = ((values, state.nodes.get(values[-1]) or next(iter(state.find_named(values[-1])[-1:]), None)) for values in missing)
     return {values: node.labels for values, node in nodes if node is not None}
 
 

@@ -4,7 +4,7 @@ Decisions on the workloads of a queue are made in laps. A lap is over the worklo
 decision. Once its decisions have taken the queue's portion of a round the next round goes on behind the last of them. A workload that has
 come since, or was changed, does not make the lap longer: it waits for the next one, but for half a portion beside the lap that such ones
 have in each round, so that one of high priority need not wait. From that half a workload gets another decision that had one in the lap and
-may fare otherwise now: those behind it, whose turn in the lap is still to come, must not take room that it has waited for.
+may fare otherwise now: those behind it, with turns in the lap that are still to come, must not take room that it has waited for.
 """
 
 from collections import defaultdict

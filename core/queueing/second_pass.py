@@ -112,24 +112,40 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
 
     The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
     assignments away from pods that run. A hostname that its assignment names means the node that has it, and no other that is named so.
+    Where several flavors have a node with such a hostname any of these nodes may have failed.
     """
-    hosts, gone = set[str](), set[str]()
+    gone, served = set[str](), _find_served(state, workload)
     for given in workload.admission.pod_sets if workload.admission is not None else ():
         view, levels = _view_of(state, given), given.assignment.levels if given.assignment is not None else ()
-        for domain in given.assignment.domains if given.assignment is not None and levels[-1] == HOSTNAME_LABEL else ():
-            if len(levels) == 1:
-                hosts.add(domain.values[-1])
-            elif domain.values[-1] in workload.unhealthy_nodes and (view is None or view.find_domain(domain.values) is None):
+        for domain in given.assignment.domains if given.assignment is not None and len(levels) > 1 and levels[-1] == HOSTNAME_LABEL else ():
+            if domain.values[-1] in workload.unhealthy_nodes and (view is None or view.find_domain(domain.values) is None):
                 gone.add(domain.values[-1])
-    hosts &= workload.unhealthy_nodes
+    hosts = {host for named in served.values() for host in named}
     nodes = [node for name in workload.unhealthy_nodes - hosts - gone if (node := state.nodes.get(name)) is not None]
-    nodes += [node for node in state.nodes.values() if node.labels.get(HOSTNAME_LABEL) in hosts] if hosts else []
-    well = (node.name for node in nodes if node.state.ready and not _has_evicting_taint(node))
-    return any(state.ledger.is_running_on(workload.pods_key, name) for name in well)
+    is_served = any(all(named[host] for named in served.values() if host in named) for host in hosts)
+    return is_served or any(_is_running_well_on(state, workload, node) for node in nodes)
 
 
-def _has_evicting_taint(node: NodeFacts) -> bool:
-    return any(effect == "NoExecute" for _, _, effect in node.state.taints)
+def _find_served(state: ClusterState, workload: WorkloadFacts) -> dict[str, dict[str, bool]]:
+    """Returns by pod set of the failed nodes those that its assignment names by their hostnames alone, each with whether pods of the
+    workload run well on a node with that hostname. A node that is the place of another pod set, of another flavor, is not meant."""
+    named, places = dict[str, set[str]](), dict[str, set[str]]()
+    for given in workload.admission.pod_sets if workload.admission is not None else ():
+        if given.assignment is not None and given.assignment.levels == (HOSTNAME_LABEL,):
+            named[given.name] = {domain.values[-1] for domain in given.assignment.domains} & workload.unhealthy_nodes
+            view = _view_of(state, given)
+            places[given.name] = {name for host in named[given.name] for name in view.domain_nodes((host,))} if view is not None else set()
+    hosts = {host for each in named.values() for host in each}
+    nodes = [node for host in hosts for node in state.find_named(host)]
+    well = {node.name: node.labels[HOSTNAME_LABEL] for node in nodes if _is_running_well_on(state, workload, node)}
+    anywhere = {name for each in places.values() for name in each}
+    served = {pod_set: {host for name, host in well.items() if name in places[pod_set] or name not in anywhere} for pod_set in named}
+    return {pod_set: {host: host in served[pod_set] for host in each} for pod_set, each in named.items()}
+
+
+def _is_running_well_on(state: ClusterState, workload: WorkloadFacts, node: NodeFacts) -> bool:
+    is_well = node.state.ready and not any(effect == "NoExecute" for _, _, effect in node.state.taints)
+    return is_well and state.ledger.is_running_on(workload.pods_key, node.name)
 
 
 def _domains(view: FlavorView, nodes: Flags) -> set[int]:
@@ -204,27 +220,31 @@ def _find_replacement(
         for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=True)
         if given.assignment is not None
     ]
-    groups, lost = list[_Group](), dict[str, frozenset[str]]()
+    groups, lost, served = list[_Group](), dict[str, frozenset[str]](), _find_served(state, workload)
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
         members, view = list(group), state.view(name)
         if view is None:
             why, fails_fast = f'flavor "{name}" or its topology is not there', _may_evict(workload, replacement)
             return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
-        groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}))
-        lost |= _find_lost(state, view, parts, workload.unhealthy_nodes)
+        well = {host for _, pod_set, _ in members for host, is_served in served.get(pod_set.name, {}).items() if is_served}
+        failed = workload.unhealthy_nodes - well
+        groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}, failed))
+        lost |= _find_lost(state, view, parts, failed)
     with state.ledger.ignore_neighbours(workload.pods_key, lost):
         return _replace_groups(search, workload, admission, groups, replacement, leaving)
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Pod sets of one workload with one flavor: what they have, and by pod set the nodes that are kept free for them with pods. `moved`
+    """Pod sets of one workload with one flavor: what they have, by pod set the nodes that are kept free for them with pods, and the nodes
+    that have failed, but for those that have failed in another flavor. `moved`
     is what pod sets of other flavors get in the same decision (pods more, and spares, for which they give back theirs)."""
 
     view: FlavorView
     parts: list[Held]
     spares: Mapping[str, Sequence[tuple[str, int]]]
+    failed: frozenset[str]
     moved: list[tuple[PodSetRequest, Sequence[tuple[str, int]]]] = field(default_factory=list)
 
 
@@ -313,7 +333,7 @@ def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], fai
     found, tree = dict[str, frozenset[str]](), view.capacity.tree
     named = _name_failed(view, parts, failed)
     out = find_failed(tree, named)
-    hosts = {name for name, node in state.nodes.items() if node.labels.get(HOSTNAME_LABEL) in failed}
+    hosts = {node.name for host in failed for node in state.find_named(host)}
     for part in parts:
         located = locate(view.capacity, part, named, out)
         empty = {tree.names[at] for at in np.flatnonzero((located.kept == 0) & (located.lost > 0))}
@@ -417,7 +437,7 @@ def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags,
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
     profile, tie, parts = search.profile(group.view.topology), search.together, group.parts
-    failed = _name_failed(group.view, parts, workload.unhealthy_nodes)
+    failed = _name_failed(group.view, parts, group.failed)
     capacity = search.around(search.world.capacity(group.view), [part.request for part in parts])
 
     def anywhere(beyond: Flags | None = None) -> Decision:

@@ -15,6 +15,7 @@ from core.model.pause import NOTHING_PAUSED, Pause
 from core.model.podset import PodSetRequest
 from core.model.quota import QuotaTree
 from core.model.resources import PODS, Resources, add
+from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity, with_pod
 from core.placement.node_counts import NodeCounts
 from core.placement.spread import require_labels
@@ -50,6 +51,7 @@ class ClusterState:
         self.resource_rules = resource_rules or ResourceRules()
         self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
+        self._names_by_host: dict[str, set[str]] = {}  # of nodes by their hostname label
         self.topologies: dict[str, TopologyFacts] = {}
         self.flavors: dict[str, FlavorFacts] = {}
         self.cluster_queues: dict[str, ClusterQueueFacts] = {}
@@ -88,6 +90,7 @@ class ClusterState:
             del self.nodes[name]
         else:
             self.nodes[name] = node
+        self._note_hostname(name, old, node)
         self.ledger.daemons.observe_node(name, node)
         self.changes += 1
         self.node_changes += 1
@@ -100,6 +103,21 @@ class ClusterState:
                 self._former_views[flavor] = former
             elif not moved and node is not None and name in view.capacity.tree.index:
                 view.capacity.observe_node(name, node.state)
+
+    def _note_hostname(self, name: str, old: NodeFacts | None, node: NodeFacts | None) -> None:
+        before, now = (facts.labels.get(HOSTNAME_LABEL) if facts is not None else None for facts in (old, node))
+        if before == now:
+            return
+        if before is not None:
+            self._names_by_host[before].discard(name)
+            if not self._names_by_host[before]:
+                del self._names_by_host[before]
+        if now is not None:
+            self._names_by_host.setdefault(now, set()).add(name)
+
+    def find_named(self, host: str) -> list[NodeFacts]:
+        """The nodes with a hostname label, by name: more than one where labels are wrong."""
+        return [self.nodes[name] for name in sorted(self._names_by_host.get(host, ()))]
 
     def _on_free(self) -> None:
         self.changes += 1

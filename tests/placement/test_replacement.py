@@ -257,6 +257,16 @@ def test_a_deleted_node_that_nobody_named_makes_the_assignment_stale():
     assert refusal.kind is Refusal.STALE_ASSIGNMENT
 
 
+def test_refusal_names_the_nodes_that_share_the_hostname_of_an_assignment():
+    """Attack 30: the message said that the hostname is not there."""
+    nodes = grid(1, 6, 1)
+    nodes = [replace(node, labels={**node.labels, HOSTNAME_LABEL: "same" if i else node.name}) for i, node in enumerate(nodes)]
+    refusal = fail(nodes, held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, same=1), failed=["b0-r0-n0"]).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert "same is the hostname of several nodes (b0-r1-n0, b0-r2-n0, b0-r3-n0, b0-r4-n0 and 1 more)" in refusal.detail
+
+
 def test_pods_on_a_cordoned_node_stay_and_none_comes_to_it():
     nodes = [replace(node, unschedulable=node.name == "b0-r0-n1") for node in grid(1, 1, 3)]
     job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1)

@@ -234,6 +234,20 @@ def test_node_with_a_clock_that_is_ahead_is_lost_as_long_after_it_was_seen_not_r
     assert harness.unhealthy == []
 
 
+def test_node_with_a_clock_that_is_behind_is_not_lost_sooner_than_any_other():
+    """Attack 30: a place that no pod had taken yet was lost at the first flap."""
+    harness = NodesHarness()
+    for name in ("n0", "n1"):
+        harness.node(name)
+    harness.workload("n0", "n1")
+    harness.pod("on-n1", "n1")
+    harness.node("n0", ready=False, since="2020-01-01T00:00:00Z")
+    assert harness.look() == RequeueAfter(30.0)
+    harness.clock.time += 30
+    harness.look()
+    assert harness.unhealthy == ["n0"]
+
+
 def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kept(monkeypatch: pytest.MonkeyPatch):
     harness = NodesHarness()
     spread(harness)

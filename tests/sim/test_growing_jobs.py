@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
-from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL, RESOURCE_IN_USE_FINALIZER, SLICE_NAME
+from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL, RESOURCE_IN_USE_FINALIZER, SLICE_NAME, WORKLOAD_ANNOTATION
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
@@ -126,3 +126,21 @@ def test_job_that_grows_and_shrinks_again_and_again_keeps_few_workloads() -> Non
     running = [pod for pod in world.objects(*POD) if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Running"]
     assert len(running) == 2
     assert list(find_unsettled(world)) == []
+
+
+def test_job_that_was_started_again_keeps_the_workload_that_its_pods_name() -> None:
+    """Attack 30: it was none of the last four, nor the first, and was deleted."""
+    world = start(100)
+    start_job(world, pods=2, gpus=1)
+    scale(world, 3)
+    [present] = [workload for workload in world.objects(*WORKLOADS) if not has_condition(workload, "Finished")]
+    for is_active in (False, True):
+        world.patch(*WORKLOADS, present, {"spec": {"active": is_active}})
+        world.run_for(60)
+    for pods in (4, 3) * 7:
+        scale(world, pods)
+    named = {pod["metadata"]["annotations"][WORKLOAD_ANNOTATION] for pod in world.objects(*POD) if pod["status"]["phase"] == "Running"}
+    assert present["metadata"]["name"] in named
+    assert named <= {workload["metadata"]["name"] for workload in world.objects(*WORKLOADS)}
+    assert len(world.objects(*WORKLOADS)) <= 3 + MOST_REPLACED
+    world.close()

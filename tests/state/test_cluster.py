@@ -249,3 +249,15 @@ def test_two_flavors_over_one_node_see_each_others_pods():
         view = state.view(name)
         assert view is not None
         assert view.capacity.free[view.capacity.axis["cpu"], view.capacity.tree.index["n0"]] == 1000
+
+
+def test_nodes_are_found_by_the_hostname_label_that_they_have_now():
+    state = cluster(cpus=(4, 4, 4))
+    assert [node.name for node in state.find_named("n1")] == ["n1"]
+    see_node(state, Node("n2", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "n1"}, {"cpu": 4000, "pods": 20}))
+    assert [node.name for node in state.find_named("n1")] == ["n1", "n2"]
+    assert state.find_named("n2") == []
+    state.observe_node("n1", None)
+    see_node(state, Node("n0", {BLOCK: "b", RACK: "r"}, {"cpu": 4000, "pods": 20}))
+    assert [node.name for node in state.find_named("n1")] == ["n2"]
+    assert state.find_named("n0") == []

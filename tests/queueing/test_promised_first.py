@@ -1,0 +1,52 @@
+"""By fair share the queue of a workload that waits until an evicted one is gone comes first (`core.queueing.fair_order`)."""
+
+from __future__ import annotations
+
+from core.model.configuration import FairSharing
+from core.queueing.outcome import Found, NotFound
+from tests.builders import condition_json
+from tests.queueing.shared import Shared
+
+
+def test_queue_of_a_workload_that_waits_for_an_evicted_one_comes_before_a_queue_with_a_lower_share():
+    scene = Shared(sharing=FairSharing())
+    scene.rack("r", 2)
+    scene.pool("lender", "99", "cohort")
+    scene.pool("a", "0", "cohort", preemption={"withinClusterQueue": "LowerPriority"})
+    scene.pool("b", "99", "cohort")
+    scene.submit("low", 4, cpu="1", queue="a", priority=0)
+    scene.run()
+    scene._write("low", condition_json("Evicted", time=scene.now))
+    scene.submit("next", 8, cpu="1", queue="a", priority=9)
+    scene.run()
+    assert scene.cycle._claims.of("uid-next") is not None
+    assert not scene.cycle._claims.is_preemptor("uid-next")
+    scene.submit("small", 4, cpu="1", queue="b")
+    assert isinstance(scene.run()["small"], NotFound)
+    scene.leave("low")
+    assert isinstance(scene.run()["next"], Found)
+
+
+def test_workload_that_saw_room_as_taken_is_asked_again_once_the_claim_without_victims_ends_in_the_round():
+    """The victims have been told before, so that the claim names those that leave only."""
+    scene = Shared()
+    scene.rack("r", 4)
+    scene.pool("slow", "99", preemption={"withinClusterQueue": "LowerPriority"})
+    scene.pool("quick", "99")
+    scene.submit("low", 8, cpu="1", queue="slow", priority=0)
+    scene.run()
+    scene.submit("next", 16, cpu="1", queue="slow", priority=9)
+    scene.run()
+    scene.run()
+    claim = scene.cycle._claims.of("uid-next")
+    assert claim is not None
+    assert claim.victims == ()
+    assert scene.cycle._claims.is_preemptor("uid-next")
+    scene.pool("slow", "8", preemption={"withinClusterQueue": "LowerPriority"})
+    scene.submit("small", 8, cpu="1", queue="quick", priority=10)
+    scene.submit("last", 99, cpu="1", queue="quick")
+    assert [verdict.workload.key for verdict in scene.cycle.run(lambda: False, is_busy=lambda uid: uid == "uid-next")] == ["ns/small"]
+    found = list(scene.cycle.run())
+    while scene.cycle.is_cut or scene.cycle.wants_more:
+        found += scene.cycle.run()
+    assert "ns/small" in {verdict.workload.key for verdict in found if isinstance(verdict.outcome, Found)}

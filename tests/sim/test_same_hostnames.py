@@ -1,0 +1,81 @@
+"""Nodes of two flavors with the same hostnames, under one job that has pods on both, and nodes of one flavor that cannot be told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.names import HOSTNAME_LABEL
+from e2e import manifests
+from e2e.nodes import NodePool, node_objects
+from sim.administrators import make_ready
+from sim.models.base import NODE, POD, is_over
+from sim.world import WORKLOADS, World
+
+Json = dict[str, Any]
+POOLS = {name: NodePool(blocks=1, racks=1, nodes=4, prefix=name, labels={"pool": name}) for name in "ab"}
+LEVELS = POOLS["a"].levels
+
+
+def make_world() -> World:
+    """Flavors `fa` and `fb`, each with four nodes that are called h0 to h3 in it, and a JobSet with two pods on each."""
+    world = World(1)
+    for pool in POOLS.values():
+        for i, node in enumerate(node_objects(pool)):
+            node["metadata"]["labels"][HOSTNAME_LABEL] = f"h{i}"
+            world.apply(make_ready(node, "True"))
+    world.apply(manifests.topology("t", LEVELS))
+    for name, pool in POOLS.items():
+        world.apply(manifests.flavor(f"f{name}", pool.labels, "t"))
+    world.apply(manifests.cluster_queue("cq", {f"f{name}": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 100} for name in POOLS}))
+    world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+    world.apply(manifests.local_queue("main", "ns", "cq"))
+    jobs = {
+        name: manifests.job(
+            name, "ns", pods=2, gpus=8, indexed=True, required=POOLS[name].rack_label, pod_spec={"nodeSelector": pool.labels}
+        )
+        for name, pool in POOLS.items()
+    }
+    replicated = [{"name": name, "replicas": 1, "template": {"spec": job["spec"] | {"backoffLimit": 100}}} for name, job in jobs.items()]
+    metadata = {"name": "js", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    world.start_reconciler()
+    world.apply({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": {"replicatedJobs": replicated}})
+    world.run_for(40)
+    return world
+
+
+def list_running(world: World) -> dict[str, str]:
+    """Nodes on which pods run, by the pod's uid."""
+    pods = (pod for pod in world.objects(*POD) if not is_over(pod) and pod["spec"].get("nodeName"))
+    return {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
+
+
+def get_node(world: World, name: str) -> Json:
+    return next(node for node in world.objects(*NODE) if node["metadata"]["name"] == name)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["not ready", "gone"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_node_is_replaced_in_its_flavor_though_a_node_of_another_flavor_of_the_job_has_its_hostname(pool: str, is_gone: bool) -> None:
+    """Attack 30: it was not reported, or never replaced, since the pods of the other pod set ran well on a node with that hostname."""
+    world = make_world()
+    before = list_running(world)
+    assert len(before) == 4
+    lost = min(node for node in before.values() if node.startswith(pool))
+    host = get_node(world, lost)["metadata"]["labels"][HOSTNAME_LABEL]
+    assert any(get_node(world, node)["metadata"]["labels"][HOSTNAME_LABEL] == host for node in before.values() if node != lost)
+    if is_gone:
+        world.delete(get_node(world, lost))
+    else:
+        unready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "", "lastTransitionTime": world.time()}
+        world.patch(*NODE, get_node(world, lost), {"status": {"conditions": [unready]}}, "status")
+    world.run_for(600)
+    now = list_running(world)
+    assert len(now) == 4
+    assert lost not in now.values()
+    assert {uid: node for uid, node in now.items() if uid in before} == {uid: node for uid, node in before.items() if node != lost}
+    assert sorted(node[0] for node in now.values()) == sorted(node[0] for node in before.values())
+    [workload] = world.objects(*WORKLOADS)
+    assert not workload["status"].get("unhealthyNodes")
+    world.close()
