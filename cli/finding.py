@@ -14,6 +14,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true
 from reconciler import resources as r
+from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 
 _WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
@@ -88,7 +89,7 @@ def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
     owner = _get(informer, asked, namespace)
     if informer is observed.between[r.DEPLOYMENTS.kind]:
         return _choose(_of_pods(observed, owner["metadata"]["uid"]), owner, asked, namespace, one=False)
-    found = {object_key(workload): workload for workload in workloads.store.by_index("owner", owner["metadata"]["uid"])}
+    found = {object_key(workload): workload for workload in find_owned(workloads.store, owner)}
     made_before, unit = prebuilt_name(owner), unit_of_pod(owner) if informer is observed.pods else None
     keys = [f"{namespace}/{made_before}"] if made_before else []
     keys += observed.present_of_pod(owner) if informer is observed.pods else []

@@ -10,7 +10,7 @@ from core.state.facts import controller_of, family_of, family_of_pod
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
     """Adds all indexes to the stores of these resources."""
-    provisioning_requests.add_index("owner", _find_owner_in_namespace)
+    provisioning_requests.add_index("controller", _find_owner_in_namespace)
     nodes.add_index("hostname", lambda node: [hostname_of(node)])
     pods.add_index("workload", workloads_of_pod)
     pods.add_index("podgroup", _find_group)
@@ -18,19 +18,19 @@ def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_reques
     pods.add_index("unmarked", lambda pod: _find_owner(pod) if is_unmarked(pod) else [])
     pods.add_index("unit", _find_unit_of_pod)
     workloads.add_index("unit", _find_unit_of_workload)
-    workloads.add_index("owner", _find_owner_in_namespace)
+    workloads.add_index("controller", _find_owner_in_namespace)
     workloads.add_index("family", lambda workload: [family_of(workload)])
 
 
 def find_owned(store: Store, owner: Obj) -> list[Obj]:
     """Workloads or ProvisioningRequests that an object controls, by key: such an object is in their namespace. Any user can name the uid of
     an object of another namespace in a reference, and such an object stays where a finalizer holds it."""
-    return store.by_index("owner", _show_owner(owner["metadata"].get("namespace"), owner["metadata"]["uid"]))
+    return store.by_index("controller", _show_owner(owner["metadata"].get("namespace"), owner["metadata"]["uid"]))
 
 
 def find_siblings(store: Store, obj: Obj) -> list[Obj]:
     """Those that have the same controller as one of them, with that one; none where it has no controller."""
-    return [sibling for owner in _find_owner_in_namespace(obj) for sibling in store.by_index("owner", owner)]
+    return [sibling for owner in _find_owner_in_namespace(obj) for sibling in store.by_index("controller", owner)]
 
 
 def is_gated(pod: Obj) -> bool:
