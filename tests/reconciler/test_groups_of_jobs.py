@@ -291,13 +291,15 @@ def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it
         hall.create(
             asking({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}, hall.rack)
         )
-        pods = until_bound(hall, 2)
+        until_bound(hall, 2)
+        pods = until_labelled(hall)
         assert racks(hall, pods) == 1
         hosts = hosts_by(LWS_WORKER_INDEX_LABEL, hall.read(), pods)
         assert hosts == sorted(hosts)
         path = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{hall.namespace}/leaderworkersets/serve"
         hall.api.patch(path, {"spec": {"replicas": 2}})
         until_bound(hall, 4)
+        until_labelled(hall)
         now = hall.read()
         found = [domains(now, live(now, hall, **{LWS_GROUP_INDEX_LABEL: str(index)}), hall.rack) for index in (0, 1)]
         assert [len(each) for each in found] == [1, 1]
@@ -309,6 +311,15 @@ def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it
         hall.api.patch(path, {"spec": {"replicas": 1}})
         hall.eventually("one to be gone", lambda now: all(leads_zero(pod) for pod in live(now, hall)))
         hall.eventually("the other to be told of alone", lambda _: told(hall, name).get("status") == "True")
+
+
+def until_labelled(hall: Scene) -> list[Obj]:
+    """The stand-in labels pods a moment after they are made; the real one has a webhook for it."""
+    return live(hall.eventually("pods to be labelled", lambda now: all(is_labelled(pod) for pod in live(now, hall))), hall)
+
+
+def is_labelled(pod: Obj) -> bool:
+    return {LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL} <= pod["metadata"]["labels"].keys()
 
 
 def leads_zero(pod: Obj) -> bool:
