@@ -29,6 +29,7 @@ from core.queueing.standing import explain_standing
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of, find_condition
+from core.state.owners import read_owner, show_owner
 from reconciler.outlook import Outlook
 
 _UID = re.compile(r"\(UID: ([^,)]+)")
@@ -156,7 +157,8 @@ def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | No
         return {"podWarning": {"message": f"you may not list events; an identity that may sees there why pods are missing: {command}"}}
     owner, since = controller_of(workload), str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")[:19]
     uids = {pod.uid for pod in outlook.observed.pods_of(outlook.state.workloads.facts[object_key(workload)].pods_key)}
-    uids |= outlook.observed.owners.descendants(owner["uid"]) if owner is not None else set()
+    keys = outlook.observed.owners.descendants(show_owner(namespace, owner["uid"])) if owner is not None else set()
+    uids |= set(map(read_owner, keys))
     found = [event for event in warnings if (event.get("involvedObject") or {}).get("uid") in uids and find_event_time(event) >= since]
     if not found:
         return {}

@@ -6,31 +6,36 @@ from core.podgroups.members import group_of
 from core.runtime.resource import Obj
 from core.runtime.store import Store
 from core.state.facts import controller_of, family_of, family_of_pod
+from core.state.owners import show_owner
 
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
     """Adds all indexes to the stores of these resources."""
-    provisioning_requests.add_index("controller", _find_owner_in_namespace)
+    provisioning_requests.add_index("controller", _find_controller)
     nodes.add_index("hostname", lambda node: [hostname_of(node)])
     pods.add_index("workload", workloads_of_pod)
     pods.add_index("podgroup", _find_group)
-    pods.add_index("owner", _find_owner)
-    pods.add_index("unmarked", lambda pod: _find_owner(pod) if is_unmarked(pod) else [])
+    pods.add_index("owner", _find_controller)
+    pods.add_index("unmarked", lambda pod: _find_controller(pod) if is_unmarked(pod) else [])
     pods.add_index("unit", _find_unit_of_pod)
     workloads.add_index("unit", _find_unit_of_workload)
-    workloads.add_index("controller", _find_owner_in_namespace)
+    workloads.add_index("controller", _find_controller)
     workloads.add_index("family", lambda workload: [family_of(workload)])
 
 
 def find_owned(store: Store, owner: Obj) -> list[Obj]:
-    """Workloads or ProvisioningRequests that an object controls, by key: such an object is in their namespace. Any user can name the uid of
-    an object of another namespace in a reference, and such an object stays where a finalizer holds it."""
-    return store.by_index("controller", _show_owner(owner["metadata"].get("namespace"), owner["metadata"]["uid"]))
+    """Workloads or ProvisioningRequests that an object controls, by key."""
+    return store.by_index("controller", key_as_owner(owner))
 
 
 def find_siblings(store: Store, obj: Obj) -> list[Obj]:
     """Those that have the same controller as one of them, with that one; none where it has no controller."""
-    return [sibling for owner in _find_owner_in_namespace(obj) for sibling in store.by_index("controller", owner)]
+    return [sibling for owner in _find_controller(obj) for sibling in store.by_index("controller", owner)]
+
+
+def key_as_owner(obj: Obj) -> str:
+    """The key of an object as an owner of others."""
+    return show_owner(obj["metadata"].get("namespace"), obj["metadata"]["uid"])
 
 
 def is_gated(pod: Obj) -> bool:
@@ -70,14 +75,6 @@ def _find_unit_of_workload(workload: Obj) -> list[str]:
     return [str(unit)] if unit is not None else []
 
 
-def _find_owner_in_namespace(obj: Obj) -> list[str]:
-    return [_show_owner(obj["metadata"].get("namespace"), uid) for uid in _find_owner(obj)]
-
-
-def _show_owner(namespace: str | None, uid: str) -> str:
-    return f"{namespace}/{uid}"
-
-
-def _find_owner(obj: Obj) -> list[str]:
+def _find_controller(obj: Obj) -> list[str]:
     owner = controller_of(obj)
-    return [owner["uid"]] if owner is not None else []
+    return [show_owner(obj["metadata"].get("namespace"), owner["uid"])] if owner is not None else []

@@ -79,7 +79,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
-from reconciler.indexes import find_owned, is_unmarked, workloads_of_pod
+from reconciler.indexes import find_owned, is_unmarked, key_as_owner, workloads_of_pod
 from reconciler.job_facts import is_suspended_by_another, list_references
 from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, find_parts
@@ -214,8 +214,8 @@ class Jobs:
         workload, prebuilt = self._find_workload(kind, job), prebuilt_name(job) is not None
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)
-        uid = job["metadata"]["uid"]
-        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) or self._observed.owners.queued_root(uid) != uid:
+        key = key_as_owner(job)
+        if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) or self._observed.owners.queued_root(key) != key:
             if workload is not None:
                 await self._writer.delete_workload(workload)  # the job has left its queue, or is part of another that is queued
             return Done()
@@ -406,7 +406,7 @@ class Jobs:
         if live or kind.active_pods(job, left_alone) == 0:
             return live > 0
         # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
-        parts = find_parts(self._observed, job["metadata"]["uid"])
+        parts = find_parts(self._observed, job)
         staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
         return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
 
@@ -536,7 +536,7 @@ class Jobs:
         """Suspends the objects below a job that is being deleted, such as the Jobs of a JobSet: its controller does not stop them any more,
         and they make pods as long as they exist. Returns whether one of them may still have pods."""
         is_held = False
-        for kind, part in find_parts(self._observed, job["metadata"]["uid"]):
+        for kind, part in find_parts(self._observed, job):
             if kind.finished(part) is not None or part["metadata"].get("deletionTimestamp"):
                 continue
             if not kind.is_suspended(part):
@@ -548,7 +548,7 @@ class Jobs:
 
     async def _end_pods_of_going_parts(self, job: Obj, workload: Obj) -> None:
         """Deletes the pods of objects below a stopped job that are being deleted and kept by a finalizer: their controllers do not."""
-        for _, part in find_parts(self._observed, job["metadata"]["uid"]):
+        for _, part in find_parts(self._observed, job):
             if part["metadata"].get("deletionTimestamp"):
                 pods = self._observed.find_live_pods(part)
                 await self._steps.end_pods(workload, pods, "Workload is deactivated or deleted, and what made the pod is being deleted")

@@ -206,8 +206,14 @@ class NodeHealth:
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         # Pods that nobody makes anew end with their node: they can be nowhere else.
         found = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and facts.remade}
-        hosts_by_node = {node: values[-1] for (_, values), node in names.items() if self._observed.nodes.store.get(node) is None}
-        lost = {host or hosts_by_node.get(name, name): why for (name, host), why in found.items()}  # one that is gone by its hostname
+        hosts = {values[-1] for _, values in names}
+        hosts_by_node = {
+            node: values[-1]
+            for (_, values), node in names.items()
+            if self._observed.nodes.store.get(node) is None or (node in hosts and node != values[-1])
+        }
+        # By its hostname one that is gone, or with a name that is the hostname of another.
+        lost = {host or hosts_by_node.get(name, name): why for (name, host), why in found.items()}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         rest_s = self._find_rest(facts, lost.keys()) if lost.keys() != facts.unhealthy_nodes else 0.0

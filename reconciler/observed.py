@@ -48,18 +48,19 @@ from core.state.facts import (
     controller_of,
     family_of,
 )
-from core.state.owners import Owners, is_orphaned
+from core.state.owners import Owners, is_orphaned, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler import resources as r
 from reconciler.again import Again
 from reconciler.devices import Devices
-from reconciler.indexes import add_indexes, find_owned, workloads_of_pod
+from reconciler.indexes import add_indexes, find_owned, key_as_owner, workloads_of_pod
 from reconciler.installed import Installed, is_served
 from reconciler.native_groups import NativeGroups
 from reconciler.related import Related
 from reconciler.served import Served
 from reconciler.slim import (
+    mark_uid,
     mark_unknown_owners,
     remove_false_marks,
     slim_between,
@@ -153,7 +154,7 @@ class Observed:
         }
         self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], self._to_read.add)
         for of_kind in self.jobs.values():
-            of_kind.store.add_index("uid", lambda job: [job["metadata"]["uid"]])
+            of_kind.store.add_index("uid", lambda job: [key_as_owner(job)])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
         # Between pods of an AppWrapper's Deployment and the AppWrapper.
         self.between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
@@ -248,26 +249,34 @@ class Observed:
         obj = self.pods.store.get(key)
         unit = unit_of_pod(obj) if obj is not None else None
         if unit is not None and unit.source == ALONE:
-            return pod.uid
+            return mark_uid(r.key_of_resource(r.PODS), pod.uid)
         if unit is not None and unit.source == GROUP:
             return owner_of_group(unit)
-        return self.owners.queued_root(pod.owner_uid) if pod.owner_uid is not None else None
+        if pod.owner_uid is None:
+            return None
+        return read_owner(self.owners.queued_root(show_owner(key.partition("/")[0], pod.owner_uid)))
 
     def _observe_leader(self, change: Change) -> None:
         """Workers of a LeaderWorkerSet belong to its leaders."""
         if (change.obj["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0":
-            self._observe_owner(change)
+            self._observe_pod_as_owner(change)
 
     def _observe_driver(self, change: Change) -> None:
         """Executors of a SparkApplication belong to its driver."""
         if (change.obj["metadata"].get("labels") or {}).get(SPARK_ROLE_LABEL) == SPARK_DRIVER:
-            self._observe_owner(change)
+            self._observe_pod_as_owner(change)
+
+    def _observe_pod_as_owner(self, change: Change) -> None:
+        metadata = change.obj["metadata"]
+        self._observe_owned(show_owner(metadata["namespace"], mark_uid(r.key_of_resource(r.PODS), metadata["uid"])), change)
 
     def _observe_owner(self, change: Change) -> None:
+        self._observe_owned(key_as_owner(change.obj), change)
+
+    def _observe_owned(self, key: str, change: Change) -> None:
         """Pods may be seen before what they belong to; then they are folded again."""
-        uid = change.obj["metadata"]["uid"]
-        below = self.owners.descendants(uid)
-        if not self.owners.observe(uid, self._mark_owners(change.new) if change.new is not None else None):
+        below = self.owners.descendants(key)
+        if not self.owners.observe(key, self._mark_owners(change.new) if change.new is not None else None):
             return
         self._observe_owners_of([pod for owner in below for pod in self.pods.store.by_index("owner", owner)])
 
@@ -505,7 +514,7 @@ class Observed:
         if informer is None or informer.is_listing:
             return None
         found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
-        return found is not None and found["metadata"]["uid"] == owner["uid"]
+        return found is not None and owner["uid"] in (uid := found["metadata"]["uid"], mark_uid(r.key_of_owner(owner), uid))
 
     def find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
         """Returns the informer of an owner's kind; None for a kind that is not watched."""
@@ -528,7 +537,10 @@ class Observed:
     def is_of(self, source: Obj, pod: Obj) -> bool:
         """Whether a pod was made for an object, not by hand with its labels."""
         facts = self.pod_facts.get(object_key(pod))
-        return source["metadata"]["uid"] in ((controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None)
+        owners = (controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
+        uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
+        is_owner = uid in owners or mark_uid(r.key_of_resource(r.PODS), uid) in owners
+        return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
@@ -544,7 +556,7 @@ class Observed:
         return [pod for pod in map(self.ungating.adjust, self.find_live_pods(job)) if not pod.gated]
 
     def _pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
-        pods = (pod for owner in self.owners.descendants(job["metadata"]["uid"]) for pod in self.pods.store.by_index("owner", owner))
+        pods = (pod for owner in self.owners.descendants(key_as_owner(job)) for pod in self.pods.store.by_index("owner", owner))
         families = {family_of(workload) for workload in find_owned(self.workloads.store, job)}
         named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
         # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
@@ -555,14 +567,14 @@ class Observed:
 
     def find_unmarked_pods(self, job: Obj) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
-        return [pod for owner in self.owners.descendants(job["metadata"]["uid"]) for pod in self.pods.store.by_index("unmarked", owner)]
+        return [pod for owner in self.owners.descendants(key_as_owner(job)) for pod in self.pods.store.by_index("unmarked", owner)]
 
     def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""
         owner = controller_of(pod)
         if owner is None:
             return None
-        root = self.owners.queued_root(owner["uid"])
+        root = self.owners.queued_root(show_owner(pod["metadata"]["namespace"], owner["uid"]))
         jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
         return next(((key, object_key(job)) for key, job in jobs), None)
 

@@ -10,13 +10,15 @@ from core.plan.workload import admitted_counts
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of
+from reconciler.indexes import key_as_owner
 from reconciler.observed import Observed
 
 
-def find_parts(observed: Observed, uid: str) -> list[tuple[JobKind, Obj]]:
+def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
     """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
     found = []
-    for below in observed.owners.descendants(uid) - {uid}:
+    key = key_as_owner(job)
+    for below in observed.owners.descendants(key) - {key}:
         parts = ((observed.kinds[key], part) for key, informer in observed.jobs.items() for part in informer.store.by_index("uid", below))
         found += [part for part in [next(parts, None)] if part is not None]
     return found
@@ -49,7 +51,7 @@ def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
         return ""
     counts = admitted_counts(workload)
     requests = {pod_set.name: pod_set.requests for pod_set in limit_facts(observed, facts).pod_sets}
-    for kind, part in find_parts(observed, job["metadata"]["uid"]):
+    for kind, part in find_parts(observed, job):
         owner = controller_of(part)
         if owner is None or owner["uid"] != job["metadata"]["uid"] or kind.is_suspended(part) or kind.finished(part) is not None:
             continue

@@ -61,12 +61,18 @@ def key_of(kind: JobKind) -> str:
     return f"{kind.kind}.{kind.group}"
 
 
+def key_of_resource(resource: Resource) -> str:
+    """The same of a resource."""
+    return f"{resource.kind}.{resource.group}"
+
+
 def key_of_owner(owner: Mapping[str, Any]) -> str:
     """The same of an owner reference."""
     return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"
 
 
 def list_owners(kinds: Iterable[JobKind | PodParent]) -> frozenset[str]:
-    """Returns the kinds, each with its group, of all that makes pods of jobs, or jobs."""
-    others = (PODS, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS)
+    """Returns the kinds, each with its group, of all that makes pods of jobs, or jobs, and that no user can name as an owner: the policy
+    `topogate-owners` guards them. Pods, which any user can name, are no such kind."""
+    others = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS)
     return frozenset(f"{one.kind}.{one.group}" for one in (*kinds, *others))

@@ -90,8 +90,13 @@ def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
     owners = metadata.get("ownerReferences") or ()
     if all(key_of_owner(owner) in known for owner in owners):
         return obj
-    marked = [owner if key_of_owner(owner) in known else {**owner, "uid": f"{key_of_owner(owner)}/{owner['uid']}"} for owner in owners]
+    marked = [owner if key_of_owner(owner) in known else {**owner, "uid": mark_uid(key_of_owner(owner), owner["uid"])} for owner in owners]
     return {**obj, "metadata": {**metadata, "ownerReferences": marked}}
+
+
+def mark_uid(kind: str, uid: str) -> str:
+    """The uid of an owner of a kind that any user can name: no object of another kind has such a uid."""
+    return f"{kind}/{uid}"
 
 
 def remove_false_marks(pod: Obj, queued: Pod) -> Obj:

@@ -93,7 +93,7 @@ def use_fixed_hashes(module: str, arguments: Sequence[str]) -> None:
 def prepare() -> None:
     """Makes the collector of cycles look at what a scenario makes only, and seldom."""
     spare_what_lives()
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(20_000, 20, 100)
 
 
 def free_what_is_left(seed: int) -> None:

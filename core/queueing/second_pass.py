@@ -8,6 +8,7 @@ failed nodes is replaced at once (core.placement.replacement).
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from itertools import groupby
 
@@ -122,30 +123,53 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
                 gone.add(domain.values[-1])
     hosts = {host for named in served.values() for host in named}
     nodes = [node for name in workload.unhealthy_nodes - hosts - gone if (node := state.nodes.get(name)) is not None]
-    is_served = any(all(named[host] for named in served.values() if host in named) for host in hosts)
+    is_served = any(all(named[host] is _Served.RUNS for named in served.values() if host in named) for host in hosts)
     return is_served or any(_is_running_well_on(state, workload, node) for node in nodes)
 
 
-def _find_served(state: ClusterState, workload: WorkloadFacts) -> dict[str, dict[str, bool]]:
-    """Returns by pod set of the failed nodes those that its assignment names by their hostnames alone, each with whether pods of the
-    workload run well on a node with that hostname. A node that is the place of another pod set, of another flavor, is not meant."""
+class _Served(Enum):
+    """What there is of a pod set at a node that is said to have failed, and that its assignment names by the hostname alone."""
+
+    RUNS = "the node is well and has pods of the workload"
+    IDLE = "the node is well"
+    LOST = "neither"
+
+
+def _find_served(state: ClusterState, workload: WorkloadFacts) -> dict[str, dict[str, _Served]]:
+    """By pod set, of the failed nodes those that its assignment names by their hostnames alone. A node that is the place of another pod
+    set, of another flavor, is not meant."""
     named, places = dict[str, set[str]](), dict[str, set[str]]()
     for given in workload.admission.pod_sets if workload.admission is not None else ():
         if given.assignment is not None and given.assignment.levels == (HOSTNAME_LABEL,):
             named[given.name] = {domain.values[-1] for domain in given.assignment.domains} & workload.unhealthy_nodes
             view = _view_of(state, given)
             places[given.name] = {name for host in named[given.name] for name in view.domain_nodes((host,))} if view is not None else set()
-    hosts = {host for each in named.values() for host in each}
-    nodes = [node for host in hosts for node in state.find_named(host)]
-    well = {node.name: node.labels[HOSTNAME_LABEL] for node in nodes if _is_running_well_on(state, workload, node)}
     anywhere = {name for each in places.values() for name in each}
-    served = {pod_set: {host for name, host in well.items() if name in places[pod_set] or name not in anywhere} for pod_set in named}
-    return {pod_set: {host: host in served[pod_set] for host in each} for pod_set, each in named.items()}
+
+    def judge(pod_set: str, host: str) -> _Served:
+        here = [node for node in state.find_named(host) if node.name in places[pod_set]]
+        left = [node for node in state.find_named(host) if node.name not in anywhere]  # its flavor, for one
+        if any(_is_running_well_on(state, workload, node) for node in (*here, *left)):
+            return _Served.RUNS
+        return _Served.IDLE if any(map(_is_well, here)) else _Served.LOST
+
+    return {pod_set: {host: judge(pod_set, host) for host in hosts} for pod_set, hosts in named.items()}
+
+
+def _find_spared(served: Mapping[str, Mapping[str, _Served]], pod_sets: Collection[str]) -> set[str]:
+    """Of the names of failed nodes those that mean nodes of other flavors than that of some pod sets: their own runs pods, or is well where
+    that of others is not."""
+    lost = {host for named in served.values() for host, found in named.items() if found is _Served.LOST}
+    own = ((host, found) for pod_set in pod_sets for host, found in served.get(pod_set, {}).items())
+    return {host for host, found in own if found is _Served.RUNS or (found is _Served.IDLE and host in lost)}
+
+
+def _is_well(node: NodeFacts) -> bool:
+    return node.state.ready and not any(effect == "NoExecute" for _, _, effect in node.state.taints)
 
 
 def _is_running_well_on(state: ClusterState, workload: WorkloadFacts, node: NodeFacts) -> bool:
-    is_well = node.state.ready and not any(effect == "NoExecute" for _, _, effect in node.state.taints)
-    return is_well and state.ledger.is_running_on(workload.pods_key, node.name)
+    return _is_well(node) and state.ledger.is_running_on(workload.pods_key, node.name)
 
 
 def _domains(view: FlavorView, nodes: Flags) -> set[int]:
@@ -227,8 +251,7 @@ def _find_replacement(
             why, fails_fast = f'flavor "{name}" or its topology is not there', _may_evict(workload, replacement)
             return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
         parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
-        well = {host for _, pod_set, _ in members for host, is_served in served.get(pod_set.name, {}).items() if is_served}
-        failed = workload.unhealthy_nodes - well
+        failed = workload.unhealthy_nodes - _find_spared(served, [pod_set.name for _, pod_set, _ in members])
         groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}, failed))
         lost |= _find_lost(state, view, parts, failed)
     with state.ledger.ignore_neighbours(workload.pods_key, lost):

@@ -17,35 +17,48 @@ def is_orphaned(workload: Mapping[str, Any]) -> bool:
     return controller_of(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
 
+def show_owner(namespace: str | None, uid: str) -> str:
+    """The key of an object where those are looked for that it controls: they are in its namespace. Any user can name the uid of an object
+    of another namespace in a reference, and what has such a reference stays where a finalizer holds it."""
+    return f"{namespace}/{uid}"
+
+
+def read_owner(key: str) -> str:
+    """The uid in such a key."""
+    return key.partition("/")[2]
+
+
 class Owners:
-    """Job objects by uid: the object that controls each, and whether it names a queue."""
+    """Job objects by their keys (`show_owner`): the object that controls each, and whether it names a queue."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str | None, bool]] = {}
         self._children: dict[str, set[str]] = {}
 
-    def observe(self, uid: str, job: Mapping[str, Any] | None) -> bool:
-        """Folds a job object (None: gone); says whether anything changed about who belongs to whom."""
-        now = None if job is None else ((controller_of(job) or {}).get("uid"), QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
-        before = self._known.get(uid)
+    def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
+        """Folds a job object (None: gone). Returns whether anything changed about what belongs to what."""
+        owner = controller_of(job) if job is not None else None
+        parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
+        now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
+        before = self._known.get(key)
         if now == before:
             return False
         if before is not None and before[0] is not None:
             siblings = self._children[before[0]]
-            siblings.discard(uid)
+            siblings.discard(key)
             if not siblings:
                 del self._children[before[0]]
         if now is None:
-            del self._known[uid]
+            del self._known[key]
         else:
-            self._known[uid] = now
+            self._known[key] = now
             if now[0] is not None:
-                self._children.setdefault(now[0], set()).add(uid)
+                self._children.setdefault(now[0], set()).add(key)
         return True
 
-    def queued_root(self, uid: str) -> str:
+    def queued_root(self, key: str) -> str:
         """The highest object above one that names a queue; the object itself where none above it does."""
-        root, here = uid, uid
+        root, here = key, key
         for _ in range(_MOST_STEPS):
             parent, queued = self._known.get(here, (None, False))
             if queued:
@@ -55,9 +68,9 @@ class Owners:
             here = parent
         return root
 
-    def descendants(self, uid: str) -> set[str]:
+    def descendants(self, key: str) -> set[str]:
         """Objects below one, and itself."""
-        found, left = {uid}, [uid]
+        found, left = {key}, [key]
         while left:
             below = self._children.get(left.pop(), set()) - found
             found |= below

@@ -319,7 +319,7 @@ def until_labelled(hall: Scene) -> list[Obj]:
 
 
 def is_labelled(pod: Obj) -> bool:
-    return {LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL} <= pod["metadata"]["labels"].keys()
+    return all(label in pod["metadata"]["labels"] for label in (LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL))
 
 
 def leads_zero(pod: Obj) -> bool:

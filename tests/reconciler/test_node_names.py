@@ -83,6 +83,20 @@ def test_node_that_was_gone_before_the_start_is_lost_where_another_node_has_its_
     assert harness.told == [("NodeUnhealthy", "node n1: it is gone")]
 
 
+def test_node_with_a_name_that_is_the_hostname_of_another_is_reported_by_its_own_hostname():
+    """Attack 31: the name was taken for the other node, where pods ran well, and the lost node was never replaced."""
+    harness = NodesHarness()
+    harness.node("h0", host="a0", rack="r0")
+    harness.node("b", host="h0", rack="r1")
+    harness.workload("a0", "h0")
+    for name, node in (("p0", "h0"), ("p1", "b")):
+        harness.pod(name, node)
+    harness.node("h0", host="a0", rack="r0", ready=False)
+    harness.pod("p0", "h0", ending=True)
+    harness.look()
+    assert harness.unhealthy == ["a0"]
+
+
 def test_report_of_lost_nodes_is_dropped_with_the_workload():
     harness = two_nodes()
     harness.lose("n0")

@@ -9,6 +9,7 @@ import pytest
 from core.names import HOSTNAME_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
+from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
 from sim.models.base import NODE, POD, is_over
 from sim.world import WORKLOADS, World
@@ -78,4 +79,31 @@ def test_node_is_replaced_in_its_flavor_though_a_node_of_another_flavor_of_the_j
     assert sorted(node[0] for node in now.values()) == sorted(node[0] for node in before.values())
     [workload] = world.objects(*WORKLOADS)
     assert not workload["status"].get("unhealthyNodes")
+    world.close()
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("is_full", [False, True], ids=["room", "no room"])
+def test_place_without_a_pod_that_runs_stays_where_a_node_of_another_flavor_with_its_hostname_is_gone(phase: str, is_full: bool) -> None:
+    """Attack 31: the good node was taken for the lost one, and the job was evicted where there was no other."""
+    world = make_world()
+    if is_full:
+        for number in range(2):
+            spec = {"nodeSelector": POOLS["b"].labels}
+            world.apply(manifests.job(f"fill{number}", "ns", pods=1, gpus=8, pod_spec=spec, required=POOLS["b"].rack_label))
+        world.run_for(40)
+    hosts = {node["metadata"]["name"]: node["metadata"]["labels"][HOSTNAME_LABEL] for node in world.objects(*NODE)}
+    pods = {pod["spec"]["nodeName"]: pod for pod in world.objects(*POD) if pod["metadata"]["name"].startswith("js")}
+    own, lost = next((b, a) for a in sorted(pods) for b in pods if a[0] == "a" and b[0] == "b" and hosts[a] == hosts[b])
+    world.delete(get_node(world, lost))
+    world.run_for(4)
+    world.patch(*POD, pods[own], {"status": {"phase": phase, "conditions": []}}, "status")
+    world.run_for(300)
+    [workload] = [each for each in world.objects(*WORKLOADS) if each["metadata"]["name"].startswith("jobset")]
+    assert has_condition(workload, "Admitted")
+    assert not has_condition(workload, "Evicted")
+    assert not workload["status"].get("unhealthyNodes")
+    given = {each["name"]: each["topologyAssignment"] for each in workload["status"]["admission"]["podSetAssignments"]}
+    assert hosts[lost] not in str(given["a"])
+    assert hosts[own] in str(given["b"])
     world.close()

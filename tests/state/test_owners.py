@@ -16,6 +16,9 @@ def owned(parent: str | None, *, queued: bool) -> dict[str, Any]:
     return {"metadata": {"ownerReferences": owners, "labels": {QUEUE_NAME_LABEL: "lq"} if queued else {}}}
 
 
+IN = "ns/"
+
+
 def root_of(known: dict[str, tuple[str | None, bool]], uid: str) -> str:
     chain = [uid]
     while (parent := known.get(chain[-1], (None, False))[0]) is not None and parent in known and parent not in chain:
@@ -31,7 +34,7 @@ def root_of(known: dict[str, tuple[str | None, bool]], uid: str) -> str:
 def test_pods_belong_to_the_highest_object_that_names_a_queue(events: list[tuple[str, tuple[str | None, bool] | None]]):
     owners, known = Owners(), dict[str, tuple[str | None, bool]]()
     for uid, facts in events:
-        changed = owners.observe(uid, None if facts is None else owned(facts[0], queued=facts[1]))
+        changed = owners.observe(IN + uid, None if facts is None else owned(facts[0], queued=facts[1]))
         assert changed == (known.get(uid) != facts)
         if facts is None:
             known.pop(uid, None)
@@ -40,9 +43,9 @@ def test_pods_belong_to_the_highest_object_that_names_a_queue(events: list[tuple
     circular = any(_is_circular(known, uid) for uid in known)
     for uid in "abcdex":
         if not circular:
-            assert owners.queued_root(uid) == root_of(known, uid)
+            assert owners.queued_root(IN + uid) == IN + root_of(known, uid)
         below = {uid} | {one for one in known if _climbs_to(known, one, uid)}
-        assert owners.descendants(uid) == below
+        assert owners.descendants(IN + uid) == {IN + one for one in below}
 
 
 def _climbs_to(known: dict[str, tuple[str | None, bool]], uid: str, wanted: str) -> bool:
@@ -62,6 +65,14 @@ def _is_circular(known: dict[str, tuple[str | None, bool]], uid: str) -> bool:
 
 def test_a_circle_of_owners_ends():
     owners = Owners()
-    owners.observe("a", owned("b", queued=False))
-    owners.observe("b", owned("a", queued=True))
-    assert owners.queued_root("a") == "b"
+    owners.observe("ns/a", owned("b", queued=False))
+    owners.observe("ns/b", owned("a", queued=True))
+    assert owners.queued_root("ns/a") == "ns/b"
+
+
+def test_object_of_another_namespace_is_no_owner():
+    owners = Owners()
+    owners.observe("ns/a", owned(None, queued=True))
+    owners.observe("other/b", owned("a", queued=False))
+    assert owners.descendants("ns/a") == {"ns/a"}
+    assert owners.queued_root("other/b") == "other/b"
