@@ -14,7 +14,7 @@ from core.runtime.resource import Obj, Resource
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true
 from reconciler import resources as r
-from reconciler.indexes import find_owned, key_as_owner
+from reconciler.indexes import find_owned, show_as_owner
 from reconciler.observed import Observed
 
 _WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
@@ -61,7 +61,7 @@ def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
         return observed.pod_group(f"{namespace}/{asked.name}")
     informer = _informer_of(observed, asked.kind)
     owner = _get(informer, asked, namespace)
-    below = observed.owners.descendants(key_as_owner(owner))
+    below = observed.owners.descendants(show_as_owner(owner))
     pods = [owner] if informer is observed.pods else [pod for key in below for pod in observed.pods.store.by_index("owner", key)]
     names = sorted({key.name for pod in pods if (key := group_of(pod)) is not None})
     if not names:
@@ -100,7 +100,7 @@ def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
 
 def _of_pods(observed: Observed, owner: Obj) -> list[Obj]:
     """Workloads of the pods of what makes them by way of something else."""
-    pods = (pod for key in observed.owners.descendants(key_as_owner(owner)) for pod in observed.pods.store.by_index("owner", key))
+    pods = (pod for key in observed.owners.descendants(show_as_owner(owner)) for pod in observed.pods.store.by_index("owner", key))
     keys = {key for pod in pods for key in observed.present_of_pod(pod)}
     return [workload for key in sorted(keys) if (workload := observed.workloads.store.get(key)) is not None]
 

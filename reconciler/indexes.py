@@ -25,7 +25,7 @@ def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_reques
 
 def find_owned(store: Store, owner: Obj) -> list[Obj]:
     """Workloads or ProvisioningRequests that an object controls, by key."""
-    return store.by_index("controller", key_as_owner(owner))
+    return store.by_index("controller", show_as_owner(owner))
 
 
 def find_siblings(store: Store, obj: Obj) -> list[Obj]:
@@ -33,7 +33,7 @@ def find_siblings(store: Store, obj: Obj) -> list[Obj]:
     return [sibling for owner in _find_controller(obj) for sibling in store.by_index("controller", owner)]
 
 
-def key_as_owner(obj: Obj) -> str:
+def show_as_owner(obj: Obj) -> str:
     """The key of an object as an owner of others."""
     return show_owner(obj["metadata"].get("namespace"), obj["metadata"]["uid"])
 

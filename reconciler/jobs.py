@@ -79,7 +79,7 @@ from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
-from reconciler.indexes import find_owned, is_unmarked, key_as_owner, workloads_of_pod
+from reconciler.indexes import find_owned, is_unmarked, show_as_owner, workloads_of_pod
 from reconciler.job_facts import is_suspended_by_another, list_references
 from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, find_parts
@@ -214,7 +214,7 @@ class Jobs:
         workload, prebuilt = self._find_workload(kind, job), prebuilt_name(job) is not None
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)
-        key = key_as_owner(job)
+        key = show_as_owner(job)
         if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) or self._observed.owners.queued_root(key) != key:
             if workload is not None:
                 await self._writer.delete_workload(workload)  # the job has left its queue, or is part of another that is queued

@@ -54,7 +54,7 @@ from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFac
 from reconciler import resources as r
 from reconciler.again import Again
 from reconciler.devices import Devices
-from reconciler.indexes import add_indexes, find_owned, key_as_owner, workloads_of_pod
+from reconciler.indexes import add_indexes, find_owned, show_as_owner, workloads_of_pod
 from reconciler.installed import Installed, is_served
 from reconciler.native_groups import NativeGroups
 from reconciler.related import Related
@@ -154,7 +154,7 @@ class Observed:
         }
         self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], self._to_read.add)
         for of_kind in self.jobs.values():
-            of_kind.store.add_index("uid", lambda job: [key_as_owner(job)])
+            of_kind.store.add_index("uid", lambda job: [show_as_owner(job)])
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
         # Between pods of an AppWrapper's Deployment and the AppWrapper.
         self.between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
@@ -249,7 +249,7 @@ class Observed:
         obj = self.pods.store.get(key)
         unit = unit_of_pod(obj) if obj is not None else None
         if unit is not None and unit.source == ALONE:
-            return mark_uid(r.key_of_resource(r.PODS), pod.uid)
+            return mark_uid(r.show_kind(r.PODS), pod.uid)
         if unit is not None and unit.source == GROUP:
             return owner_of_group(unit)
         if pod.owner_uid is None:
@@ -268,10 +268,10 @@ class Observed:
 
     def _observe_pod_as_owner(self, change: Change) -> None:
         metadata = change.obj["metadata"]
-        self._observe_owned(show_owner(metadata["namespace"], mark_uid(r.key_of_resource(r.PODS), metadata["uid"])), change)
+        self._observe_owned(show_owner(metadata["namespace"], mark_uid(r.show_kind(r.PODS), metadata["uid"])), change)
 
     def _observe_owner(self, change: Change) -> None:
-        self._observe_owned(key_as_owner(change.obj), change)
+        self._observe_owned(show_as_owner(change.obj), change)
 
     def _observe_owned(self, key: str, change: Change) -> None:
         """Pods may be seen before what they belong to; then they are folded again."""
@@ -539,7 +539,7 @@ class Observed:
         facts = self.pod_facts.get(object_key(pod))
         owners = (controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
         uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
-        is_owner = uid in owners or mark_uid(r.key_of_resource(r.PODS), uid) in owners
+        is_owner = uid in owners or mark_uid(r.show_kind(r.PODS), uid) in owners
         return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
@@ -556,7 +556,7 @@ class Observed:
         return [pod for pod in map(self.ungating.adjust, self.find_live_pods(job)) if not pod.gated]
 
     def _pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
-        pods = (pod for owner in self.owners.descendants(key_as_owner(job)) for pod in self.pods.store.by_index("owner", owner))
+        pods = (pod for owner in self.owners.descendants(show_as_owner(job)) for pod in self.pods.store.by_index("owner", owner))
         families = {family_of(workload) for workload in find_owned(self.workloads.store, job)}
         named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
         # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
@@ -567,7 +567,7 @@ class Observed:
 
     def find_unmarked_pods(self, job: Obj) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
-        return [pod for owner in self.owners.descendants(key_as_owner(job)) for pod in self.pods.store.by_index("unmarked", owner)]
+        return [pod for owner in self.owners.descendants(show_as_owner(job)) for pod in self.pods.store.by_index("unmarked", owner)]
 
     def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""

@@ -10,14 +10,14 @@ from core.plan.workload import admitted_counts
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of
-from reconciler.indexes import key_as_owner
+from reconciler.indexes import show_as_owner
 from reconciler.observed import Observed
 
 
 def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
     """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
     found = []
-    key = key_as_owner(job)
+    key = show_as_owner(job)
     for below in observed.owners.descendants(key) - {key}:
         parts = ((observed.kinds[key], part) for key, informer in observed.jobs.items() for part in informer.store.by_index("uid", below))
         found += [part for part in [next(parts, None)] if part is not None]

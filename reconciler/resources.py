@@ -61,7 +61,7 @@ def key_of(kind: JobKind) -> str:
     return f"{kind.kind}.{kind.group}"
 
 
-def key_of_resource(resource: Resource) -> str:
+def show_kind(resource: Resource) -> str:
     """The same of a resource."""
     return f"{resource.kind}.{resource.group}"
 
