@@ -208,7 +208,6 @@ class _Durations:
         DURATIONS.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
 
 
-@pytest.hookimpl(optionalhook=True)
 def pytest_collection_finish() -> None:
     """The collector of cycles looked at all collected tests again and again: a fifth of the CPU of tests without a control plane."""
     gc.collect()
@@ -217,6 +216,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> workers.Files | None:
     """Who plays which file."""
     return workers.Files(config, log) if config.getoption("dist") == "loadfile" else None
