@@ -197,6 +197,34 @@ def test_a_forged_pod_of_anothers_job_is_refused_and_without_an_owner_stays_gate
     user.delete(f"{path}/forged", grace_period_s=0)
 
 
+@pytest.mark.parametrize("is_other", [False, True], ids=["its namespace", "another namespace"])
+def test_a_pod_that_names_a_pod_with_the_uid_of_a_job_as_its_controller_stops_no_job(is_other: bool, scene: Scene, user: Api) -> None:
+    """Attack 31: the job was evicted by each such pod, or its Workload deactivated for good."""
+    scene.submit("train", pods=1, gpus=8, required=scene.rack)
+    before = scene.until_bound("train", 1).pods_of("train")
+    namespace = "default" if is_other else scene.namespace
+    forger = user_of(scene.api, "default") if is_other else user
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "any", "uid": scene.job("train")["metadata"]["uid"], "controller": True}
+    for labels in ({}, {PODSET_LABEL: "main"}):
+        metadata = {"generateName": "forged-", "ownerReferences": [owner], "labels": labels}
+        spec = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+        forger.create(PODS.format(namespace), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    if is_other:
+        forger.close()
+    scene.submit("next", pods=1, gpus=8, required=scene.rack)
+    now = scene.until_bound("next", 1)
+    assert [pod["metadata"]["uid"] for pod in now.pods_of("train")] == [pod["metadata"]["uid"] for pod in before]
+    assert not scene.job("train")["spec"].get("suspend")
+    workload = now.workload_of("train")
+    assert truth.condition(workload, "Admitted").get("status") == "True"
+    assert truth.condition(workload, "Evicted").get("status") != "True"
+    wait_for("the garbage collector to have deleted them", lambda: not _list_forged(scene.api, namespace))
+
+
+def _list_forged(api: Api, namespace: str) -> list[dict[str, Any]]:
+    return [pod for pod in api.list(PODS.format(namespace)) if pod["metadata"]["name"].startswith("forged-")]
+
+
 def _two_of_the_job(now: truth.Snapshot) -> bool:
     pods = [pod for pod in now.pods_of("train") if pod["metadata"].get("ownerReferences")]
     return len(pods) == 2 and all(pod["spec"].get("nodeName") for pod in pods)
