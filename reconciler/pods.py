@@ -61,7 +61,7 @@ from core.plan.pod_units import (
     unit_of_pod,
     unit_of_workload,
 )
-from core.plan.pod_workloads import Wanted, asks_otherwise, build_workload_of_pods, read_group, with_requests
+from core.plan.pod_workloads import Wanted, asks_otherwise, build_workload_of_pods, read_group, read_parent, with_requests
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
 from core.runtime.apart import run_apart
@@ -311,6 +311,7 @@ class Pods:
                 await self._writer.delete_workload(workload)
             else:
                 await self._steps.hold(workload, f"{unit.source} {unit.name} has no replicas")
+                await self._follow_labels(unit, source, workload)
             return Done()
         if not admitted:
             return await self._while_waiting(unit, source, workload, pods, wanted)
@@ -406,6 +407,17 @@ class Pods:
             told = f"Updated Workload: {', '.join(sorted((*changes, *notes)))}"
             await self._unit_steps.tell(unit, source, EVENT_UPDATED_WORKLOAD, told)
         return Done()
+
+    async def _follow_labels(self, unit: Unit, source: Obj, workload: Obj) -> None:
+        """A workload on hold is in the queue and has the priority and the time limit that its parent names now."""
+        asked = read_parent(PARENTS_BY_KIND[unit.source], source, unit)
+        if asked is None or condition_is_true(workload, QUOTA_RESERVED):
+            return
+        changes = await self._find_changes(unit, source, workload, asked)
+        if workload["spec"].get("queueName") != asked.queue:
+            changes["queueName"] = asked.queue
+        if changes:
+            await self._writer.patch_workload(workload, {"spec": changes})
 
     async def _find_priority(self, unit: Unit, source: Obj, wanted: Wanted) -> tuple[int, dict[str, str] | None]:
         """Value and class of a unit's priority. Raises Retryable, with an event, where its class does not exist."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from sim import fields
 from sim.defaults import admit, fill_in
 from sim.fields import Manager, Managers, Taken
@@ -584,4 +586,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 def to_bytes(answer: Mapping[str, Any]) -> bytes:
     """An answer as it is sent."""
-    return _ENCODER.encode(answer).encode()
+    try:
+        return to_json(answer)
+    except PydanticSerializationError:  # half of a surrogate pair
+        return _ENCODER.encode(answer).encode()

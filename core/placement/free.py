@@ -335,14 +335,19 @@ class FreeCapacity:
             by_resource = left.copy() if amount == 1 else left // amount  # to divide is the dearest step here
             fit = by_resource if fit is None else np.minimum(fit, by_resource, out=fit)
         assert fit is not None  # with_pod always names `pods`
-        return np.clip(fit, 0, MOST_PODS, out=fit)
+        return np.minimum(np.maximum(fit, 0, out=fit), MOST_PODS, out=fit)
+
+
+def cut(amounts: Indices) -> Indices:
+    """Amounts cut at `LARGEST`; `numpy.clip` takes three times as long where there are few."""
+    return np.minimum(np.maximum(amounts, -LARGEST), LARGEST)
 
 
 def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> None:
     """Subtracts `amount` x counts[i] from amounts[at[i]], in place, cut at `LARGEST`; no place may occur twice."""
     most = int(np.abs(counts).max(initial=0))
     if abs(amount) * most <= LARGEST:
-        amounts[at] = np.clip(amounts[at] - amount * counts, -LARGEST, LARGEST)
+        amounts[at] = cut(amounts[at] - amount * counts)
     else:
         left = zip(amounts[at].tolist(), counts.tolist(), strict=True)
         amounts[at] = [saturate(has - amount * count) for has, count in left]

@@ -53,9 +53,14 @@ class Wanted:
 
 def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
     """The workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
+    return read_parent(parent, obj, unit) if (unit.index or 0) < parent.workloads(obj) else None
+
+
+def read_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
+    """The same, also where the parent has no replicas now; None where it is in no queue or is being deleted."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
-    if QUEUE_NAME_LABEL not in labels or metadata.get("deletionTimestamp") or (unit.index or 0) >= parent.workloads(obj):
+    if QUEUE_NAME_LABEL not in labels or metadata.get("deletionTimestamp"):
         return None
     called = metadata["name"] if unit.index is None else f"{metadata['name']}-{unit.index}"
     marks = {

@@ -11,7 +11,7 @@ from core.model.budget import Budget
 from core.model.quantity import LARGEST, saturate
 from core.model.quota import Amounts, FlavorResource, QuotaTree
 from core.model.resources import Resources
-from core.placement.free import FreeCapacity, Matrix
+from core.placement.free import FreeCapacity, Matrix, cut
 from core.placement.tree import Flags, TopologyTree
 from core.queueing.lending import Loan, Offer, give_back, release
 from core.state.cluster import ClusterState
@@ -136,7 +136,7 @@ class World:
             flat = free.reshape(-1)
             np.add.at(flat, at, np.array(amounts, dtype=np.int64) * sign)
             touched = np.array(at, dtype=np.int64)
-            flat[touched] = np.clip(flat[touched], -LARGEST, LARGEST)
+            flat[touched] = cut(flat[touched])
         else:
             for key in sorted(keys):
                 self.take(view, free, self.held(key), -sign)

@@ -154,6 +154,15 @@ def test_a_pod_that_cannot_end_counts_no_longer_than_its_workload(where: list[Ob
     assert list(find_broken(objects)) == found
 
 
+@pytest.mark.parametrize(("ready", "found"), [(False, []), (True, NO_ROOM)])
+def test_pod_on_a_lost_node_counts_no_more_once_another_runs_in_its_place(ready: bool, found: list[str]):
+    """Found by seed 167 of the simulation: a workload with a replaced node had one pod more than quota."""
+    lost = node("m") if ready else is_not_ready(node("m"))
+    ending = labelled(pod("x", workload="v", node="m"), deletionTimestamp="2026-01-01T00:00:00Z")
+    pods = [pod("a", workload="v"), pod("b", workload="v"), ending]
+    assert list(find_broken(Objects([node(), lost], pods, [workload(name="v")], [queue()]))) == found
+
+
 def test_a_pod_without_an_admitted_workload_in_no_known_queue_is_found():
     found = ["pod ns/x runs, workload ns/w is not admitted, and its queue is not known"]
     assert list(find_broken(Objects([node()], [pod("x")], [], [queue()]))) == found

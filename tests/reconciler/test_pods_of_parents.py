@@ -97,6 +97,25 @@ def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, 
     assert [facts.key for facts in harness.observed.state.workloads.pending()] == [f"ns/{waits['metadata']['name']}"]
 
 
+def test_workload_on_hold_follows_queue_and_priority_of_its_stateful_set(harness: PodsHarness):
+    """Found by seed 224 of the simulation: it kept the priority that it had when it was scaled to zero."""
+    harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 1000})
+    harness.put(stateful_set(2))
+    harness.run()
+    harness.put(stateful_set(0, generation=2))
+    harness.run()
+    labels = {QUEUE_NAME_LABEL: "other", PRIORITY_CLASS_LABEL: "high"}
+    harness.put(stateful_set(0, generation=2, labels=labels))
+    harness.run()
+    (held,) = harness.all("Workload")
+    assert quota_reserved(held) == ("False", "OnHold")
+    assert (held["spec"]["queueName"], held["spec"]["priority"]) == ("other", 1000)
+    assert held["spec"]["priorityClassRef"]["name"] == "high"
+    version = held["metadata"]["resourceVersion"]
+    harness.run()
+    assert harness.all("Workload")[0]["metadata"]["resourceVersion"] == version
+
+
 def test_stateful_set_without_replicas_that_leaves_its_queue_has_no_workload(harness: PodsHarness):
     harness.put(stateful_set(2))
     harness.run()
