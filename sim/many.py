@@ -1,8 +1,9 @@
 """Plays many seeds in several processes: `python -m sim.many --seeds N`. It ends when its time is over, and goes on when started again.
 
-What has been played is in `out/simulated.json`: a digest of the source, the next seed, and each failure with its seed. Where the source has
-changed since, the seeds that failed are played again first, and then those that no source has played. Each source that played any is kept
-with how many these were. Exit code 1 if a seed has failed with the present source.
+What has been played is in `out/simulated.json`: a digest of the source, the next seed, and each failure with its seed. On a machine without
+that file it goes on from `sim/played.json`. Where the source has changed since, seeds that failed are played again first, and then those
+that no source has played. Each source that played any is kept with how many these were. Exit code 1 if a seed has failed with the present
+source.
 """
 
 import argparse
@@ -19,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.run import OUT, play, prepare, use_fixed_hashes
-from sim.scenario import Size
 
 STATE = OUT / "simulated.json"
+RECORD = Path(__file__).parent / "played.json"  # in the repository: a new machine goes on from there
 AT_ONCE = 5  # seeds of one piece of work
 ROOT = Path(__file__).parent.parent
 SOURCES = ("core", "reconciler", "webhook", "sim", "e2e", "charts/topogate/files", "examples")  # all that a life depends on
@@ -37,11 +38,11 @@ class Done(NamedTuple):
     failures: dict[int, str]
 
 
-def play_some(first: int, count: int, size: Size, until: float) -> Done:
+def play_some(first: int, count: int, until: float) -> Done:
     """Plays seeds in this process, and begins none after a time of the monotonic clock, which all processes of a machine share."""
     logging.getLogger().setLevel(logging.CRITICAL)
     prepare()
-    played = {seed: play(seed, size) for seed in range(first, first + count) if time.monotonic() < until}
+    played = {seed: play(seed) for seed in range(first, first + count) if time.monotonic() < until}
     return Done(
         first,
         first + len(played),
@@ -67,9 +68,11 @@ class State:
     `again`: seeds that failed with an earlier source, and have not been played with this one.
     """
 
-    def __init__(self, path: Path, source: str) -> None:
+    def __init__(self, path: Path, source: str, record: Path | None = None) -> None:
+        """`record` is read where there is no file yet."""
         self._path, self._source = path, source
-        found = json.loads(path.read_text()) if path.exists() else {}
+        known = next((file for file in (path, record) if file is not None and file.exists()), None)
+        found = json.loads(known.read_text()) if known is not None else {}
         self.next: int = found.get("next", 1)
         self.failures: dict[int, str] = {int(seed): problem for seed, problem in found.get("failures", {}).items()}
         self.sources: dict[str, int] = found.get("sources", {})
@@ -88,20 +91,20 @@ class State:
         self._path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def play_many(state: State, last: int, size: Size, processes: int, until: float) -> Iterator[Done]:
+def play_many(state: State, last: int, processes: int, until: float) -> Iterator[Done]:
     """Plays seeds up to the last one, or until a time of the monotonic clock; yields what came of them: first those that have failed."""
     following = ((first, min(AT_ONCE, last + 1 - first)) for first in range(state.next, last + 1, AT_ONCE))
     pieces = chain([(seed, 1) for seed in state.again], following)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, max_tasks_per_child=PIECES_PER_PROCESS) as pool:
-        begun = [pool.submit(play_some, *piece, size, until) for piece in islice(pieces, 2 * processes)]
+        begun = [pool.submit(play_some, *piece, until) for piece in islice(pieces, 2 * processes)]
         while begun:
             done = begun.pop(0).result()
             if done.next > done.first:
                 yield done
             piece = next(pieces, None) if time.monotonic() < until else None
             if piece is not None:
-                begun.append(pool.submit(play_some, *piece, size, until))
+                begun.append(pool.submit(play_some, *piece, until))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -111,17 +114,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=90.0)
     parser.add_argument("--state", type=Path, default=STATE, help="the file with what has been played")
     parser.add_argument("--anew", action="store_true", help="forget what has been played")
+    parser.add_argument("--record", action="store_true", help="write what has been played to sim/played.json, too, to be committed")
     options = parser.parse_args(arguments)
     use_fixed_hashes("sim.many", arguments or sys.argv[1:])
     if options.anew:
         options.state.unlink(missing_ok=True)
-    state, began, writes = State(options.state, compute_digest()), time.monotonic(), 0
+    record = RECORD if options.state == STATE and not options.anew else None
+    state, began, writes = State(options.state, compute_digest(), record), time.monotonic(), 0
     if state.again:
         print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
     if state.next > 1:
         print(f"it goes on with seed {state.next}; played with each source: {state.sources}", flush=True)
     until = began + 60 * options.minutes
-    for done in play_many(state, options.seeds, Size(), options.processes, until):
+    for done in play_many(state, options.seeds, options.processes, until):
         state.add(done)
         writes += done.writes
         for seed, problem in done.failures.items():
@@ -131,6 +136,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{told}, {spent / 60:.1f} min, {60 * writes / spent:.0f} writes a minute", flush=True)
     if time.monotonic() >= until and (state.again or state.next <= options.seeds):
         print(f"the limit of {options.minutes:g} minutes was reached; started again it goes on with seed {state.next}", flush=True)
+    if options.record:
+        RECORD.write_text(options.state.read_text())
     return 1 if state.failures else 0
 
 

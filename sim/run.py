@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.runtime.garbage import spare_what_lives
-from sim.scenario import Scenario, Size, Step, plan
+from sim.scenario import Scenario, Size, Step, draw_size, plan
 from sim.server import LEASES
 from sim.shrink import classify, shrink
 
@@ -62,7 +62,9 @@ def limit_time(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def play(seed: int, size: Size, steps: Sequence[Step] | None = None, *, tells: bool = False, limit_s: float = LIMIT_S) -> Played:
+def play(
+    seed: int, size: Size | None = None, steps: Sequence[Step] | None = None, *, tells: bool = False, limit_s: float = LIMIT_S
+) -> Played:
     """Plays a scenario to its end, or until something is broken, or it takes too long."""
     scenario = Scenario(seed, size, steps)
     world, digest = scenario.world, hashlib.sha256()
@@ -109,19 +111,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sim.run", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
-    for name, value in Size()._asdict().items():
-        parser.add_argument(f"--{name}", type=int, default=value)
+    for name in Size._fields:
+        parser.add_argument(f"--{name}", type=int, help="how many; each seed has its own number where none is given")
     parser.add_argument("--steps", type=Path, help="a file with the steps to play, as a failure writes it")
     parser.add_argument("--shrink-s", type=float, default=60.0, help="for how long fewer steps are looked for that fail alike")
     parser.add_argument("--log", action="store_true", help="what happens in each, and topogate's log")
     options = parser.parse_args(arguments)
     use_fixed_hashes("sim.run", arguments or sys.argv[1:])
     logging.basicConfig(level=logging.INFO if options.log else logging.CRITICAL)
-    size = Size(options.jobs, options.others, options.faults)
+    asked = {name: value for name in Size._fields if (value := getattr(options, name)) is not None}
     steps = read_steps(options.steps) if options.steps else None
     prepare()
     began, failed, writes, renewals = time.process_time(), 0, 0, 0
     for seed in range(options.seed, options.seed + options.count):
+        size = draw_size(seed)._replace(**asked)
         played = play(seed, size, steps, tells=options.log)
         if played.problem and not failed and not steps:
             shortest = find_shortest(seed, size, played.problem, options.shrink_s)

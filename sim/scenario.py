@@ -48,9 +48,18 @@ WORKLOADS = KUEUE, "workloads"
 class Size(NamedTuple):
     """How much there is in a scenario."""
 
-    jobs: int = 50
-    others: int = 25  # steps of users, nodes and administrators
-    faults: int = 8
+    jobs: int
+    others: int  # steps of users, nodes and administrators
+    faults: int
+
+
+def draw_size(seed: int) -> Size:
+    """How much there is in the scenario of a seed where nothing else is asked for.
+
+    Some have many steps that meet each other, others few: more scenarios are played in the same time.
+    """
+    chance = random.Random(f"size of {seed}")
+    return Size(jobs=50, others=chance.randint(4, 20), faults=chance.randint(5, 8))
 
 
 class Step(NamedTuple):
@@ -98,10 +107,10 @@ def _choose_options(chance: random.Random) -> dict[str, Any]:
 class Scenario:
     """One life of one cluster."""
 
-    def __init__(self, seed: int, size: Size = Size(), steps: Sequence[Step] | None = None) -> None:  # noqa: B008, a frozen value
-        """`steps` are those of the seed if none are given."""
+    def __init__(self, seed: int, size: Size | None = None, steps: Sequence[Step] | None = None) -> None:
+        """`size` and `steps` are those of the seed if none are given."""
         self.seed, self.chance = seed, random.Random(seed)
-        self.steps = plan(seed, size) if steps is None else steps
+        self.steps = plan(seed, size or draw_size(seed)) if steps is None else steps
         self.world = World(seed)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self._records = Records(self.world.server)

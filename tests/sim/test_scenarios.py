@@ -82,6 +82,16 @@ def test_state_read_again_continues_after_the_last_seed(tmp_path: Path):
     assert (again.next, again.failures, again.again, again.sources) == (11, {7: "Broken: x"}, [], {"a": 10})
 
 
+def test_state_without_a_file_continues_from_the_record(tmp_path: Path):
+    path, record = tmp_path / "simulated.json", tmp_path / "played.json"
+    State(record, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
+    state = State(path, "b", record)
+    assert (state.next, state.again) == (11, [7])
+    state.add(Done(first=11, next=13, writes=5, failures={}))
+    assert State(path, "b", record).next == 13
+    assert State(record, "b").next == 11
+
+
 def test_state_of_another_source_plays_failed_seeds_again_first(tmp_path: Path):
     path = tmp_path / "simulated.json"
     State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x", 9: "Broken: y"}))
