@@ -254,7 +254,10 @@ class Observed:
             return owner_of_group(unit)
         if pod.owner_uid is None:
             return None
-        return read_owner(self.owners.queued_root(show_owner(key.partition("/")[0], pod.owner_uid)))
+        direct, before = show_owner(key.partition("/")[0], pod.owner_uid), self.pod_facts.get(key)
+        if before is not None and before.uid == pod.uid and before.owner_uid is not None and not self.owners.knows(direct):
+            return before.owner_uid  # a part of its job was deleted before it: it still holds the place that its workload gave it
+        return read_owner(self.owners.queued_root(direct))
 
     def _observe_leader(self, change: Change) -> None:
         """Workers of a LeaderWorkerSet belong to its leaders."""

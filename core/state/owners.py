@@ -56,6 +56,10 @@ class Owners:
                 self._children.setdefault(now[0], set()).add(key)
         return True
 
+    def knows(self, key: str) -> bool:
+        """Whether a job object of that key is there."""
+        return key in self._known
+
     def queued_root(self, key: str) -> str:
         """The highest object above one that names a queue; the object itself where none above it does."""
         root, here = key, key

@@ -9,6 +9,7 @@ import pytest
 from core.names import MANAGED, POD_GROUP_NAME, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.plan.pod_units import GROUP, Unit
 from core.runtime.client import Client
+from core.runtime.watch_step import Deleted
 from reconciler.observed import Observed
 from reconciler.parts import find_parts
 from tests.runtime.fakes import ManualClock
@@ -95,6 +96,23 @@ def test_pod_of_a_part_that_is_gone_counts_from_when_it_is_ungated_also_where_th
     assert (observed.count_live_pods(get_job(observed, "low")), len(observed.find_running_pods(get_job(observed, "low")))) == ((1, 0), 1)
     observed.ungating.expect_places(observed.pod_facts["ns/late"].workload or "", {"late": {}}, 0.0)
     assert (observed.count_live_pods(get_job(observed, "low")), len(observed.find_running_pods(get_job(observed, "low")))) == ((2, 0), 2)
+
+
+def test_pod_of_a_part_that_is_deleted_before_it_still_belongs_to_the_job(observed: Observed):
+    """Found by seed 507 of the simulation: while pods of an evicted AppWrapper ended, their Job was gone and they counted beside the place
+    of their workload. So what had preempted it took it for no help, and others got the room: two workloads were preempted in turns."""
+    part = build_job("part", owned_by("Job", "batch/v1", "low"))
+    observed.jobs["Job.batch"].put(part)
+    pod = build_pod("part-0", owned_by("Job", "batch/v1", "part"))
+    observed.pods.put(pod)
+    assert observed.pod_facts["ns/part-0"].owner_uid == "low"
+    observed.jobs["Job.batch"]._fold(Deleted(part))
+    assert observed.pod_facts["ns/part-0"].owner_uid == "low"
+    observed.pods.put({**pod, "metadata": {**pod["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    assert observed.pod_facts["ns/part-0"].owner_uid == "low"
+    namesake = {**pod, "metadata": {**pod["metadata"], "uid": "another"}}
+    observed.pods.put(namesake)
+    assert observed.pod_facts["ns/part-0"].owner_uid == "part", "another pod of that name was never known to be the job's"
 
 
 def test_pod_of_a_replica_set_of_a_deployment_of_a_job_is_its_pod(observed: Observed):
