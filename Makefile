@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-all simulate-faults check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test test-fast test-all simulate-faults check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop operators kind fmt generate wheel image lock lock-debian
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,8 +111,11 @@ bench-worst: $(STAMP) ## the worst inputs known for each search: no step may tak
 bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)
 	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)
 
-cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand
-	@$(BIN)/python -m e2e.cluster
+cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand; OPERATORS=jobset,lws for real operators
+	@$(BIN)/python -m e2e.cluster $(if $(OPERATORS),--operators $(OPERATORS))
+
+operators: $(STAMP) ## build the real operators from their Go modules, once (a minute each after the first)
+	@$(BIN)/python -m e2e.operators.build
 
 cluster-stop: $(STAMP) ## end what `make cluster` left running
 	@$(BIN)/python -m e2e.cluster stop

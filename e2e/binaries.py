@@ -29,6 +29,7 @@ KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
 VERSION_PROBE_TIMEOUT_S = 10
+BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _build(module: Module, cache: Path) -> None:
                 out / module.name,
                 module.package,
             ]
-            env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+            env = {**os.environ, **BUILD_ENVIRONMENT}
             run_with_progress(f"building {module.name} (once, some minutes)", command, cwd=module.folder, env=env)
             for tool in module.tools:
                 if tool != module.name:

@@ -11,13 +11,16 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from e2e.binaries import cache_dir
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
+from e2e.operators.build import ensure_operators
+from e2e.operators.catalogue import UnknownOperator
+from e2e.operators.running import RunningOperator, start_operators
 from e2e.process import StartFailed, is_alive, kill
 from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
@@ -71,15 +74,19 @@ def find_standing(state: Path) -> Standing | None:
     return standing if standing.is_running else None
 
 
-def start_standing(state: Path) -> Standing:
+def start_standing(state: Path, operators: Sequence[str] = ()) -> Standing:
+    """Starts one, with operators by their names (`e2e.operators`)."""
     print("# starting a control plane, 48 simulated nodes and topogate ...", file=sys.stderr)
     cluster = Cluster(guarded=False).start()
-    topogate = Topogate(cluster, guarded=False)
+    topogate, running = Topogate(cluster, guarded=False), list[RunningOperator]()
     try:
         cluster.add_nodes(NodePool(labels={"node-group": "gpu"}))
         topogate.start()
+        running += start_operators(cluster, operators, is_guarded=False)
         cluster.kubectl("apply", "-f", str(EXAMPLES / "queues.yaml"))
     except BaseException as error:
+        for operator in running:
+            operator.stop()
         topogate.stop()
         cluster.stop(keep_logs=isinstance(error, Exception))
         raise
@@ -89,7 +96,7 @@ def start_standing(state: Path) -> Standing:
         kubeconfig=str(cluster.kubeconfig),
         kubectl=str(cluster.binaries["kubectl"]),
         server=cluster.server,
-        pids=cluster.abandon() | topogate.abandon(),
+        pids=cluster.abandon() | topogate.abandon() | {name: pid for each in running for name, pid in each.abandon().items()},
     )
     state.parent.mkdir(parents=True, exist_ok=True)
     state.write_text(json.dumps(asdict(standing)))
@@ -113,7 +120,9 @@ def stop_standing(state: Path) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.cluster", description="A control plane left running, to try things by hand.")
     parser.add_argument("command", nargs="?", choices=["start", "stop", "status"], default="start")
-    command = parser.parse_args(arguments).command
+    parser.add_argument("--operators", default="", help="names of operators to start beside topogate, with commas between them")
+    options = parser.parse_args(arguments)
+    command, operators = options.command, [name for name in options.operators.split(",") if name]
     state = cache_dir() / STATE_FILE
     if command == "stop":
         print("stopped" if stop_standing(state) else "no cluster was running")
@@ -130,10 +139,14 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
     else:
         try:
-            standing = start_standing(state)
+            ensure_operators(operators)
+            standing = start_standing(state, operators)
         except KeyboardInterrupt:
             print("interrupted: everything that was started has been stopped", file=sys.stderr)
             return 130
+        except UnknownOperator as error:
+            print(error, file=sys.stderr)
+            return 2
         except (StartFailed, CommandFailed, OSError, RuntimeError) as error:
             print(f"it did not start, and everything that was started has been stopped: {error}", file=sys.stderr)
             return 1

@@ -255,7 +255,7 @@ class Observed:
         if pod.owner_uid is None:
             return None
         direct, before = show_owner(key.partition("/")[0], pod.owner_uid), self.pod_facts.get(key)
-        if before is not None and before.uid == pod.uid and before.owner_uid is not None and not self.owners.knows(direct):
+        if before is not None and before.uid == pod.uid and before.owner_uid is not None and not self.owners.has(direct):
             return before.owner_uid  # a part of its job was deleted before it: it still holds the place that its workload gave it
         return read_owner(self.owners.queued_root(direct))
 

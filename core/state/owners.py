@@ -56,7 +56,7 @@ class Owners:
                 self._children.setdefault(now[0], set()).add(key)
         return True
 
-    def knows(self, key: str) -> bool:
+    def has(self, key: str) -> bool:
         """Whether a job object of that key is there."""
         return key in self._known
 

@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from e2e.kind.cluster import KindCluster
 from e2e.kind.install import install
 from e2e.kind.operators import UnknownKind, kinds_named, operators_of
-from e2e.kind.scenes import Act, acts_of
 from e2e.kind.tools import ToolFailed, docker_problem
+from e2e.operators.scenes import Act, acts_of
 from e2e.process import StartFailed
 from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
@@ -44,7 +44,7 @@ def play(acts: Sequence[Act], cluster: KindCluster, topogate: Topogate) -> int:
 
 def perform(kinds: Sequence[str], *, keep: bool) -> int:
     """The exit code."""
-    acts = acts_of(kinds)
+    acts = [act for act in acts_of(kinds) if not act.is_simulated]
     with ExitStack() as stack:
         print("creating a kind cluster ...", flush=True)
         cluster = KindCluster(keep=keep)

@@ -16,16 +16,17 @@ from e2e import truth
 from e2e.api import PATIENCE_S, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.kind.nodes import POOL_LABEL, SHAPE
-from e2e.kind.objects import RealStory, account_objects, real
 from e2e.manifests import cluster_queue, path
 from e2e.nodes import NodePool
+from e2e.operators.objects import RealStory, account_objects, real
 from e2e.scenarios.stories import HOST, NAMESPACE, STORIES, Story
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
 from tests.e2e.test_stories import test_a_story_comes_true as a_story_comes_true
 from tests.reconciler.kinds import test_leaderworkerset as leaderworkersets
-from tests.reconciler.kinds import test_templated as templated
+from tests.reconciler.kinds.lives import LIVES, LOSING_NODES, lives_of
 from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime
+from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, name_of
 from tests.reconciler.scenes import GPU, Scene
 
 # Containers end in their own time, not at once as simulated ones, and ten nodes share the cores of one machine.
@@ -33,6 +34,7 @@ PATIENCE = 2
 # Pods that are made only when others run, and so never while all are gated: executors by the driver, and what submits to a
 # Ray cluster that is ready.
 LATE = {"SparkApplication": 3, "RayJob": 1}
+SPARE_NODES = 4  # of a rack from which one is taken away
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Act:
     kind: str
     what: str
     play: Callable[[Cluster, Topogate], None]
+    is_simulated: bool = False  # it takes nodes away, which containers are not made for
 
 
 class KindScene(Scene):
@@ -62,7 +65,7 @@ class KindScene(Scene):
             wait_for(f"{gone} to be gone", lambda: self.api.find(gone) is None, PATIENCE_S * PATIENCE)
 
 
-class KindStage(templated.Stage):
+class KindStage(Stage):
     """The operators are there, and act all the time."""
 
     def install(self) -> None:
@@ -89,9 +92,9 @@ class KindStage(templated.Stage):
 
 
 @contextlib.contextmanager
-def opened(cluster: Cluster, blocks: int) -> Iterator[KindScene]:
+def opened(cluster: Cluster, blocks: int, nodes: int = SHAPE.nodes) -> Iterator[KindScene]:
     """A scene over so many blocks of the shape, left tidy."""
-    scene = KindScene(cluster, blocks=blocks, racks=SHAPE.racks, nodes=SHAPE.nodes)
+    scene = KindScene(cluster, blocks=blocks, racks=SHAPE.racks, nodes=nodes)
     try:
         scene.open()
         yield scene
@@ -102,8 +105,8 @@ def opened(cluster: Cluster, blocks: int) -> Iterator[KindScene]:
 
 
 @contextlib.contextmanager
-def staged(cluster: Cluster, scenario: Scenario) -> Iterator[KindStage]:
-    with opened(cluster, SHAPE.blocks) as scene:
+def staged(cluster: Cluster, scenario: Scenario, nodes: int = SHAPE.nodes) -> Iterator[KindStage]:
+    with opened(cluster, SHAPE.blocks, nodes) as scene:
         stage = KindStage(scene)
         stage.install()
         if scenario.kind == "TrainJob":
@@ -114,14 +117,14 @@ def staged(cluster: Cluster, scenario: Scenario) -> Iterator[KindStage]:
 # --- the scenes -----------------------------------------------------------------------------------------
 
 
-def live_through(scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
-    with staged(cluster, scenario) as stage:
-        templated.test_from_create_to_bound_then_suspended_and_resumed(stage, scenario)
+def live_through(name: str, scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
+    with staged(cluster, scenario, SPARE_NODES if name in LOSING_NODES else SHAPE.nodes) as stage:
+        LIVES[name](stage, scenario, topogate)
 
 
 def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
     """The reconciler is killed at the write that would take the first gate off: operators cannot be told to wait for that."""
-    name = templated.name_of(scenario)
+    name = name_of(scenario)
     with staged(cluster, scenario) as stage, WritesProxy(cluster.server, cluster.ca_file, cluster.token) as proxy:
         scene = stage.scene
         topogate.kill_reconciler()
@@ -130,13 +133,13 @@ def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate)
         try:
             topogate.start_reconciler(kubeconfig=proxy.write_kubeconfig(cluster.log_dir.parent / "proxy.kubeconfig"))
             stage.create(scenario, name)
-            wait_for(f"{name} to be about to be ungated", proxy.has_cut.is_set, templated.BOUND_TIMEOUT_S * PATIENCE)
+            wait_for(f"{name} to be about to be ungated", proxy.has_cut.is_set, BOUND_TIMEOUT_S * PATIENCE)
 
             def all_gated(now: truth.Snapshot) -> bool:
                 pods = [pod for pod in now.pods if pod["metadata"]["namespace"] == scene.namespace]
                 return len(pods) >= scenario.total - LATE.get(scenario.kind, 0) and all(truth.has_gate(pod) for pod in pods)
 
-            scene.eventually("all pods to be there, and gated", all_gated, templated.BOUND_TIMEOUT_S)
+            scene.eventually("all pods to be there, and gated", all_gated, BOUND_TIMEOUT_S)
             stage.delete(scenario, name)
         finally:
             if topogate.reconciler is not None:
@@ -174,8 +177,8 @@ ACTS: tuple[Act, ...] = (
         act
         for scenario in SCENARIOS
         for act in (
-            Act(scenario.kind, "from create to bound in the order of ranks, suspended and resumed", partial(live_through, scenario)),
-            Act(scenario.kind, "deleted while it is gated", partial(delete_while_gated, scenario)),
+            *(Act(scenario.kind, name, partial(live_through, name, scenario), name in LOSING_NODES) for name in lives_of(scenario.kind)),
+            Act(scenario.kind, "deleted while gated", partial(delete_while_gated, scenario)),
         )
     ),
     *_of_pods(

@@ -24,11 +24,11 @@ from e2e.kind import __main__ as command
 from e2e.kind.cluster import gateway
 from e2e.kind.install import chart_arguments, write_kustomization
 from e2e.kind.nodes import NODE_IMAGE, SHAPE, config, places
-from e2e.kind.objects import EXAMPLES, RealStory, real
 from e2e.kind.operators import OPERATORS, Chart, Manifests, Operator, UnknownKind, kinds_named, operators_of
-from e2e.kind.scenes import ACTS, Act, acts_of
 from e2e.kind.tools import KIND, docker_problem, ensure_kubectl, ensure_tool, run
 from e2e.nodes import NodePool
+from e2e.operators.objects import EXAMPLES, RealStory, real
+from e2e.operators.scenes import ACTS, Act, acts_of
 from e2e.scenarios.stories import STORIES
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
@@ -196,11 +196,11 @@ def test_appwrappers_are_not_queued_by_their_own_operator(tmp_path: Path) -> Non
 
 def test_every_kind_is_played_bound_suspended_and_deleted_while_gated() -> None:
     for kind in FOREIGN:
-        told = " / ".join(act.what for act in acts_of([kind]))
+        played = " / ".join(act.what for act in acts_of([kind]))
         for word in (
-            ("order", "suspended and resumed", "deleted while") if kind != "LeaderWorkerSet" else ("order", "deactivated", "deleted")
+            ("suspended and resumed", "deleted while gated") if kind != "LeaderWorkerSet" else ("order", "deactivated", "deleted while")
         ):
-            assert word in told, f"{kind}: {told}"
+            assert word in played, f"{kind}: {played}"
     assert {act.kind for act in ACTS} == set(FOREIGN)
     assert {story.name for story in STORIES if story.stand_in} <= {act.what for act in ACTS}
 
@@ -232,7 +232,7 @@ def test_an_object_is_changed_in_what_its_operator_wants_and_in_nothing_else(sce
     made = real(obj)
     assert not [image for image in images_of(made) if image.startswith(EXAMPLES)]
     assert made["metadata"] == obj["metadata"]
-    operators = ("image", "name", "rayVersion", "rayStartParams", "minReplicas", "maxReplicas", "entrypoint", "serviceAccount")
+    operators = ("image", "name", "rayVersion", "rayStartParams", "minReplicas", "maxReplicas", "entrypoint", "serviceAccount", "restartPolicy")
     spark = ("sparkVersion", "mainClass", "mainApplicationFile", "arguments", "restartPolicy")
     ignored = (*operators, *(spark if scenario.kind == "SparkApplication" else ()))
     assert without(made, *ignored) == without(obj, *ignored)
@@ -267,7 +267,7 @@ def test_stories_are_told_with_images_that_run() -> None:
 
 
 # The life of a JobSet is played in test_kind_whole.
-PLAYED_HERE = [act for act in ACTS if act.kind == "JobSet" and "deleted while" in act.what]
+PLAYED_HERE = [act for act in ACTS if act.kind == "JobSet" and act.what == "deleted while gated"]
 PLAYED_HERE += [act for act in acts_of(["LeaderWorkerSet"]) if act.what.startswith(("leader", "story-6"))]
 
 

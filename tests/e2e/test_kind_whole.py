@@ -19,9 +19,9 @@ from e2e.kind import cluster as kind_cluster
 from e2e.kind.cluster import ACCOUNT, ACCOUNT_NAMESPACE
 from e2e.kind.nodes import NODE_IMAGE, SHAPE, config
 from e2e.kind.operators import Manifests, Operator
-from e2e.kind.scenes import Act, acts_of
 from e2e.kind.tools import Tool
 from e2e.nodes import KWOK_ANNOTATION, NodePool, node_objects
+from e2e.operators.scenes import Act, acts_of
 from e2e.standins.base import crd
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate

@@ -59,6 +59,11 @@ class Scenario:
     def total(self) -> int:
         return sum(self.pods.values())
 
+    @property
+    def gpus(self) -> int:
+        """Of all its pods."""
+        return GPUS * sum(count for pod_set, count in self.pods.items() if pod_set != "submitter")
+
 
 def template(level: str, gpus: int = GPUS, **more: str) -> Obj:
     """A pod template that requires one domain of a level."""

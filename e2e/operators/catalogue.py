@@ -1,0 +1,288 @@
+"""Which operators there are, at which versions, from where, and how each is started on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Obj = dict[str, Any]
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operator runs: a folder of its own, and free ports."""
+
+    folder: Path
+    webhook: int
+    health: int
+    metrics: int
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For its service account."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def certificates(self) -> Path:
+        """Where controller-runtime looks for them if `TMPDIR` is the folder."""
+        return self.folder / "k8s-webhook-server" / "serving-certs"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A text of a source file that is replaced, which must be there once: what is compiled in and would clash with another process."""
+
+    file: str
+    old: str
+    new: str
+
+
+def _start_without_options(_: Place) -> Sequence[str]:
+    return ()
+
+
+def _add_nothing(_: Place) -> Sequence[Obj]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as it is published.
+
+    `checksum` is that of the module (as in `go.sum`), whose own `go.sum` pins all it is built with. `manifests` are folders of the module
+    that `kubectl kustomize` renders; `excluded` names objects of these that are not installed, and `objects` are applied after them, in
+    place of those that have the same name. `arguments` come after the one with the kubeconfig. `probe` answers once it is ready.
+    """
+
+    name: str
+    module: str
+    version: str
+    checksum: str
+    package: str
+    manifests: tuple[str, ...]
+    namespace: str
+    account: str
+    kinds: tuple[str, ...]
+    arguments: Callable[[Place], Sequence[str]] = _start_without_options
+    environment: Callable[[Place], Mapping[str, str]] = field(default=lambda _: {})
+    configuration: Callable[[Place], Obj] | None = None  # written to `config.json` in its folder
+    objects: Callable[[Place], Sequence[Obj]] = _add_nothing
+    changes: tuple[Change, ...] = ()
+    excluded: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    probe: str = "readyz"
+    kubeconfig_flag: str = "kubeconfig"
+
+
+def _configure(api_version: str) -> Callable[[Place], Obj]:
+    """The configuration of managers that have one in a file: all at this host, no election, certificates of ours."""
+
+    def build(place: Place) -> Obj:
+        return {
+            "apiVersion": api_version,
+            "kind": "Configuration",
+            "webhook": {"host": HOST, "port": place.webhook},
+            "health": {"healthProbeBindAddress": f"{HOST}:{place.health}"},
+            "metrics": {"bindAddress": f"{HOST}:{place.metrics}"},
+            "leaderElection": {"leaderElect": False},
+        }
+
+    return build
+
+
+def _configure_with_own_certificates(api_version: str) -> Callable[[Place], Obj]:
+    build = _configure(api_version)
+
+    def build_all(place: Place) -> Obj:
+        config = build(place)
+        webhook = config["webhook"] | {"certDir": str(place.certificates)}
+        return config | {"webhook": webhook, "internalCertManagement": {"enable": False}}
+
+    return build_all
+
+
+def _configure_trainer(place: Place) -> Obj:
+    return _configure("config.trainer.kubeflow.org/v1alpha1")(place) | {"certManagement": {"enable": False}}
+
+
+def _read_configuration(place: Place) -> Sequence[str]:
+    return [f"--config={place.folder / 'config.json'}"]
+
+
+def _bind(place: Place, **more: str) -> Sequence[str]:
+    return [
+        f"--health-probe-bind-address={HOST}:{place.health}",
+        *(f"--{name.replace('_', '-')}={value}" for name, value in more.items()),
+    ]
+
+
+def _start_training_operator(place: Place) -> Sequence[str]:
+    """Its MPIJob is of an older version; that of MPI operator is topogate's."""
+    schemes = [f"--enable-scheme={kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")]
+    return [*_bind(place, metrics_bind_address=f"{HOST}:{place.metrics}", webhook_server_port=str(place.webhook)), *schemes]
+
+
+def _configure_appwrapper(place: Place) -> Sequence[Obj]:
+    """It has a job reconciler of Kueue's inside, which would queue AppWrappers by itself."""
+    config = {
+        "appwrapper": {"enableKueueIntegrations": False, "kueueJobReconciller": {"manageJobsWithoutQueueName": False}},
+        "controllerManager": {
+            "health": {"bindAddress": f"{HOST}:{place.health}"},
+            "metrics": {"bindAddress": f"{HOST}:{place.metrics}"},
+            "leaderElection": False,
+        },
+    }
+    metadata = {"name": "appwrapper-operator-config", "namespace": "appwrapper-system"}
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": json.dumps(config)}}]
+
+
+_WEBHOOK_PORT = 'webhookPort := flag.Int("webhook-port", 9443, "")'
+_SERVE_AT_HOST = f'Host: "{HOST}", Port: '
+
+OPERATORS = (
+    Operator(
+        "jobset",
+        "sigs.k8s.io/jobset",
+        "v0.12.0",
+        "h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=",
+        ".",
+        ("config/default",),
+        "jobset-system",
+        "jobset-controller-manager",
+        ("JobSet",),
+        arguments=_read_configuration,
+        configuration=_configure_with_own_certificates("config.jobset.x-k8s.io/v1alpha1"),
+    ),
+    Operator(
+        "lws",
+        "sigs.k8s.io/lws",
+        "v0.9.0",
+        "h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI=",
+        "./cmd",
+        ("config/default",),
+        "lws-system",
+        "lws-controller-manager",
+        ("LeaderWorkerSet",),
+        arguments=_read_configuration,
+        configuration=_configure_with_own_certificates("config.lws.x-k8s.io/v1alpha1"),
+    ),
+    Operator(
+        "mpi-operator",
+        "github.com/kubeflow/mpi-operator",
+        "v0.8.2",
+        "h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg=",
+        "./cmd/mpi-operator",
+        ("manifests/overlays/standalone",),
+        "mpi-operator",
+        "mpi-operator",
+        ("MPIJob",),
+        arguments=lambda _: ["-alsologtostderr", "-lock-namespace=mpi-operator"],
+        environment=lambda place: {"HEALTH_ADDRESS": f"{HOST}:{place.health}"},
+        changes=(Change("cmd/mpi-operator/app/server.go", 'fmt.Sprintf(":%d", healthCheckPort)', 'os.Getenv("HEALTH_ADDRESS")'),),
+        probe="healthz",
+        kubeconfig_flag="kubeConfig",
+    ),
+    Operator(
+        "training-operator",
+        "github.com/kubeflow/training-operator",
+        "v1.9.4",
+        "h1:MjYXzeaHGBmF47BlhCo6+Mb7ypHrVfO6vsys1ZHF56A=",
+        "./cmd/training-operator.v1",
+        ("manifests/overlays/standalone",),
+        "kubeflow",
+        "training-operator",
+        ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"),
+        arguments=_start_training_operator,
+        changes=(
+            Change("cmd/training-operator.v1/main.go", "Port: webhookServerPort", f"{_SERVE_AT_HOST}webhookServerPort"),
+            Change("cmd/training-operator.v1/main.go", "defer close(certsReady)", "close(certsReady)"),
+            Change(
+                "cmd/training-operator.v1/main.go",
+                "cert.ManageCerts(mgr, certGenerationConfig, certsReady)",
+                "func(cert.Config) error { return nil }(certGenerationConfig)",
+            ),
+        ),
+        excluded=("mpijobs.kubeflow.org",),
+    ),
+    Operator(
+        "trainer",
+        "github.com/kubeflow/trainer/v2",
+        "v2.3.0",
+        "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU=",
+        "./cmd/trainer-controller-manager",
+        ("manifests/base/crds", "manifests/base/rbac", "manifests/base/webhook"),
+        "kubeflow-system",
+        "kubeflow-trainer-controller-manager",
+        ("TrainJob",),
+        arguments=_read_configuration,
+        configuration=_configure_trainer,
+        needs=("jobset",),
+    ),
+    Operator(
+        "kuberay",
+        "github.com/ray-project/kuberay/ray-operator",
+        "v1.6.2",
+        "h1:XUckRswLMyk71D00L62d2Vanh0fVkNqu56+IF/rr+O0=",
+        ".",
+        ("config/default",),
+        "kuberay-system",
+        "kuberay-operator",
+        ("RayCluster", "RayJob", "RayService"),
+        arguments=lambda place: _bind(
+            place,
+            metrics_addr=f"{HOST}:{place.metrics}",
+            enable_leader_election="false",
+            feature_gates="RayClusterStatusConditions=true,RayMultiHostIndexing=true",  # ranks are read from labels of the second
+        ),
+        environment=lambda _: {"ENABLE_WEBHOOKS": "false"},
+    ),
+    Operator(
+        "appwrapper",
+        "github.com/project-codeflare/appwrapper",
+        "v1.2.2",
+        "h1:W5Dm0J8cOUPnb+Jo9rkHcvAzY+GkECy/vdGmozvGKHI=",
+        "./cmd",
+        ("config/default",),
+        "appwrapper-system",
+        "appwrapper-controller-manager",
+        ("AppWrapper",),
+        arguments=lambda place: [f"--webhook-port={place.webhook}"],
+        environment=lambda _: {"NAMESPACE": "appwrapper-system"},
+        objects=_configure_appwrapper,
+        changes=(
+            Change("cmd/main.go", "var configMapName string", f"{_WEBHOOK_PORT}\n\tvar configMapName string"),
+            Change("cmd/main.go", "Port:    9443", f"{_SERVE_AT_HOST}*webhookPort"),
+            Change(
+                "cmd/main.go",
+                'exitOnError(controller.SetupCertManagement(mgr, cfg.CertManagement, certsReady), "Unable to set up cert rotation")',
+                "close(certsReady)",
+            ),
+        ),
+        needs=("training-operator",),  # examples wrap a PyTorchJob
+    ),
+)
+
+
+class UnknownOperator(ValueError):
+    """There is none of this name; the message lists those that there are."""
+
+
+def find_operators(names: Iterable[str]) -> tuple[Operator, ...]:
+    """Operators by name, each after those that it needs. Raises UnknownOperator."""
+    known = {operator.name: operator for operator in OPERATORS}
+    wanted: dict[str, Operator] = {}
+
+    def add(name: str) -> None:
+        if name not in known:
+            raise UnknownOperator(f"there is no operator {name!r}; there are {', '.join(known)}")
+        for needed in known[name].needs:
+            add(needed)
+        wanted[name] = known[name]
+
+    for name in names:
+        add(name)
+    return tuple(wanted.values())

@@ -1,0 +1,61 @@
+"""The scenes of the kinds and the stories of the KEP, played with the real operators.
+
+`make test` plays one scene each of JobSet, LeaderWorkerSet and MPIJob, `make test-all` all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.cluster import Cluster
+from e2e.operators.catalogue import OPERATORS
+from e2e.operators.running import RunningOperator, start_operators
+from e2e.operators.scenes import Act, acts_of
+from tests.installed import Installed
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+OPERATOR_OF = {kind: operator.name for operator in OPERATORS for kind in operator.kinds}
+IN_EVERY_RUN = {
+    ("JobSet", "suspended and resumed"),
+    ("LeaderWorkerSet", "leader and workers of each group share a rack in the order of their indexes"),
+    ("MPIJob", "suspended and resumed"),
+}
+ACTS = [
+    act if (act.kind, act.what) in IN_EVERY_RUN else pytest.param(act, marks=pytest.mark.long)
+    for kind in OPERATOR_OF
+    for act in acts_of([kind])
+]
+
+
+class Running:
+    """The operators that have been asked for so far."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._started: dict[str, RunningOperator] = {}
+
+    def start(self, name: str) -> None:
+        """Starts an operator and those that it needs, if they do not run yet."""
+        for running in start_operators(self._cluster, [name], but=self._started):
+            self._started[running.operator.name] = running
+
+    def stop(self) -> None:
+        """Ends all, and removes what they have installed."""
+        for running in reversed(self._started.values()):
+            running.stop()
+            running.uninstall()
+
+
+@pytest.fixture(scope="module")
+def operators(cluster: Cluster) -> Iterator[Running]:
+    running = Running(cluster)
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: f"{act.kind}-{act.what}")
+def test_scene_with_the_real_operator_ends_well(act: Act, cluster: Cluster, installed: Installed, operators: Running) -> None:
+    operators.start(OPERATOR_OF[act.kind])
+    act.play(cluster, installed.run())
