@@ -147,6 +147,8 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
                     | {"namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]}, "matchConditions": [_NOT_DELETED, _ASKS_FOR_GROUP]}
                 )
         for rules in OBJECTS:
+            if action == "mutate" and rules.default is None:
+                continue
             own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
             hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})
     hooks["validate"] += _scale_entries(client_config(SCALE_PATH), find_scalable((*kinds, *pod_kinds(kinds))))

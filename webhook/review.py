@@ -62,7 +62,8 @@ class Reviews:
         self.handlers |= self._groups.handlers
         self.handlers[SCALE_PATH] = ScaleReviews(reviewed, find).handle
         for rules in OBJECTS:
-            self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules)
+            if rules.default is not None:
+                self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules.kind, rules.default)
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
@@ -182,14 +183,14 @@ class Reviews:
 
     # --- our own objects ------------------------------------------------------------------------------
 
-    def _mutate_object(self, rules: ObjectRules) -> Handler:
-        shape = spec_shape_of(rules.kind)
+    def _mutate_object(self, kind: str, default: Callable[[Json], dict[str, Any]]) -> Handler:
+        shape = spec_shape_of(kind)
 
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj = request.object
             if obj is None or find_misshapen(shape, obj):
                 return allowed(request)  # its schema has not been judged yet; it will say what is wrong
-            return patched(request, list(diff(obj, rules.default(obj))))
+            return patched(request, list(diff(obj, default(obj))))
 
         return handle
 

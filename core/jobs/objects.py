@@ -1,4 +1,4 @@
-"""Defaults and rules of topogate's own objects that their CRDs cannot state: Workload, Topology, ResourceFlavor, ClusterQueue.
+"""Defaults and rules of topogate's own objects that their CRDs cannot state.
 
 The schema and its CEL rules are judged by the API server; what is here needs arithmetic on
 quantities, several fields at once, or is worth a warning only.
@@ -14,7 +14,7 @@ from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.parts import copy_object
 from core.jobs.templated import Path, get
 from core.model.quantity import canonical, parse_quantity
-from core.names import MAIN_POD_SET, QUOTA_RESERVED, SLICE_NAME
+from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, QUOTA_RESERVED, SLICE_NAME
 
 # What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
 _NOT_SERVED: Mapping[Path, Any] = {
@@ -27,11 +27,12 @@ _MAX_REQUEST_LEVEL = 63  # what PodSetTopologyRequest can name; a Topology's lab
 
 @dataclass(frozen=True, slots=True)
 class ObjectRules:
-    """How one kind of our own objects is defaulted and judged; `validate` gets the old object on updates."""
+    """How one kind of our own objects is defaulted and judged. `default` is None where a kind has no defaults; `validate` gets the old
+    object on updates."""
 
     kind: str
     plural: str
-    default: Callable[[Json], dict[str, Any]]
+    default: Callable[[Json], dict[str, Any]] | None
     validate: Callable[[Json, Json | None], Rules]
 
 
@@ -187,6 +188,24 @@ def validate_cohort(cohort: Json, old: Json | None) -> Rules:
     return Rules(tuple(errors))
 
 
+def validate_local_queue(queue: Json, old: Json | None) -> Rules:
+    """A weight draws a warning: it is for fair sharing by the usage of the past, which is not served."""
+    weighted = get(queue, ("spec", "fairSharing")) is not None
+    return Rules((), (f"spec.fairSharing {_NO_EFFECT}",) if weighted else ())
+
+
+def validate_admission_check(check: Json, old: Json | None) -> Rules:
+    """Warnings of a check that stays inactive, and of a field that only v1beta1 has: a webhook gets the object as v1beta2, and with all of
+    the fields that were written."""
+    spec, warnings = check.get("spec") or {}, list[str]()
+    if spec.get("controllerName") == MULTIKUEUE_CONTROLLER:
+        inactive = "topogate runs no jobs in other clusters; a ClusterQueue with this check stays inactive"
+        warnings.append(f"spec.controllerName: {MULTIKUEUE_CONTROLLER}: {inactive}")
+    if spec.get("retryDelayMinutes") is not None:
+        warnings.append("spec.retryDelayMinutes has no effect: the controller of a check decides when it tries again")
+    return Rules((), tuple(warnings))
+
+
 def _weight_errors(spec: Json) -> Iterator[FieldError]:
     """Shares are divided by the weight; below 0 whoever had most would be served first."""
     weight = get(spec, ("fairSharing", "weight"))
@@ -245,4 +264,6 @@ OBJECTS = (
     ObjectRules("ResourceFlavor", "resourceflavors", _unchanged, validate_flavor),
     ObjectRules("ClusterQueue", "clusterqueues", _unchanged, validate_cluster_queue),
     ObjectRules("Cohort", "cohorts", _unchanged, validate_cohort),
+    ObjectRules("LocalQueue", "localqueues", None, validate_local_queue),
+    ObjectRules("AdmissionCheck", "admissionchecks", None, validate_admission_check),
 )

@@ -104,7 +104,7 @@ _SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
     "ClusterQueue": Fields({"resourceGroups": _RESOURCE_GROUPS}),
     "Cohort": Fields({"resourceGroups": _RESOURCE_GROUPS}),
 }
-_MAY_LACK_SPEC = ("ResourceFlavor", "ClusterQueue", "Cohort")  # a flavor of all nodes, a queue or cohort without quota
+_MAY_LACK_SPEC = ("ResourceFlavor", "ClusterQueue", "Cohort", "LocalQueue")  # a flavor of all nodes, a queue or cohort without quota
 _STATUS = Fields({"replicas": INTEGER, "readyReplicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 
 

@@ -210,6 +210,35 @@ def test_a_setting_of_a_queue_that_is_not_served_yet_draws_a_warning(field: str)
     assert "warnings" not in Webhook().validate(made, made), "once"
 
 
+def test_local_queue_with_a_weight_draws_a_warning():
+    made = manifests.local_queue("main", "team-a", "q")
+    assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
+    assert Webhook().validate({**made, "spec": {}})["allowed"]
+    del (without_spec := dict(made))["spec"]
+    assert Webhook().validate(without_spec)["allowed"], "its CRD lets it lack a spec"
+    made["spec"]["fairSharing"] = {"weight": 2}
+    response = Webhook().validate(made)
+    assert response["allowed"]
+    assert response["warnings"] == ["spec.fairSharing is stored but has no effect in this version of topogate"]
+
+
+def check(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "c"}, "spec": spec}
+
+
+def test_admission_check_of_multikueue_draws_a_warning():
+    assert Webhook().validate(check(controllerName="kueue.x-k8s.io/provisioning-request")) == {"uid": "4f0c", "allowed": True}
+    response = Webhook().validate(check(controllerName="kueue.x-k8s.io/multikueue"))
+    assert response["allowed"]
+    assert [warning.partition(":")[0] for warning in response["warnings"]] == ["spec.controllerName"]
+
+
+def test_admission_check_with_a_delay_of_v1beta1_draws_a_warning():
+    response = Webhook().validate(check(controllerName="example.com/budget", retryDelayMinutes=15))
+    assert response["allowed"]
+    assert [warning.partition(" ")[0] for warning in response["warnings"]] == ["spec.retryDelayMinutes"]
+
+
 def test_what_the_api_server_fills_in_draws_none():
     made = queue(a={"cpu": 1})
     made["spec"] |= NOTHING_SAID

@@ -9,6 +9,7 @@ import pytest
 
 from core.jobs.kinds import KINDS
 from core.jobs.known_names import GROUPED
+from core.jobs.objects import OBJECTS
 from core.jobs.pod_kinds import pod_kinds
 from core.jobs.templated import TemplatedKind
 from core.names import MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
@@ -74,7 +75,7 @@ def test_every_kind_is_asked_about_but_no_status():
     queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
     scaled = {resource for resource in resources if resource.endswith("/scale")}
     assert scaled == {f"{plural}/scale" for plural in (*queued, "replicasets") if plural != "pods"}
-    assert resources - scaled == queued | {"workloads", "topologies", "resourceflavors", "clusterqueues", "cohorts"}
+    assert resources - scaled == queued | {rules.plural for rules in OBJECTS}
 
 
 def test_pods_of_what_is_queued_itself_are_sorted_out_by_the_api_server():
@@ -92,7 +93,7 @@ def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
         names = [hook["name"] for hook in configuration["webhooks"]]
         assert len(set(names)) == len(names)
         for hook in configuration["webhooks"]:
-            administrators = any(part in hook["name"] for part in ("topology", "resourceflavor", "clusterqueue", "cohort"))
+            administrators = any(hook["name"][1:] == f"{rules.kind.lower()}.kb.io" for rules in OBJECTS if rules.kind != "Workload")
             of_others = hook["name"] == "vscale.topogate.dev"
             assert hook["failurePolicy"] == ("Ignore" if administrators or of_others else "Fail")
             assert hook["timeoutSeconds"] <= 10
