@@ -18,7 +18,7 @@ from core.jobs.pod_rules import check_pod_spec, check_size
 from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
 from core.jobs.priority import check_changed_priority
 from core.jobs.shape import Fields
-from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
+from core.names import MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload
 MOST_ROLES = MAX_POD_SETS + 1
@@ -166,7 +166,14 @@ class TemplatedKind(ABC):
             *rules_of_prebuilt(job),
             *self.rules_of_kind(job),
         )
-        return Rules((*judged.errors, *own), judged.warnings)
+        return Rules((*judged.errors, *own), (*judged.warnings, *self._warn_of_manager(job)))
+
+    def _warn_of_manager(self, job: Json) -> Iterator[str]:
+        """A warning of a job that is left to a manager of several clusters: admitted here it would hold quota without any pods."""
+        path = (*self.suspend_path[:-1], "managedBy")
+        if get(job, path) == MULTIKUEUE_CONTROLLER:
+            left = f"topogate runs no jobs in other clusters, and the controller of this {self.kind} makes no pods; leave the field out"
+            yield f"{'.'.join(map(str, path))}: {MULTIKUEUE_CONTROLLER}: {left}"
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """All rules that a change can break."""

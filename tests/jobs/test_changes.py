@@ -17,6 +17,7 @@ from core.names import (
     ELASTIC_JOB,
     MAX_EXEC_TIME_LABEL,
     MIN_PARALLELISM,
+    MULTIKUEUE_CONTROLLER,
     PREBUILT_WORKLOAD,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
@@ -218,3 +219,16 @@ def test_running_job_without_gates_gets_no_more_pods(kind: str, field: tuple[str
     sets(*field, value=1)(smaller)
     assert bool(refused_at(larger, running)) is not has_topology
     assert refused_at(smaller, running) == set()
+
+
+@pytest.mark.parametrize("name", [kind.kind for kind in KINDS])
+def test_job_that_is_left_to_multikueue_draws_a_warning_that_names_the_field(name: str):
+    obj, kind = job_object(name), OF_KINDS[name]
+    assert kind.validate_create(obj).warnings == ()
+    path = (*kind.suspend_path[:-1], "managedBy")
+    sets(*path, value=MULTIKUEUE_CONTROLLER)(obj)
+    judged = kind.validate_create(obj)
+    assert judged.errors == ()
+    assert [warning.partition(":")[0] for warning in judged.warnings] == [".".join(map(str, path))]
+    sets(*path, value="example.com/another")(obj)
+    assert kind.validate_create(obj).warnings == ()
