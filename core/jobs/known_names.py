@@ -11,6 +11,7 @@ from typing import Any
 from core import names
 from core.names import (
     COMPLETIONS_EQUAL_PARALLELISM,
+    ELASTIC_JOB,
     LEND_SPARES,
     MAX_EXEC_TIME_LABEL,
     MIN_PARALLELISM,
@@ -133,6 +134,8 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
             yield f"{OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {places.shown}"
         elif name in _OF_BATCH and (places is None or places.kind != "Job"):
             yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is started with fewer pods than it asks for"
+        elif name == ELASTIC_JOB and (places is None or places.kind != "Job"):
+            yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is resized while it runs"
         elif name == PODGROUP_TOPOLOGY and (places is None or places.kind not in GROUPED):
             yield f"{OWN}[{name}]: {_ONLY_GROUPED}"
         elif name == PODGROUP_PLACED_BY and PODGROUP_TOPOLOGY not in written:

@@ -9,9 +9,11 @@ import pytest
 from core.jobs.annotations import validate_own
 from core.jobs.job import Job
 from core.jobs.kinds import KINDS
+from core.jobs.known_names import Places, warn_of_own
 from core.jobs.pod import Pod
 from core.jobs.pod_kinds import pod_kinds
 from core.names import (
+    ELASTIC_JOB,
     PLACEMENT_PROFILE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
@@ -27,6 +29,7 @@ from e2e.manifests import job
 from tests.webhook.asking import Webhook, api_of
 
 BLOCK, RACK = "cloud.provider.com/block", "cloud.provider.com/rack"
+_ONLY_JOBS = "this annotation does nothing here; only a batch/v1 Job is resized while it runs"
 OF_THE_KEP = """[
   {"topology": "cloud.provider.com/aizone", "size": "64"},
   {"topology": "cloud.provider.com/block", "size": "32"},
@@ -45,6 +48,12 @@ def test_a_level_for_all_pod_sets_is_the_name_of_a_label(name: str):
     assert fields({name: "auto mode"}) == [f"metadata.annotations[{name}]"]
     assert fields({name: 7}) == [f"metadata.annotations[{name}]"]
     assert fields({name: "auto mode"}, {name: "auto mode"}) == [], "what was there already stops no other change"
+
+
+@pytest.mark.parametrize("kind", sorted({kind.kind for kind in (*KINDS, *pod_kinds())}))
+def test_elastic_annotation_draws_a_warning_unless_it_is_on_a_job(kind: str):
+    drawn = list(warn_of_own({ELASTIC_JOB: "true"}, [], None if kind == "Pod" else Places(kind)))
+    assert drawn == ([] if kind == "Job" else [f"metadata.annotations[{ELASTIC_JOB}]: {_ONLY_JOBS}"])
 
 
 def test_required_and_preferred_exclude_each_other():
