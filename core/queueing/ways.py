@@ -81,14 +81,14 @@ def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str
     unknown = [name for name, _ in queue.checks if name not in state.checks]
     if unknown:
         return REASON_CHECK_NOT_FOUND, f"{_CANNOT}: references missing AdmissionCheck(s): {', '.join(unknown)}"
-    inactive = [name for name, _ in queue.checks if not state.checks[name].active]
-    if inactive:
-        return REASON_CHECK_INACTIVE, f"{_CANNOT}: references inactive AdmissionCheck(s): {', '.join(inactive)}"
     remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
     topological = [name for name in queue.flavors if state.flavors[name].topology]
     if remote and topological:
         why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, whose topology flavor {topological[0]} does not know"
         return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"{_CANNOT}: {why}"
+    inactive = [name for name, _ in queue.checks if not state.checks[name].active]
+    if inactive:
+        return REASON_CHECK_INACTIVE, f"{_CANNOT}: references inactive AdmissionCheck(s): {', '.join(inactive)}"
     if queue.cohort in state.quota.circular:
         return REASON_COHORT_CYCLE, f'{_CANNOT}: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
     lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())

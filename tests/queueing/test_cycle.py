@@ -7,9 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION, REASON_SUSPENDED, REASON_TOPOLOGY_PLACEMENT_FAILED
+from core.names import (
+    HOSTNAME_LABEL,
+    MULTIKUEUE_CONTROLLER,
+    REASON_MISCONFIGURED,
+    REASON_PENDING_EVALUATION,
+    REASON_SUSPENDED,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+)
 from core.queueing.outcome import Found, NotFound
 from core.queueing.ways import inactive_reason
+from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
@@ -366,6 +374,17 @@ def test_an_inactive_queue_names_what_is_missing():
         "FlavorNotFound",
         "Can't admit new workloads: references missing ResourceFlavor(s): tas",
     )
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_queue_with_a_topology_flavor_and_a_multikueue_check_reports_both_first(active: bool):
+    """No controller sets such a check Active where topogate runs: that it is inactive is not what an administrator can mend."""
+    scene = Scene()
+    scene.state.observe_check("remote", CheckFacts("remote", MULTIKUEUE_CONTROLLER, active=active))
+    queue = replace(scene.state.cluster_queues["cq"], checks=(("remote", frozenset()),))
+    reason, message = inactive_reason(scene.state, queue) or ("", "")
+    assert reason == "MultiKueueWithTopology"
+    assert "AdmissionCheck remote" in message
 
 
 def test_finished_inactive_and_deleting_workloads_wait_for_nothing():
