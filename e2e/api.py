@@ -5,10 +5,12 @@ Not `core.runtime.client` on purpose: what arranges and checks a test must not s
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import http.client
 import json
 import queue
+import re
 import ssl
 import time
 import urllib.parse
@@ -93,22 +95,28 @@ class Api:
                 raise
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
+        return self.request_with_warnings(method, path, body, content_type)[0]
+
+    def request_with_warnings(
+        self, method: str, path: str, body: Any = None, content_type: str = JSON
+    ) -> tuple[dict[str, Any], builtins.list[str]]:
+        """The answer, and the texts of its warnings in their order."""
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON, "Content-Type": content_type}
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
-            status, text = self._send(method, path, payload, headers)
+            status, text, warnings = self._send(method, path, payload, headers)
             if status != 429 or time.monotonic() > deadline:
                 break
             time.sleep(0.1)
         parsed: dict[str, Any] = json.loads(text) if text[:1] == b"{" else {"message": text.decode(errors="replace")}
         if status >= 400:
             raise ApiError(status, str(parsed.get("message", "")), parsed)
-        return parsed
+        return parsed, [_read_warning(warning) for warning in warnings]
 
     def text(self, path: str) -> str:
         """What is no JSON, as /metrics."""
-        status, text = self._send("GET", path, None, {"Authorization": f"Bearer {self._token}", "Accept": "text/plain"})
+        status, text, _ = self._send("GET", path, None, {"Authorization": f"Bearer {self._token}", "Accept": "text/plain"})
         if status >= 400:
             raise ApiError(status, text.decode(errors="replace"), {})
         return text.decode()
@@ -119,7 +127,7 @@ class Api:
             while True:
                 self._idle.get_nowait().close()
 
-    def _send(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _send(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes, builtins.list[str]]:
         try:
             connection = self._idle.get_nowait()
         except queue.Empty:
@@ -140,10 +148,15 @@ class Api:
     @staticmethod
     def _exchange(
         connection: http.client.HTTPSConnection, method: str, path: str, payload: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, builtins.list[str]]:
         connection.request(method, path, payload, headers)
         reply = connection.getresponse()
-        return reply.status, reply.read()
+        return reply.status, reply.read(), reply.headers.get_all("Warning") or []
+
+
+def _read_warning(header: str) -> str:
+    """The text of a header `299 - "text"`, in which quotes and backslashes are escaped."""
+    return re.sub(r"\\(.)", r"\1", header.partition('"')[2].rpartition('"')[0])
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = PATIENCE_S, poll_s: float = 0.1) -> T:

@@ -15,6 +15,10 @@ _TEMPLATES = {
         ("spec", "pytorchReplicaSpecs", "Master", "template"),
         ("spec", "pytorchReplicaSpecs", "Worker", "template"),
     ),
+    "LeaderWorkerSet": (
+        ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+        ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    ),
     **dict.fromkeys(("Job", "Deployment", "StatefulSet"), (("spec", "template"),)),
     "Pod": ((),),
 }

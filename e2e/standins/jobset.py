@@ -58,6 +58,7 @@ class JobSetStandIn(StandIn):
         }
         template = deepcopy(replicated["template"])
         spec = template["spec"] | {"suspend": bool(obj["spec"].get("suspend")), "completionMode": "Indexed"}
+        spec["template"]["spec"].setdefault("restartPolicy", "OnFailure")
         pod = spec["template"].setdefault("metadata", {})
         pod["labels"] = {**(pod.get("labels") or {}), **labels}
         own = template.get("metadata") or {}

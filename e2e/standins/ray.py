@@ -54,7 +54,7 @@ class RayJobStandIn(StandIn):
         made: list[tuple[str, dict[str, Any]]] = [
             (f"{self.path}/namespaces/{namespace}/rayclusters", ray_cluster(self, obj, obj["spec"]["rayClusterSpec"])),
         ]
-        if obj["spec"].get("submissionMode") == "K8sJobMode":
+        if obj["spec"].get("submissionMode", "K8sJobMode") == "K8sJobMode":
             template = deepcopy(obj["spec"]["submitterPodTemplate"]) if obj["spec"].get("submitterPodTemplate") else None
             if template is not None:
                 template["spec"].setdefault("restartPolicy", "Never")
