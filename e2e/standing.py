@@ -19,7 +19,7 @@ from e2e.binaries import cache_dir
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.operators.build import ensure_operators
-from e2e.operators.catalogue import UnknownOperator
+from e2e.operators.catalogue import OPERATORS, UnknownOperator
 from e2e.operators.running import RunningOperator, start_operators
 from e2e.process import StartFailed, is_alive, kill
 from e2e.progress import CommandFailed
@@ -51,6 +51,7 @@ class Standing:
         return sorted(name for name, pid in self.pids.items() if not is_alive(pid, self.root))
 
     def describe(self) -> str:
+        operators = [operator.name for operator in OPERATORS if operator.name in self.pids]
         return "\n".join(
             [
                 f"export KUBECONFIG={self.kubeconfig}",
@@ -60,6 +61,7 @@ class Standing:
                 "kubectl apply -f examples/job-too-large.yaml   # then: kubectl describe job too-large",
                 "",
                 f"API server {self.server}; logs in {self.root}/logs",
+                *([f"Operators: {', '.join(operators)}"] if operators else []),
                 "Stop it with: make cluster-stop",
             ]
         )
@@ -133,6 +135,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     if standing is not None:
         print("# it is already running", file=sys.stderr)
+        lacking = [name for name in operators if name not in standing.pids]
+        if lacking:
+            print(f"# but without {', '.join(lacking)}. Start anew: make cluster-stop, then make cluster", file=sys.stderr)
+            return 1
         if standing.missing:
             gone = ", ".join(standing.missing)
             print(f"# but not all of it: {gone} ended. Start anew: make cluster-stop, then make cluster", file=sys.stderr)

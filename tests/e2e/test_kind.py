@@ -232,7 +232,17 @@ def test_an_object_is_changed_in_what_its_operator_wants_and_in_nothing_else(sce
     made = real(obj)
     assert not [image for image in images_of(made) if image.startswith(EXAMPLES)]
     assert made["metadata"] == obj["metadata"]
-    operators = ("image", "name", "rayVersion", "rayStartParams", "minReplicas", "maxReplicas", "entrypoint", "serviceAccount", "restartPolicy")
+    operators = (
+        "image",
+        "name",
+        "rayVersion",
+        "rayStartParams",
+        "minReplicas",
+        "maxReplicas",
+        "entrypoint",
+        "serviceAccount",
+        "restartPolicy",
+    )
     spark = ("sparkVersion", "mainClass", "mainApplicationFile", "arguments", "restartPolicy")
     ignored = (*operators, *(spark if scenario.kind == "SparkApplication" else ()))
     assert without(made, *ignored) == without(obj, *ignored)
