@@ -18,6 +18,7 @@ help: ## list the words
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "topogate needs Python 3.11 or newer; $$($(PYTHON) --version) was found. Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test ! -L $(VENV) || { echo "$(VENV) is a link: the packages of another checkout would be removed. Remove the link first." >&2; exit 1; }
 	@echo "==> installing Python packages into $(VENV) (once, about a minute)"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --quiet --require-hashes -r requirements.lock

@@ -1,7 +1,4 @@
-"""The scenes of the kinds and the stories of the KEP, played with the real operators.
-
-`make test` plays one scene each of JobSet, LeaderWorkerSet and MPIJob, `make test-all` all others.
-"""
+"""The scenes of the kinds and the stories of the KEP, played with the real operators."""
 
 from __future__ import annotations
 
@@ -15,18 +12,9 @@ from e2e.operators.running import RunningOperator, start_operators
 from e2e.operators.scenes import Act, acts_of
 from tests.installed import Installed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 OPERATOR_OF = {kind: operator.name for operator in OPERATORS for kind in operator.kinds}
-IN_EVERY_RUN = {
-    ("JobSet", "suspended and resumed"),
-    ("LeaderWorkerSet", "leader and workers of each group share a rack in the order of their indexes"),
-    ("MPIJob", "suspended and resumed"),
-}
-ACTS = [
-    act if (act.kind, act.what) in IN_EVERY_RUN else pytest.param(act, marks=pytest.mark.long)
-    for kind in OPERATOR_OF
-    for act in acts_of([kind])
-]
+ACTS = [act for kind in OPERATOR_OF for act in acts_of([kind])]
 
 
 class Running:
