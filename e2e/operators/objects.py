@@ -84,14 +84,15 @@ def _spark(spec: Obj) -> None:
     spec["driver"]["serviceAccount"] = SPARK_ACCOUNT
 
 
-def _jax_job(spec: Obj) -> None:
-    """By default it fails with the first pod that is lost."""
-    for replicas in spec["jaxReplicaSpecs"].values():
-        replicas.setdefault("restartPolicy", "OnFailure")
+def _training_job(spec: Obj) -> None:
+    """By default some fail with the first pod that is lost."""
+    for name, roles in spec.items():
+        for replicas in roles.values() if name.endswith("ReplicaSpecs") else ():
+            replicas.setdefault("restartPolicy", "OnFailure")
 
 
 _MORE: dict[str, Callable[[Obj], None]] = {
-    "JAXJob": _jax_job,
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), _training_job),
     "RayCluster": _ray_cluster,
     "RayJob": _ray_job,
     "RayService": lambda spec: _ray_cluster(spec["rayClusterConfig"]),

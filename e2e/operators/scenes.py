@@ -25,7 +25,12 @@ from e2e.writes_proxy import Cut, WritesProxy
 from tests.e2e.test_stories import test_a_story_comes_true as a_story_comes_true
 from tests.reconciler.kinds import test_leaderworkerset as leaderworkersets
 from tests.reconciler.kinds.lives import LIVES, LOSING_NODES, lives_of
-from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime
+from tests.reconciler.kinds.own_lives import (
+    jobset_restarted_after_a_pod_has_failed,
+    jobset_whose_second_job_depends_on_the_first,
+    leader_worker_set_rolled_with_a_surge,
+)
+from tests.reconciler.kinds.scenarios import LEADER_WORKER_SET, RUNTIME, SCENARIOS, Scenario, runtime
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, name_of
 from tests.reconciler.scenes import GPU, Scene
 
@@ -181,8 +186,14 @@ ACTS: tuple[Act, ...] = (
             Act(scenario.kind, "deleted while gated", partial(delete_while_gated, scenario)),
         )
     ),
+    *(
+        Act("LeaderWorkerSet", name, partial(live_through, name, LEADER_WORKER_SET), name in LOSING_NODES)
+        for name in lives_of("LeaderWorkerSet")
+    ),
+    *_of_pods("JobSet", jobset_restarted_after_a_pod_has_failed, jobset_whose_second_job_depends_on_the_first),
     *_of_pods(
         "LeaderWorkerSet",
+        leader_worker_set_rolled_with_a_surge,
         leaderworkersets.test_leader_and_workers_of_each_group_share_a_rack_in_the_order_of_their_indexes,
         leaderworkersets.test_workers_with_a_leader_of_another_template_count_from_one,
         leaderworkersets.test_groups_come_and_go_as_it_is_scaled_and_the_others_stay,

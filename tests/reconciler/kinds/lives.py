@@ -172,7 +172,9 @@ LOSING_NODES = ("node not ready", "node deleted")
 
 def lives_of(kind: str) -> list[str]:
     """The lives that a job of a kind may have."""
-    return [name for name, life in LIVES.items() if not (life is finished and kind in SERVES)]
+    never = {finished} if kind in SERVES else set[Life]()
+    never |= {suspended_and_resumed} if kind == "LeaderWorkerSet" else set()
+    return [name for name, life in LIVES.items() if life not in never]
 
 
 # --- parts ----------------------------------------------------------------------------------------------
@@ -183,7 +185,9 @@ def _lose_node(stage: Stage, scenario: Scenario, lose: Callable[[str], None]) ->
     with stage.acting(scenario):
         before = hosts_of(start(stage, scenario), name)
         pod_set = next(iter(scenario.ranked), next(iter(scenario.pods)))
-        gone = next(pod["spec"]["nodeName"] for pod in scene.read().pods_of(name) if pod["metadata"]["labels"][PODSET_LABEL] == pod_set)
+        pods = [pod for pod in scene.read().pods_of(name) if pod["metadata"]["labels"][PODSET_LABEL] == pod_set]
+        # Of the last rank: where the first pod of a LeaderWorkerSet goes, all of its group are made anew.
+        gone = max(pods, key=lambda pod: [int(pod["metadata"]["labels"][label]) for label in scenario.rank_labels])["spec"]["nodeName"]
         lose(gone)
         for pod in scene.read().pods_of(name):
             if pod["spec"].get("nodeName") == gone:  # what a kubelet or the garbage collector does some minutes later

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.names import REQUIRED_TOPOLOGY
+from core.names import LWS_WORKER_INDEX_LABEL, REQUIRED_TOPOLOGY
 from e2e.manifests import job
 from e2e.standins.appwrapper import AppWrapperStandIn
 from e2e.standins.base import StandIn
 from e2e.standins.jobset import JobSetStandIn
+from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn, RayServiceStandIn
 from e2e.standins.sparkapplication import SparkApplicationStandIn
@@ -234,4 +235,23 @@ SCENARIOS = (
         ("wrapper-1",),
         (REPLICA_INDEX,),
     ),
+)
+
+
+def _leader_worker_set(level: str) -> Obj:
+    """By default a group is made anew with the first of its pods that is lost."""
+    made = template(level)
+    workers = {**made, "spec": {**made["spec"], "restartPolicy": "Always"}}
+    return {"replicas": 1, "leaderWorkerTemplate": {"size": 4, "restartPolicy": "None", "workerTemplate": workers}}
+
+
+# Not among those above: it cannot be suspended.
+LEADER_WORKER_SET = Scenario(
+    "LeaderWorkerSet",
+    _leader_worker_set,
+    {"main": 4},
+    (LeaderWorkerSetStandIn,),
+    f"spec.leaderWorkerTemplate.workerTemplate.{_ANNOTATIONS}",
+    ("main",),
+    (LWS_WORKER_INDEX_LABEL,),
 )
