@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 import traceback
@@ -59,8 +60,13 @@ def draw_table(results: Mapping[str, Mapping[str, str]]) -> str:
             found = results.get(kind, {})
             cells = [_draw_cell(found.get(name)) for name in names]
             lines.append(f"| {kind} | {operator.name} {operator.version} | {' | '.join(cells)} |")
-            more += [f"- {kind}, {name}: {_draw_cell(came)}" for name, came in found.items() if name not in names]
+            more += [f"- {kind}, {_show_name(name)}: {_draw_cell(came)}" for name, came in found.items() if name not in names]
     return "\n".join([*lines, "", "Further scenes, of one kind each:", "", *more])
+
+
+def _show_name(name: str) -> str:
+    """Examples of the KEP are named by their numbers there."""
+    return re.sub(r"^[a-z]+-(\d)-(.*)", lambda found: f"example {found[1]} of KEP-2724 ({found[2].replace('-', ' ')})", name)
 
 
 def _draw_cell(came: str | None) -> str:

@@ -46,7 +46,7 @@ def jobset_restarted_after_a_pod_has_failed(scene: Scene) -> None:
     assert not truth.is_true(now.workload_of("train"), "Evicted")
 
 
-def jobset_whose_second_job_depends_on_the_first(scene: Scene) -> None:
+def jobset_with_a_second_job_that_depends_on_the_first(scene: Scene) -> None:
     """Both are admitted at once; the pods of the second one come when the first is complete, to the places that were kept for them."""
     first = _replicated("prepare", 1, scene.rack, run_seconds=1)
     second = _replicated("train", 4, scene.rack, dependsOn=[{"name": "prepare", "status": "Complete"}])
