@@ -278,7 +278,7 @@ def test_stories_are_told_with_images_that_run() -> None:
 
 # The life of a JobSet is played in test_kind_whole.
 PLAYED_HERE = [act for act in ACTS if act.kind == "JobSet" and act.what == "deleted while gated"]
-PLAYED_HERE += [act for act in acts_of(["LeaderWorkerSet"]) if act.what.startswith(("leader", "story-6"))]
+PLAYED_HERE += [act for act in acts_of(["LeaderWorkerSet"]) if act.what.startswith(("leader and", "story-6"))]
 
 
 @pytest.fixture(scope="module")
