@@ -50,9 +50,14 @@ def uninstall_accounts(api: Api, namespace: str) -> None:
 
 def write_kubeconfig_of(part: str, api: Api, namespace: str, to: Path, server: str, ca_file: Path) -> Path:
     """A kubeconfig with a new token of that part's account."""
+    return write_kubeconfig(to, server, ca_file, issue_token(api, namespace, account_of(part)))
+
+
+def issue_token(api: Api, namespace: str, account: str) -> str:
+    """A new token of a service account."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_LIFE_S}}
-    answer = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account_of(part)}/token", body)
-    return write_kubeconfig(to, server, ca_file, str(answer["status"]["token"]))
+    answer = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
+    return str(answer["status"]["token"])
 
 
 def _objects(namespace: str) -> Iterator[Obj]:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from certs.pki import issue_ca, issue_serving
-from e2e.accounts import TOKEN_LIFE_S
+from e2e.accounts import issue_token
 from e2e.api import APPLY_PATCH, Api, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import is_established, remove_crds
@@ -111,9 +111,8 @@ class RunningOperator:
     def _write_kubeconfig(self) -> None:
         """Writes a kubeconfig with a new token of its service account."""
         operator, cluster = self.operator, self.cluster
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_LIFE_S}}
-        answer = cluster.api.create(f"/api/v1/namespaces/{operator.namespace}/serviceaccounts/{operator.account}/token", body)
-        write_kubeconfig(self._place.kubeconfig, cluster.server, cluster.ca_file, str(answer["status"]["token"]))
+        token = issue_token(cluster.api, operator.namespace, operator.account)
+        write_kubeconfig(self._place.kubeconfig, cluster.server, cluster.ca_file, token)
 
 
 def start_operators(cluster: Cluster, names: Iterable[str], *, is_guarded: bool = True, but: Collection[str] = ()) -> list[RunningOperator]:

@@ -15,8 +15,7 @@ from e2e.cluster import Cluster
 from e2e.standins.pods import MADE_FOR
 from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import Topogate, managed
-from tests.long import mark_long
-from tests.reconciler.kinds.lives import LIVES, lives_of
+from tests.reconciler.kinds.lives import suspended_and_resumed
 from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime, template
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, check_places, name_of
 from tests.reconciler.scenes import WORKLOADS, Scene
@@ -51,12 +50,9 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return found
 
 
-@pytest.mark.parametrize("life", mark_long(LIVES, but={0}))
-def test_life_of_a_kind_with_a_stand_in_ends_well(stage: Stage, topogate: Topogate, scenario: Scenario, life: str) -> None:
-    """The same lives are played with the real operators: a stand-in that behaves otherwise shows there (tests/operators)."""
-    if life not in lives_of(scenario.kind):
-        pytest.skip(f"a {scenario.kind} is not finished by itself")
-    LIVES[life](stage, scenario, topogate)
+def test_life_of_a_kind_with_a_stand_in_is_suspended_and_resumed(stage: Stage, topogate: Topogate, scenario: Scenario) -> None:
+    """The same is played with the real operators: a stand-in that behaves otherwise shows there (tests/operators)."""
+    suspended_and_resumed(stage, scenario, topogate)
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["", "deactivated"])
