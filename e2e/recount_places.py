@@ -38,7 +38,8 @@ def find_misplaced(workloads: Collection[Obj], pods: Collection[Obj], nodes: Col
 
 def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterator[str]:
     """Sentences about pods of one Job with a lower completion index in a later domain of the assignment (KEP-2724, rank ordering), where
-    the Workload says by which label pods are in order: one that its user has written may not."""
+    the Workload says by which label pods are in order: one that its user has written may not. A Job with more completions than pods makes
+    pods of higher indexes than were assigned a place: these have no rank, and with one of them none of the pod set is judged."""
     running: dict[tuple[str, str, str], dict[str, list[Obj]]] = {}
     for pod in pods:
         metadata, selector = pod["metadata"], (pod.get("spec") or {}).get("nodeSelector") or {}
@@ -56,12 +57,19 @@ def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterato
             if not assigned or key not in running or not asked.get(given["name"], {}).get("podIndexLabel"):
                 continue
             places = {domain: number for number, (domain, _) in enumerate(read_domains(assigned))}
+            count = sum(count for _, count in read_domains(assigned))
+            if any(_get_index(pod) >= count for members in running[key].values() for pod in members):
+                continue
             for members in running[key].values():
-                ranked = sorted(members, key=lambda pod: int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]))
+                ranked = sorted(members, key=_get_index)
                 found = [places.get(tuple(pod["spec"]["nodeSelector"].get(level, "") for level in assigned["levels"])) for pod in ranked]
                 numbers = [number for number in found if number is not None]
                 if numbers != sorted(numbers):
                     yield f"workload {key[0]}/{key[1]} has pods of pod set {key[2]} out of the order of their ranks: domains {numbers}"
+
+
+def _get_index(pod: Obj) -> int:
+    return int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL])
 
 
 def get_family(workload: Obj) -> str:

@@ -104,3 +104,10 @@ def test_lower_rank_in_a_later_domain_is_found():
 def test_ranks_in_the_order_of_domains_are_well_for_each_job_by_itself():
     placed = [ranked("a", 0), ranked("b", 1), ranked("b", 0, "another"), ranked("c", 1, "another")]
     assert list(find_unordered([in_order_of_ranks({"a": 1, "b": 2, "c": 1})], placed)) == []
+
+
+def test_pods_of_higher_indexes_than_places_have_no_order():
+    """Seed 669: of 4 completions with 3 pods at a time the first was done, and the fourth took its place."""
+    placed = [ranked("b", 1), ranked("c", 2), ranked("a", 3)]
+    assert list(find_unordered([in_order_of_ranks({"a": 1, "b": 1, "c": 1})], placed)) == []
+    assert list(find_unordered([in_order_of_ranks({"a": 2, "b": 1, "c": 1})], placed)) != []
