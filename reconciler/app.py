@@ -229,7 +229,9 @@ class Deciding:
             requeue=node_health.requeue,
             recorder=recorder,
         )
-        self.jobs = Jobs(observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS) and gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY))
+        self.jobs = Jobs(
+            observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS), with_topology=gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY)
+        )
         self.pods = Pods(observed, writer, clock)
         self.activity = Activity(observed, writer, clock)
         self.reclaimable = Reclaimable(observed, writer, clock) if gates.is_on(RECLAIMABLE_PODS) else None

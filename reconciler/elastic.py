@@ -4,16 +4,19 @@ the Job asks for                step
 more pods                       a second Workload asks for all of them; until it is admitted the new pods wait, gated
 more, and that is admitted      the first is finished, WorkloadSliceReplaced; its pods run on under the second
 fewer than are admitted         the Workload's count, and once the pods are gone its admission, are reduced in place
+more of one pod set and         first the latter, then the former
+fewer of another
 as many again as are admitted   a second Workload that waits is deleted
+
+A job that is resized through an object below it, as a RayJob by the autoscaler of its RayCluster, asks for as many pods as that does.
 """
 
 import logging
+from collections.abc import Mapping
 
-from core.jobs.contract import JobKind
-from core.jobs.elastic import is_elastic
-from core.jobs.job import Job
+from core.jobs.contract import JobKind, Resizable, ResizedByPart
 from core.jobs.prebuilt import prebuilt_name
-from core.model.admission import admission_to_wire
+from core.model.admission import Admission, admission_to_wire
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -32,11 +35,12 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.resource import Obj
 from core.runtime.store import object_key
-from core.state.facts import condition_is_true, family_of, find_condition
+from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.indexes import find_siblings
 from reconciler.observed import Observed
+from reconciler.related import resource_of_related
 from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
@@ -45,17 +49,30 @@ MOST_REPLACED = 4  # Workloads of one job that are over, beside the first
 
 
 class Elastic:
-    """Resizes jobs by what was observed of them. `is_on`: where the gates are off, a job that is resized is stopped."""
+    """Resizes jobs by what was observed of them. `is_on`, and `with_topology` on flavors with one: where the gates are off, a job that is
+    resized is stopped."""
 
-    def __init__(self, observed: Observed, writer: Writer, steps: WorkloadSteps, *, is_on: bool) -> None:
+    def __init__(self, observed: Observed, writer: Writer, steps: WorkloadSteps, *, is_on: bool, with_topology: bool) -> None:
         self._observed = observed
         self._writer = writer
         self._steps = steps
         self._is_on = is_on
+        self._with_topology = with_topology
 
     def serves(self, kind: JobKind, job: Obj) -> bool:
-        """Whether a job is resized while it runs, where all of its pods have a place: then those that come wait behind their gate."""
-        return self._is_on and (kind.kind, kind.group) == (Job.kind, Job.group) and is_elastic(job) and prebuilt_name(job) is None
+        """Whether a job is resized while it runs: its pods wait behind the topology gate until they are admitted, on any flavor."""
+        return self._is_on and isinstance(kind, Resizable) and kind.is_resizable(job) and prebuilt_name(job) is None
+
+    def read_size(self, kind: JobKind, job: Obj) -> Obj:
+        """A running job with the pod counts of the object by which it is resized, if there is one."""
+        if not isinstance(kind, ResizedByPart) or kind.is_suspended(job) or not self.serves(kind, job):
+            return job
+        name = kind.find_part(job)
+        informer = self._observed.jobs.get(r.show_kind(resource_of_related(kind.part)))
+        part = informer.store.get(f"{job['metadata']['namespace']}/{name}") if informer is not None else None
+        owner = controller_of(part) if part is not None else None
+        is_its_own = owner is not None and owner["uid"] == job["metadata"]["uid"]
+        return kind.with_counts_of(job, part) if part is not None and is_its_own else job
 
     def marks(self, kind: JobKind, job: Obj, workload: Obj) -> Obj:
         """A new Workload of an elastic job says that it is the first one."""
@@ -88,8 +105,12 @@ class Elastic:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if not self.serves(kind, job) or SLICE_NAME not in (workload["metadata"].get("annotations") or {}):
             return None
-        if facts is None or facts.admission is None or any(given.assignment is None for given in facts.admission.pod_sets):
+        if facts is None or facts.admission is None:
             return None
+        if not self._with_topology and any(given.assignment is not None for given in facts.admission.pod_sets):
+            return None
+        for left in self._find_left(workload):
+            await self._steps.drop_finalizer(left)
         successor = self._successor(workload)
         if successor is not None and successor["metadata"].get("deletionTimestamp"):
             await self._steps.drop_finalizer(successor)
@@ -100,19 +121,25 @@ class Elastic:
         if successor is not None and condition_is_true(successor, EVICTED) and await self._steps.give_back(successor):
             return Done()
         wanted, has = {p.name: p.count for p in kind.pod_sets(job)}, counts_of(workload)
-        if wanted.keys() != has.keys() or not all(wanted.values()):
+        if wanted.keys() != has.keys() or not any(wanted.values()):
             return None
-        if any(wanted[name] > has[name] for name in has):
-            return await self._grow(kind, job, workload, successor)
-        if successor is not None:
+        grows = any(wanted[name] > has[name] for name in has)
+        if successor is not None and not grows:
             await self._writer.delete_workload(successor)
             return Done()
-        if wanted != has:
-            await self._writer.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kind.pod_sets(job))}})
+        kept = {name: min(wanted[name], has[name]) for name in has}
+        if kept != has:
+            await self._writer.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}})
             return Done()
-        if any(given.count > has.get(given.name, given.count) for given in facts.admission.pod_sets):
-            return await self._give_back(kind, job, workload)
-        return None
+        less = {p.name: has[p.name] for p in facts.admission.pod_sets if p.count > has[p.name] == wanted[p.name]}
+        if less:
+            return await self._give_back(kind, job, workload, facts.admission, less)
+        return await self._grow(kind, job, workload, successor) if grows else None
+
+    def _find_left(self, workload: Obj) -> list[Obj]:
+        """Workloads before this one whose process ended between finishing them and letting them go."""
+        siblings = find_siblings(self._observed.workloads.store, workload)
+        return [each for each in siblings if _is_over(each) and each["metadata"].get("finalizers")]
 
     async def _grow(self, kind: JobKind, job: Obj, workload: Obj, successor: Obj | None) -> Result:
         made = build_successor(kind, job, workload)
@@ -149,10 +176,8 @@ class Elastic:
         for each in replaced[:-MOST_REPLACED]:
             await self._writer.delete_workload(each)
 
-    async def _give_back(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
-        facts = self._observed.state.workloads.facts[object_key(workload)]
-        assert facts.admission is not None
-        left = shrink(facts.admission, counts_of(workload), self._observed.live_pods(family_of(workload)))
+    async def _give_back(self, kind: JobKind, job: Obj, workload: Obj, admission: Admission, counts: Mapping[str, int]) -> Result:
+        left = shrink(admission, counts, self._observed.live_pods(family_of(workload)))
         if left is None:
             return RequeueAfter(POLL_S)  # what they hold is theirs until they are gone
         status = managed_status(workload) | {"admission": admission_to_wire(left)}
@@ -166,6 +191,10 @@ class Elastic:
 
 
 def _is_replaced(workload: Obj) -> bool:
+    return _is_over(workload) and not (workload["metadata"].get("deletionTimestamp") or workload["metadata"].get("finalizers"))
+
+
+def _is_over(workload: Obj) -> bool:
+    """Whether another has taken over its pods."""
     found = find_condition(workload, FINISHED) or {}
-    going = workload["metadata"].get("deletionTimestamp") or workload["metadata"].get("finalizers")
-    return found.get("status") == "True" and found.get("reason") == REASON_SLICE_REPLACED and not going
+    return found.get("status") == "True" and found.get("reason") == REASON_SLICE_REPLACED

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, cast
 
 from core import trace_names as t
-from core.jobs.contract import JobKind, Reference, Referring
+from core.jobs.contract import JobKind, Reference, Referring, ResizedByPart
 from core.jobs.execution_time import execution_time
 from core.jobs.prebuilt import prebuilt_name
 from core.names import (
@@ -107,12 +107,12 @@ class _JobsOf:
 class Jobs:
     """Reconciles one job at a time by (kind, namespace/name); jobs that refer to an object that has changed are added in portions first."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False) -> None:
+    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False, with_topology: bool = False) -> None:
         self._observed = observed
         self._writer = writer
         self._clock = clock
         self._steps = WorkloadSteps(observed, writer)
-        self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic)
+        self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic, with_topology=with_topology)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._suspensions = Suspensions(writer, clock, self._change)
         self._refused_starts = RefusedStarts(self._steps, writer, clock)
@@ -136,7 +136,7 @@ class Jobs:
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
         owner = controller_of(change.obj)
         above = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
-        if owner is not None and isinstance(above, Referring):
+        if owner is not None and isinstance(above, Referring | ResizedByPart):
             self._queue.add((r.key_of(above), f"{change.obj['metadata']['namespace']}/{owner['name']}"), "a part changed")
 
     def _on_pod(self, change: Change) -> None:
@@ -211,6 +211,7 @@ class Jobs:
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
         job, missing = self._observed.related.expanded(kind, job)
+        job = self._elastic.read_size(kind, job)
         workload, prebuilt = self._find_workload(kind, job), prebuilt_name(job) is not None
         if workload is not None and workload["metadata"].get("deletionTimestamp"):
             return await self._let_go(kind, job, workload)

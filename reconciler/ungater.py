@@ -21,6 +21,7 @@ from core.names import (
     HOSTNAME_LABEL,
     RANK_ORDER_KEPT,
     RESOURCE_IN_USE_FINALIZER,
+    SLICE_NAME,
     TOPOLOGY_GATE,
 )
 from core.plan.conditions import Condition
@@ -127,8 +128,9 @@ class Ungater:
             return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         naming = self._observed.pods_of(key)
         places = self._observed.state.find_places(facts.admission.pod_sets)
-        limited = limit_facts(self._observed, facts)
-        pods, plan = await run_apart(len(naming), partial(self._plan, limited, facts.admission, naming, places, unowned=unowned))
+        limited, is_elastic = limit_facts(self._observed, facts), SLICE_NAME in (workload["metadata"].get("annotations") or {})
+        planned = partial(self._plan, limited, facts.admission, naming, places, unowned=unowned, is_elastic=is_elastic)
+        pods, plan = await run_apart(len(naming), planned)
         if not self._is_given(workload, facts):
             return Done()  # what changed it has queued it again
         await self._deal_with_strays(workload, plan.strays, find_placed(facts))
@@ -157,7 +159,14 @@ class Ungater:
         return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
 
     def _plan(
-        self, facts: WorkloadFacts, admission: Admission, naming: Sequence[PodFacts], places: AssignedPlaces, *, unowned: bool
+        self,
+        facts: WorkloadFacts,
+        admission: Admission,
+        naming: Sequence[PodFacts],
+        places: AssignedPlaces,
+        *,
+        unowned: bool,
+        is_elastic: bool,
     ) -> tuple[list[PodFacts], UngatePlan]:
         """The workload's own pods among those that name it, and what is to be done with them."""
         # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
@@ -169,7 +178,7 @@ class Ungater:
         own = {pod.key for pod in pods}
         others = [pod for pod in naming if pod.key not in own and not pod.terminal and not pod.gated]
         facts, has_ready_node = replace(facts, unhealthy_nodes=lost), partial(self._has_ready_node, places)
-        plan = plan_ungating(facts, admission, pods, places.level_values, self._is_up, has_ready_node, others)
+        plan = plan_ungating(facts, admission, pods, places.level_values, self._is_up, has_ready_node, others, is_elastic=is_elastic)
         # Those that are seen ungated bring us back for the others.
         return pods, replace(plan, actions=plan.actions[:MOST_UNGATED])
 

@@ -26,7 +26,7 @@ from e2e.recount_places import get_family, get_named_family, list_present, read_
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of
-from sim.models.jobs import JobController
+from sim.models.jobs import TRACKED, JobController
 from sim.models.operators import Operator
 from sim.world import WORKLOADS, World
 
@@ -94,6 +94,15 @@ def _is_in_part(world: World, root: Json) -> bool:
 def _is_kept(pod: Json) -> bool:
     """Whether a pod has ended and is kept until its group has another in its place (docs/pods.md)."""
     return bool(_group_of(pod)) and is_over(pod) and MANAGED in (pod["metadata"].get("finalizers") or ())
+
+
+def _waits_for_another(world: World, pod: Json) -> bool:
+    """Whether the Job controller keeps a pod that has failed until it makes another of its index, which it does not while the Job is
+    suspended (backoffLimitPerIndex)."""
+    owner = controller_of(pod)
+    job = next((job for job in world.objects(*JOB) if owner is not None and job["metadata"]["uid"] == owner["uid"]), None)
+    is_kept = job is not None and job["spec"].get("suspend") and "backoffLimitPerIndex" in job["spec"]
+    return bool(is_kept) and is_over(pod) and pod["metadata"].get("finalizers") == [TRACKED]
 
 
 def _is_orphaned(workload: Json) -> bool:
@@ -246,7 +255,7 @@ def _has_namesakes(workload: Json) -> bool:
 def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
     """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
-    if metadata.get("deletionTimestamp") and not _is_kept(pod):
+    if metadata.get("deletionTimestamp") and not _is_kept(pod) and not _waits_for_another(world, pod):
         yield f"pod {name} is ending"
     elif is_over(pod):
         named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION) or _group_of(pod)

@@ -169,6 +169,30 @@ class Reclaiming(Protocol):
         ...
 
 
+@runtime_checkable
+class Resizable(Protocol):
+    """A kind whose jobs may be resized while they run, where they say so."""
+
+    def is_resizable(self, job: Json) -> bool:
+        """Whether a job says that it may be resized while it runs."""
+        ...
+
+
+@runtime_checkable
+class ResizedByPart(Resizable, Protocol):
+    """A kind whose jobs may be resized through an object that their controller made: an autoscaler resizes the RayCluster of a RayJob."""
+
+    part: ClassVar[RelatedKind]
+
+    def find_part(self, job: Json) -> str | None:
+        """The name of that object, None where the job is resized by its own spec or has none."""
+        ...
+
+    def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
+        """The job with the pod counts of that object."""
+        ...
+
+
 class JobKind(Protocol):
     """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read;
     `defaults_updates`: its defaults are renewed with every change.

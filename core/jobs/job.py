@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Gang, Json, PodSetStart
-from core.jobs.elastic import rules_of_changed_elastic, rules_of_elastic
+from core.jobs.elastic import is_elastic, rules_of_changed_elastic, rules_of_elastic
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, integer
 from core.names import COMPLETIONS_EQUAL_PARALLELISM, JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, MIN_PARALLELISM
@@ -47,6 +47,9 @@ class Job(TemplatedKind):
         if not self.is_started(job):  # one that runs may have been started with fewer pods
             yield from _rules_of_partial(job)
             yield from _check_completions(job)
+
+    def is_resizable(self, job: Json) -> bool:
+        return is_elastic(job)
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         yield from rules_of_changed_elastic(old, new)

@@ -42,6 +42,8 @@ _OF_BATCH = (COMPLETIONS_EQUAL_PARALLELISM, MIN_PARALLELISM)  # of a batch/v1 Jo
 _ON_THE_JOB = (*OF_THE_JOB, PODGROUP_TOPOLOGY, PODGROUP_PLACED_BY, *_OF_BATCH)
 GROUPED = ("Job", "JobSet", "MPIJob", "LeaderWorkerSet")  # kinds that read PODGROUP_TOPOLOGY (core.jobs.podgroup)
 _ONLY_GROUPED = f"this annotation does nothing here; {', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it"
+_RESIZABLE = ("Job", "RayCluster", "RayJob", "RayService")  # kinds that read ELASTIC_JOB (core.jobs.contract.Resizable)
+_ONLY_RESIZABLE = f"this annotation does nothing here; {', '.join(_RESIZABLE[:-1])} and {_RESIZABLE[-1]} are resized while they run"
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
 LABELS_OF_THE_JOB = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)
 LABELS = (*LABELS_OF_THE_JOB, POD_GROUP_INDEX_LABEL)
@@ -134,8 +136,8 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
             yield f"{OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {places.shown}"
         elif name in _OF_BATCH and (places is None or places.kind != "Job"):
             yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is started with fewer pods than it asks for"
-        elif name == ELASTIC_JOB and (places is None or places.kind != "Job"):
-            yield f"{OWN}[{name}]: this annotation does nothing here; only a batch/v1 Job is resized while it runs"
+        elif name == ELASTIC_JOB and (places is None or places.kind not in _RESIZABLE):
+            yield f"{OWN}[{name}]: {_ONLY_RESIZABLE}"
         elif name == PODGROUP_TOPOLOGY and (places is None or places.kind not in GROUPED):
             yield f"{OWN}[{name}]: {_ONLY_GROUPED}"
         elif name == PODGROUP_PLACED_BY and PODGROUP_TOPOLOGY not in written:

@@ -1,13 +1,20 @@
 """What RayCluster, RayJob and RayService (ray.io/v1) share: the description of a Ray cluster."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from core.jobs.contract import ErrorType, FieldError, Json
+from core.jobs.contract import ErrorType, FieldError, Json, RelatedKind
+from core.jobs.elastic import is_elastic, rules_of_elastic
+from core.jobs.parts import copy_object
+from core.jobs.pod_rules import check_pod_spec
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
 from core.jobs.templated import MOST_ROLES, Path, Role, get, integer
-from core.names import RAY_HOST_INDEX_LABEL, RAY_REPLICA_INDEX_LABEL
+from core.names import ELASTIC_JOB, RAY_HOST_INDEX_LABEL, RAY_REPLICA_INDEX_LABEL
 
 HEAD = "head"
+CLUSTER = RelatedKind("RayCluster", "ray.io", "v1", "rayclusters", namespaced=True)
+_OF_AUTOSCALER: Json = {"cpu": "500m", "memory": "512Mi"}  # BuildAutoscalerContainer of KubeRay
 _MOST_REPLICAS = 2**31 - 1  # of a group without maxReplicas
 _COUNTS = dict.fromkeys(("replicas", "minReplicas", "maxReplicas", "numOfHosts"), INTEGER)
 _WORKERS = Fields({"groupName": TEXT, "suspend": BOOLEAN, **_COUNTS, "template": POD_TEMPLATE})
@@ -15,6 +22,7 @@ RAY_CLUSTER_SPEC = Fields(
     {
         "suspend": BOOLEAN,
         "enableInTreeAutoscaling": BOOLEAN,
+        "autoscalerOptions": Fields({"resources": Fields()}),
         "headGroupSpec": Fields({"template": POD_TEMPLATE}),
         "workerGroupSpecs": ListOf(_WORKERS),
     }
@@ -30,7 +38,8 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     cluster = get(job, path) or {}
     shown = ".".join(map(str, path))
     head = (cluster.get("headGroupSpec") or {}).get("template") or {}
-    roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head)]
+    added = (_build_autoscaler(cluster),) if cluster.get("enableInTreeAutoscaling") else ()
+    roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head, added=added)]
     for i, group in enumerate((cluster.get("workerGroupSpecs") or ())[:MOST_ROLES]):
         replicas, hosts = _count_replicas(group), integer(group.get("numOfHosts"), 1)
         several = hosts > 1
@@ -48,6 +57,22 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
             )
         )
     return roles
+
+
+def _build_autoscaler(cluster: Json) -> dict[str, Any]:
+    """The container that KubeRay adds to the head of a cluster with autoscaling (`autoscalerOptions.resources`, else its defaults)."""
+    own = (cluster.get("autoscalerOptions") or {}).get("resources")
+    return {"name": "autoscaler", "resources": {"requests": _OF_AUTOSCALER, "limits": _OF_AUTOSCALER} if own is None else own}
+
+
+def with_groups_of(job: Json, path: Path, cluster: Json) -> dict[str, Any]:
+    """A job with as many workers in the Ray cluster at a path as the groups of a RayCluster have by now."""
+    changed = copy_object(job)
+    groups = {group.get("groupName"): group for group in get(cluster, ("spec", "workerGroupSpecs")) or ()}
+    for group in get(changed, (*path, "workerGroupSpecs")) or ():
+        now = groups.get(group.get("groupName"), group)
+        group |= {name: now[name] for name in (*_COUNTS, "suspend") if name in now}
+    return changed
 
 
 def _count_replicas(group: Json) -> int:
@@ -78,9 +103,14 @@ def ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
 def ray_rules(job: Json, path: Path) -> Iterator[FieldError]:
     """Rules of a Ray cluster at a path of a job."""
     cluster, shown = get(job, path) or {}, ".".join(map(str, path))
-    if cluster.get("enableInTreeAutoscaling"):
-        accepted = "false is expected: workers that an autoscaler adds would be outside of what was admitted"
+    yield from rules_of_elastic(job)
+    if cluster.get("enableInTreeAutoscaling") and not is_elastic(job):
+        accepted = f'false is expected, or the annotation {ELASTIC_JOB}: "true": else workers that are added would not be admitted'
         yield FieldError(ErrorType.INVALID, f"{shown}.enableInTreeAutoscaling", True, accepted)
+    if cluster.get("enableInTreeAutoscaling"):
+        options = f"{shown}.autoscalerOptions"
+        errors = check_pod_spec(options, {"containers": [_build_autoscaler(cluster)]})
+        yield from (replace(error, field=f"{options}.resources") for error in errors)
     for i, group in enumerate((cluster.get("workerGroupSpecs") or ())[:MOST_ROLES]):
         if not group.get("groupName"):
             yield FieldError(ErrorType.REQUIRED, f"{shown}.workerGroupSpecs[{i}].groupName", None, "a name is needed")

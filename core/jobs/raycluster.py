@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from core.jobs.contract import FieldError, Finish, Json
+from core.jobs.elastic import is_elastic, rules_of_changed_elastic
 from core.jobs.ray import RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
 from core.jobs.templated import Role, TemplatedKind
 
@@ -18,6 +19,12 @@ class RayCluster(TemplatedKind):
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
         return ray_rules(job, ("spec",))
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        return rules_of_changed_elastic(old, new)
+
+    def is_resizable(self, job: Json) -> bool:
+        return is_elastic(job)
 
     def pods_ready(self, job: Json) -> bool | None:
         return ray_pods_ready(job, ("spec",), ("status",))

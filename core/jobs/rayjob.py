@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
+from core.jobs.elastic import is_elastic, rules_of_changed_elastic
 from core.jobs.parts import parts_of
-from core.jobs.ray import HEAD, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
+from core.jobs.ray import CLUSTER, HEAD, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules, with_groups_of
 from core.jobs.shape import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 from core.jobs.templates import restored
@@ -28,6 +29,7 @@ class RayJob(TemplatedKind):
     """
 
     kind, group, version, plural = "RayJob", "ray.io", "v1", "rayjobs"
+    part = CLUSTER
     spec_shape = Fields(
         {
             "suspend": BOOLEAN,
@@ -42,7 +44,7 @@ class RayJob(TemplatedKind):
     def roles(self, job: Json) -> list[Role]:
         roles = ray_roles(job, _CLUSTER)
         if (job.get("spec") or {}).get("submissionMode") == "SidecarMode":
-            roles = [replace(role, added=(_SUBMITTER_CONTAINER,)) if role.pod_set == HEAD else role for role in roles]
+            roles = [replace(role, added=(*role.added, _SUBMITTER_CONTAINER)) if role.pod_set == HEAD else role for role in roles]
         if (job.get("spec") or {}).get("submissionMode") == "K8sJobMode":
             template = get(job, _SUBMITTER_TEMPLATE) or _default_submitter(get(job, _HEAD_TEMPLATE))
             roles.append(Role(SUBMITTER, 1, _SUBMITTER_TEMPLATE, "spec.submitterPodTemplate", template))
@@ -57,6 +59,19 @@ class RayJob(TemplatedKind):
             accepted = "true is expected: else the cluster would hold its capacity when the job has ended"
             yield FieldError(ErrorType.INVALID, "spec.shutdownAfterJobFinishes", False, accepted)
         yield from ray_rules(job, _CLUSTER)
+
+    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        return rules_of_changed_elastic(old, new)
+
+    def is_resizable(self, job: Json) -> bool:
+        """Only with an autoscaler: KubeRay makes no other change of a running RayJob's cluster."""
+        return is_elastic(job) and bool(get(job, (*_CLUSTER, "enableInTreeAutoscaling")))
+
+    def find_part(self, job: Json) -> str | None:
+        return get(job, ("status", "rayClusterName")) or None
+
+    def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
+        return with_groups_of(job, _CLUSTER, part)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
         """Without a submitter's template that the start wrote: it would keep the image of the head as it was then."""

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
-from core.jobs.ray import RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules
+from core.jobs.elastic import is_elastic, rules_of_changed_elastic
+from core.jobs.ray import CLUSTER, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules, with_groups_of
 from core.jobs.shape import TEXT, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 
@@ -22,6 +23,7 @@ class RayService(TemplatedKind):
     kind, group, version, plural = "RayService", "ray.io", "v1", "rayservices"
     spec_shape = Fields({"rayClusterConfig": RAY_CLUSTER_SPEC, "upgradeStrategy": Fields({"type": TEXT})})
     suspend_path = (*_CLUSTER, "suspend")
+    part = CLUSTER
 
     def roles(self, job: Json) -> list[Role]:
         return ray_roles(job, _CLUSTER)
@@ -30,6 +32,7 @@ class RayService(TemplatedKind):
         return ray_rules(job, _CLUSTER)
 
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        yield from rules_of_changed_elastic(old, new)
         if self.is_suspended(old) or self.is_suspended(new):
             return
         strategies = [get(obj, ("spec", "upgradeStrategy", "type")) for obj in (old, new)]
@@ -42,6 +45,19 @@ class RayService(TemplatedKind):
                 "the first; suspend it first, or set spec.upgradeStrategy.type to None"
             )
             yield FieldError(ErrorType.FORBIDDEN, "spec.rayClusterConfig", None, accepted)
+
+    def is_resizable(self, job: Json) -> bool:
+        return is_elastic(job)
+
+    def find_part(self, job: Json) -> str | None:
+        """Where an autoscaler resizes it; else KubeRay resizes the cluster as the service says."""
+        if not get(job, (*_CLUSTER, "enableInTreeAutoscaling")):
+            return None
+        names = (get(job, ("status", which, "rayClusterName")) for which in ("activeServiceStatus", "pendingServiceStatus"))
+        return next((name for name in names if name), None)
+
+    def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
+        return with_groups_of(job, _CLUSTER, part)
 
     def pods_ready(self, job: Json) -> bool | None:
         return ray_pods_ready(job, _CLUSTER, ("status", "activeServiceStatus", "rayClusterStatus"))

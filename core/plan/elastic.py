@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.jobs.contract import JobKind, PodSetTemplate
+from core.jobs.contract import JobKind
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import TopologyAssignment
 from core.names import API_VERSION, FINISHED, RESOURCE_IN_USE_FINALIZER, SLICE_NAME, SLICE_REPLACES
@@ -33,9 +33,8 @@ def counts_of(workload: Json) -> dict[str, int]:
     return {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
 
 
-def with_counts(workload: Json, wanted: Sequence[PodSetTemplate]) -> list[dict[str, Any]]:
-    """A workload's pod sets with the job's counts: the job's templates carry by now what the start gave them."""
-    counts = {pod_set.name: pod_set.count for pod_set in wanted}
+def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    """A workload's pod sets with other counts: the job's templates carry by now what the start gave them."""
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 
@@ -56,7 +55,7 @@ def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [dict(owner) for owner in metadata.get("ownerReferences") or ()],
         },
-        "spec": {**present["spec"], "active": True, "podSets": with_counts(present, kind.pod_sets(job))},
+        "spec": {**present["spec"], "active": True, "podSets": with_counts(present, {p.name: p.count for p in kind.pod_sets(job)})},
     }
 
 
@@ -72,14 +71,16 @@ def shrink(admission: Admission, counts: Mapping[str, int], pods: Iterable[PodFa
 
 
 def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> PodSetAdmission | None:
-    if count >= given.count or given.assignment is None:
+    if count >= given.count:
         return given
     mine = [pod for pod in pods if pod.pod_set == given.name and not pod.terminal]
-    assignment = keep_places(given.assignment, count, Counter(_domain(pod, given.assignment.levels) for pod in mine if not pod.gated))
-    if len(mine) > count or assignment is None:
+    if len(mine) > count:
         return None
     usage = {name: amount * count // given.count for name, amount in given.usage.items()}
-    return replace(given, count=count, usage=usage, assignment=assignment)
+    if given.assignment is None or not count:  # no pods are nowhere
+        return replace(given, count=count, usage=usage, assignment=None)
+    assignment = keep_places(given.assignment, count, Counter(_domain(pod, given.assignment.levels) for pod in mine if not pod.gated))
+    return replace(given, count=count, usage=usage, assignment=assignment) if assignment is not None else None
 
 
 def keep_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:

@@ -70,6 +70,8 @@ def plan_ungating(
     is_up: Callable[[str], bool] = _no_node,
     is_ready: IsReady = _is_always_ready,
     others: Sequence[PodFacts] = (),
+    *,
+    is_elastic: bool = False,
 ) -> UngatePlan:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
 
@@ -77,6 +79,7 @@ def plan_ungating(
     until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
     Pods are held, too, while no node of their domain `is_ready`. `others` are ungated pods that name the workload and have another
     owner, if any. They use places of the workload, each in its domain, so that as many of the workload's own pods stay gated.
+    Pods of a job that `is_elastic` wait on flavors without a topology, too, until there is quota for them.
     """
     starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
@@ -85,9 +88,16 @@ def plan_ungating(
     excessive: list[tuple[PodFacts, str]] = []
     held = 0
     for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
-        if given.assignment is None:
+        if given.assignment is None and not (is_elastic and given.delayed is None):
             continue
         live = [pod for pod in pods if pod.pod_set == pod_set.name and not pod.terminal]
+        if given.assignment is None:
+            released = [Ungate(pod, pod_set.name, {}, False, Coordinates()) for pod in live if pod.gated]
+            over = _find_excessive(pod_set, released)
+            excessive += over.values()
+            released = [action for action in released if action.pod.key not in over]
+            actions += released[: max(0, given.count - _staying(live))]
+            continue
         strays += _find_strays(given.assignment, live)
         if not any(pod.gated for pod in live):
             continue

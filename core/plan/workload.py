@@ -172,7 +172,8 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
         infos.append(
             PodSetStart(
                 given.name,
-                given.assignment is not None or not given.count,  # pods that it gets later wait until they are admitted
+                # Pods that it gets later wait until they are admitted.
+                given.assignment is not None or not given.count or SLICE_NAME in annotations,
                 {key: value for flavor in used for key, value in flavor.node_labels.items()} | _joined(updates, "nodeSelector"),
                 tuple(
                     t

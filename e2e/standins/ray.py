@@ -72,7 +72,8 @@ class RayJobStandIn(StandIn):
                 self.api.request("DELETE", f"{path}/{child['metadata']['name']}?propagationPolicy=Background")
             elif not suspended and there is None:
                 self.api.create(path, child)
-        self.set_status(obj, {"jobDeploymentStatus": "Suspended"} if suspended else self._status(namespace, name))
+        running = {"rayClusterName": made[0][1]["metadata"]["name"]} | self._status(namespace, name)
+        self.set_status(obj, {"jobDeploymentStatus": "Suspended", "rayClusterName": None} if suspended else running)
 
     def _status(self, namespace: str, name: str) -> Obj:
         submitter = self.api.find(f"{JOBS.format(namespace)}/{name}") or {}
@@ -86,7 +87,7 @@ class RayJobStandIn(StandIn):
 
 
 class RayServiceStandIn(StandIn):
-    """One RayCluster, which has the suspension in its own description."""
+    """One RayCluster, which has the suspension in its own description. How many workers it has is its autoscaler's where it has one."""
 
     group, version, kind, plural = "ray.io", "v1", "RayService", "rayservices"
 
@@ -96,11 +97,15 @@ class RayServiceStandIn(StandIn):
         path = f"{self.path}/namespaces/{obj['metadata']['namespace']}/rayclusters"
         child = ray_cluster(self, obj, obj["spec"]["rayClusterConfig"])
         there = self.children(path, obj).get(child["metadata"]["name"])
+        if there is not None and child["spec"].get("enableInTreeAutoscaling"):
+            for group, now in zip(child["spec"]["workerGroupSpecs"], there["spec"]["workerGroupSpecs"], strict=True):
+                group["replicas"] = now["replicas"]
         if there is None:
             self.api.create(path, child)
         elif there["spec"] != child["spec"]:
             self.api.replace(f"{path}/{child['metadata']['name']}", there | {"spec": child["spec"]})
-        self.set_status(obj, {"serviceStatus": "" if child["spec"].get("suspend") else "Running"})
+        active = {"rayClusterName": child["metadata"]["name"]}
+        self.set_status(obj, {"serviceStatus": "" if child["spec"].get("suspend") else "Running", "activeServiceStatus": active})
 
 
 def ray_cluster(maker: StandIn, obj: Obj, spec: Mapping[str, Any]) -> Obj:

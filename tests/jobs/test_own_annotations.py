@@ -29,7 +29,8 @@ from e2e.manifests import job
 from tests.webhook.asking import Webhook, api_of
 
 BLOCK, RACK = "cloud.provider.com/block", "cloud.provider.com/rack"
-_ONLY_JOBS = "this annotation does nothing here; only a batch/v1 Job is resized while it runs"
+_RESIZABLE = ("Job", "RayCluster", "RayJob", "RayService")
+_ONLY_RESIZABLE = "this annotation does nothing here; Job, RayCluster, RayJob and RayService are resized while they run"
 OF_THE_KEP = """[
   {"topology": "cloud.provider.com/aizone", "size": "64"},
   {"topology": "cloud.provider.com/block", "size": "32"},
@@ -51,9 +52,9 @@ def test_a_level_for_all_pod_sets_is_the_name_of_a_label(name: str):
 
 
 @pytest.mark.parametrize("kind", sorted({kind.kind for kind in (*KINDS, *pod_kinds())}))
-def test_elastic_annotation_draws_a_warning_unless_it_is_on_a_job(kind: str):
+def test_elastic_annotation_draws_a_warning_unless_its_kind_can_be_resized(kind: str):
     drawn = list(warn_of_own({ELASTIC_JOB: "true"}, [], None if kind == "Pod" else Places(kind)))
-    assert drawn == ([] if kind == "Job" else [f"metadata.annotations[{ELASTIC_JOB}]: {_ONLY_JOBS}"])
+    assert drawn == ([] if kind in _RESIZABLE else [f"metadata.annotations[{ELASTIC_JOB}]: {_ONLY_RESIZABLE}"])
 
 
 def test_required_and_preferred_exclude_each_other():

@@ -101,3 +101,27 @@ def test_job_that_makes_no_pods_for_a_while_after_failures_is_at_rest():
     assert (found["status"]["failed"], found["status"].get("active")) == (6, None)
     assert list(find_unsettled(world)) == []
     world.close()
+
+
+def test_failed_pod_of_a_suspended_job_that_waits_for_another_of_its_index_is_settled(world: World):
+    """Seed 811: the Job controller keeps it, with its finalizer, until it makes the next one, which counts its failures."""
+    [queue] = world.objects("kueue.x-k8s.io", "clusterqueues")
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] = [
+        {"name": name, "nominalQuota": "9"} for name in ("cpu", "nvidia.com/gpu")
+    ]
+    world.patch("kueue.x-k8s.io", "clusterqueues", queue, {"spec": queue["spec"]})
+    world.apply(manifests.job("j", "team", pods=2, gpus=1, spec={"completionMode": "Indexed", "backoffLimitPerIndex": 1}))
+    world.run_for(20)
+    [first, _] = world.objects("", "pods")
+    ended = {"type": "Ready", "status": "False", "lastTransitionTime": world.time()}
+    world.patch("", "pods", first, {"status": {"phase": "Failed", "conditions": [ended]}}, "status")
+    world.run_for(3)
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    world.patch("kueue.x-k8s.io", "workloads", workload, {"spec": {"active": False}})
+    world.run_for(30)
+    world.delete(first)
+    world.run_for(120)
+    [kept] = world.objects("", "pods")
+    assert kept["metadata"]["uid"] == first["metadata"]["uid"]
+    assert kept["metadata"]["deletionTimestamp"]
+    assert list(find_unsettled(world)) == []

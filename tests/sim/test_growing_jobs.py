@@ -111,6 +111,19 @@ def test_finished_workload_of_a_job_that_is_done_keeps_no_finalizer(growing: Wor
     assert [workload["metadata"].get("finalizers") for workload in growing.objects(*WORKLOADS)] == [None, None]
 
 
+def test_workload_that_was_replaced_keeps_no_finalizer_while_the_job_runs_on() -> None:
+    """Seed 788: the process was killed between finishing it and letting it go, and no other did the latter before the end of the job."""
+    world = start(100)
+    start_job(world, pods=2, gpus=1)
+    scale(world, 3)
+    [replaced] = [workload for workload in world.objects(*WORKLOADS) if has_condition(workload, "Finished")]
+    world.patch(*WORKLOADS, replaced, {"metadata": {"finalizers": [RESOURCE_IN_USE_FINALIZER]}})
+    world.run_for(30)
+    assert [workload["metadata"].get("finalizers") for workload in world.objects(*WORKLOADS)] == [None, [RESOURCE_IN_USE_FINALIZER]]
+    assert list(find_unsettled(world)) == []
+    world.close()
+
+
 def test_job_that_grows_and_shrinks_again_and_again_keeps_few_workloads() -> None:
     """Attack 29: each growth left one more, 33 in 40 s."""
     world = start(100)
