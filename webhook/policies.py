@@ -11,7 +11,7 @@ writes cost no call.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.jobs.contract import JobKind
+from core.jobs.contract import JobKind, ResizedByPart
 from core.jobs.pod import STATIC_POD
 from core.jobs.pod_parents import Deployment, LeaderWorkerSet
 from core.jobs.pod_rules import MAX_GRACE_S
@@ -19,6 +19,7 @@ from core.jobs.shape import Shape
 from core.names import (
     ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
+    ELASTIC_JOB,
     GROUP,
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
@@ -466,7 +467,31 @@ def _parts(kinds: Sequence[JobKind], kind: Kind, is_admitted: str) -> dict[str, 
         ],
     )
     policy["spec"]["variables"] = [_list_old_owners()]
+    if any(isinstance(above, ResizedByPart) and above.part.plural == kind.plural for above in kinds):
+        policy["spec"]["matchConditions"].append({"name": "is-more-than-resized", "expression": f"!({_is_resized_cluster()})"})
     return policy
+
+
+def _is_resized_cluster() -> str:
+    """Whether nothing of an elastic RayCluster's spec is changed but how many workers it has, as the autoscaler in its head's pod does with
+    an account of its own: the workers that are added wait behind the gate of their template until they are admitted."""
+    counts = "['replicas', 'scaleStrategy']"
+    gated = f"g.template.spec.?schedulingGates.orValue([]).exists(s, s.name == '{TOPOLOGY_GATE}')"
+    group = f"g.all(k, k in {counts} || (k in o && o[k] == g[k])) && o.all(k, k in {counts} || k in g)"
+    return " && ".join(
+        (
+            "object != null",
+            f"{is_set('oldObject', 'annotations', ELASTIC_JOB)} && oldObject.metadata.annotations['{ELASTIC_JOB}'] == 'true'",
+            f"{controlling('oldObject')}.size() > 0 && {controlling('object')} == {controlling('oldObject')}",
+            f"{_KEEPS_LABELS} && !{_IS_MADE_TO_ORPHAN}",
+            "has(object.spec.workerGroupSpecs) && has(oldObject.spec.workerGroupSpecs)",
+            "object.spec.all(k, k == 'workerGroupSpecs' || (k in oldObject.spec && oldObject.spec[k] == object.spec[k]))",
+            "oldObject.spec.all(k, k in object.spec)",
+            "object.spec.workerGroupSpecs.size() == oldObject.spec.workerGroupSpecs.size()",
+            f"object.spec.workerGroupSpecs.all(g, {gated} && "
+            f"oldObject.spec.workerGroupSpecs.exists(o, o.groupName == g.groupName && {group}))",
+        )
+    )
 
 
 def _is_suspended(kind: JobKind, obj: str) -> str:

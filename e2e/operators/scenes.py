@@ -29,6 +29,7 @@ from tests.reconciler.kinds.own_lives import (
     jobset_restarted_after_a_pod_has_failed,
     jobset_with_a_second_job_that_depends_on_the_first,
     leader_worker_set_rolled_with_a_surge,
+    ray_resized_by_its_autoscaler,
 )
 from tests.reconciler.kinds.scenarios import LEADER_WORKER_SET, RUNTIME, SCENARIOS, Scenario, runtime
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, name_of
@@ -162,6 +163,17 @@ def play_scene(play: Callable[[Scene], None], cluster: Cluster, topogate: Topoga
         play(scene)
 
 
+def resize_ray(kind: str, cluster: Cluster, topogate: Topogate) -> None:
+    """With the gate on that is off by default."""
+    topogate.kill_reconciler()
+    topogate.start_reconciler(options=["--feature-gates", "ElasticJobsViaWorkloadSlicesWithTAS=true"])
+    try:
+        play_scene(partial(ray_resized_by_its_autoscaler, kind), cluster, topogate)
+    finally:
+        topogate.kill_reconciler()
+        topogate.start_reconciler()
+
+
 def tell_story(story: Story, cluster: Cluster, topogate: Topogate) -> None:
     """These nodes have room for more pods than those that it was written for, so that fewer of its pods have to spread."""
     pool = NodePool(SHAPE.blocks, SHAPE.racks, SHAPE.nodes, prefix="told-", labels={POOL_LABEL: "stories"})
@@ -207,6 +219,7 @@ ACTS: tuple[Act, ...] = (
         leaderworkersets.test_a_deactivated_group_comes_back_gated_and_the_other_runs_on,
         leaderworkersets.test_deleted_while_it_is_gated_it_leaves_nothing,
     ),
+    *(Act(kind, "resized by its autoscaler", partial(resize_ray, kind)) for kind in ("RayCluster", "RayJob", "RayService")),
     *(Act(story.stand_in, story.name, partial(tell_story, story)) for story in STORIES if story.stand_in is not None),
 )
 

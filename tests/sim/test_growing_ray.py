@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
-from core.names import ELASTIC_JOB, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from core.names import ELASTIC_JOB
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
@@ -16,37 +16,13 @@ from sim.ending import find_unsettled
 from sim.models.base import JOB, POD
 from sim.server import Refused
 from sim.world import WORKLOADS, World
+from tests.reconciler.kinds.own_lives import build_elastic_ray
 from tests.sim.one_queue import make_world
 
 Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=3, nodes=4, labels={"pool": "a"})
 CLUSTER = "ray.io", "rayclusters"
-KINDS = {"RayCluster": ("spec",), "RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}
-
-
-def make_ray(kind: str, *, workers: int, rack: str | None = None, name: str = "ray") -> Json:
-    notes = {"annotations": {REQUIRED_TOPOLOGY: rack}} if rack else {}
-
-    def template(**requests: str) -> Json:
-        limits = {each: amount for each, amount in requests.items() if each != "cpu"}
-        resources = {"requests": requests, "limits": limits}
-        return {"metadata": notes, "spec": {"containers": [{"name": "c", "image": "ray", "resources": resources}]}}
-
-    group = {
-        "groupName": "gpu",
-        "replicas": workers,
-        "minReplicas": 0,
-        "maxReplicas": 40,
-        "template": template(cpu="1", **{"nvidia.com/gpu": "2"}),
-    }
-    cluster: Json = {"enableInTreeAutoscaling": True, "headGroupSpec": {"template": template(cpu="1")}, "workerGroupSpecs": [group]}
-    spec = {
-        "RayCluster": cluster,
-        "RayJob": {"entrypoint": "true", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster},
-        "RayService": {"rayClusterConfig": cluster},
-    }[kind]
-    metadata = {"name": name, "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": {ELASTIC_JOB: "true"}}
-    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+KINDS = ("RayCluster", "RayJob", "RayService")
 
 
 @pytest.fixture(params=[True, False], ids=["topology", "plain"])
@@ -64,7 +40,7 @@ def world(has_topology: bool) -> Iterator[World]:
 
 
 def start(world: World, kind: str, workers: int, *, has_topology: bool) -> set[str]:
-    world.apply(make_ray(kind, workers=workers, rack=POOL.rack_label if has_topology else None))
+    world.apply(build_elastic_ray(kind, "ns", workers=workers, rack=POOL.rack_label if has_topology else None))
     world.run_for(30)
     running = list_running(world)
     assert len(running) == 1 + workers
@@ -168,7 +144,7 @@ def test_job_on_a_plain_flavor_is_resized_while_it_runs() -> None:
 def test_autoscaler_is_refused_where_the_job_does_not_say_that_it_is_elastic() -> None:
     world = make_world(POOL, gpus=12)
     world.start_reconciler()
-    ray = make_ray("RayCluster", workers=1)
+    ray = build_elastic_ray("RayCluster", "ns", workers=1)
     del ray["metadata"]["annotations"]
     with pytest.raises(Refused, match="enableInTreeAutoscaling"):
         world.apply(ray)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.names import QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from core.names import ELASTIC_JOB, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
 from e2e import truth
-from e2e.api import PATIENCE_S
+from e2e.accounts import issue_token
+from e2e.api import JSON_PATCH, PATIENCE_S
 from e2e.manifests import job
+from e2e.manifests import path as path_of
 from tests.reconciler.kinds.pods import live, template, workloads
 from tests.reconciler.scenes import Scene
 
@@ -86,3 +88,60 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
         return are_bound(now, "registry.example/server:2") and len(workloads(now, scene)) == 2
 
     scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out, 2 * PATIENCE_S)
+
+
+def build_elastic_ray(kind: str, namespace: str, *, workers: int, rack: str | None = None) -> Obj:
+    """A Ray cluster, job or service, `ray`, whose workers an autoscaler adds and takes away: between 0 and 40, each of 2 GPUs."""
+    head, worker = template(0), template(2)
+    for each in (head, worker):
+        each["metadata"] = {"annotations": {REQUIRED_TOPOLOGY: rack}} if rack else {}
+    group = {"groupName": "gpu", "replicas": workers, "minReplicas": 0, "maxReplicas": 40, "template": worker}
+    cluster: Obj = {"enableInTreeAutoscaling": True, "headGroupSpec": {"template": head}, "workerGroupSpecs": [group]}
+    half: Obj = {"cpu": "500m"}
+    cluster["autoscalerOptions"] = {"resources": {"requests": half, "limits": half}}  # by default memory, too
+    spec = {
+        "RayCluster": cluster,
+        "RayJob": {"entrypoint": "true", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster},
+        "RayService": {"rayClusterConfig": cluster},
+    }[kind]
+    metadata = {"name": "ray", "namespace": namespace, "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": {ELASTIC_JOB: "true"}}
+    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def ray_resized_by_its_autoscaler(kind: str, scene: Scene) -> None:
+    """As the autoscaler in the head's pod asks for it, with the account and the rights that KubeRay gives that."""
+    made = scene.create(build_elastic_ray(kind, scene.namespace, workers=2, rack=scene.rack))
+    before = {pod["metadata"]["uid"] for pod in scene.until_bound("ray", 3).pods_of("ray")}
+    clusters = f"/apis/ray.io/v1/namespaces/{scene.namespace}/rayclusters"
+    [cluster] = scene.api.list(clusters)
+    [head] = [pod for pod in scene.read().pods_of("ray") if pod["metadata"]["labels"]["ray.io/node-type"] == "head"]
+    autoscaler = scene.api.for_token(issue_token(scene.api, scene.namespace, head["spec"]["serviceAccountName"]))
+
+    def scale(workers: int, *gone: str) -> None:
+        group = "/spec/workerGroupSpecs/0"
+        steps: list[Obj] = [{"op": "replace", "path": f"{group}/replicas", "value": workers}]
+        steps.append({"op": "add", "path": f"{group}/scaleStrategy", "value": {"workersToDelete": list(gone)}})
+        autoscaler.patch(f"{clusters}/{cluster['metadata']['name']}", steps, JSON_PATCH)
+
+    try:
+        scale(4)
+        now = scene.until_bound("ray", 5)
+        assert before < {pod["metadata"]["uid"] for pod in now.pods_of("ray")}, "what ran runs on"
+        assert truth.as_assigned(now, "ray") == []
+        workers = sorted(pod["metadata"]["name"] for pod in now.pods_of("ray") if pod["metadata"]["name"] != head["metadata"]["name"])
+        scale(1, *workers[:3])
+
+        def is_given_back(now: truth.Snapshot) -> bool:
+            given = (now.workload_of("ray") or {})["status"]["admission"]["podSetAssignments"]
+            return {each["name"]: each["count"] for each in given} == {"head": 1, "gpu": 1} and len(now.pods_of("ray")) == 2
+
+        now = scene.eventually("three workers to be given back", is_given_back)
+        assert workers[3] in {pod["metadata"]["name"] for pod in now.pods_of("ray")}, "it says itself which of them go"
+        scale(3)
+        now = scene.until_bound("ray", 4)
+        assert head["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in now.pods_of("ray")}
+        assert truth.as_assigned(now, "ray") == []
+    finally:
+        autoscaler.close()
+    scene.api.delete(f"{path_of(made)}/ray")
+    scene.eventually("nothing of it to be left", lambda now: not live(now, scene) and scene.api.find(f"{path_of(made)}/ray") is None)
