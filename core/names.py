@@ -95,6 +95,7 @@ WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"  # of a Workload of an elastic job and of its pods: the name of the first one
 SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload whose place and pods it takes over
 FORGOTTEN_FAILURES = "topogate.dev/forgotten-node-failures"  # on a Workload: how many evictions for lost nodes count no more
+MADE_BY = "topogate.dev/made-by"  # on the Workload of a pod that is alone: uid of the controller that makes another when that is gone
 SPARES = "topogate.dev/spares"  # on a Workload, JSON: by pod set the nodes that are kept free for it
 BORROWED_SPARES = "topogate.dev/borrowed-spares"  # the same of nodes that are another's spares, on which its pods stand for the time being
 TRACEPARENT_ANNOTATION = "topogate.dev/traceparent"

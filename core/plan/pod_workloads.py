@@ -18,6 +18,7 @@ from core.names import (
     JOB_OWNER_GVK,
     JOB_OWNER_NAME,
     JOB_UID_LABEL,
+    MADE_BY,
     POD_GROUP_FAST_ADMISSION,
     PRIORITY_CLASS_LABEL,
     PROVISIONING_ANNOTATIONS,
@@ -26,6 +27,7 @@ from core.names import (
 )
 from core.plan.pod_units import Unit, note_of, queue_of, role_of_pod, seniority
 from core.plan.workload import KEPT_ANNOTATIONS, hashed_name
+from core.state.facts import controller_of
 
 Json = dict[str, Any]
 MAX_SHOWN_CHARS = 100  # of an annotation in a message; slices in layers are a list of any length
@@ -82,7 +84,7 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
 
 def wanted_alone(pod: Json, whole: Pod) -> Wanted:
     """The workload of a pod that is alone; `pod` as the API server has it."""
-    metadata = pod["metadata"]
+    metadata, owner = pod["metadata"], controller_of(pod)
     labels = metadata.get("labels") or {}
     return Wanted(
         hashed_name(Pod.kind, Pod.group, metadata["name"], metadata.get("uid", "")),
@@ -91,7 +93,7 @@ def wanted_alone(pod: Json, whole: Pod) -> Wanted:
         (_controlled_by(Pod.version, Pod.kind, metadata),),
         labels,
         metadata.get("annotations") or {},
-        {},
+        {MADE_BY: owner["uid"]} if owner is not None else {},
         metadata.get("uid"),
     )
 

@@ -5,6 +5,9 @@ a second one reclaims what the first borrows, and a third one preempts the secon
 So a workload does not preempt a workload for which it was evicted, directly or through others. That holds until one of them ends or has
 another queue or priority, or a Topology, ResourceFlavor, ClusterQueue or Cohort changes. It still gets back quota that is its queue's own:
 the rule holds if it would have to borrow, or needs only nodes.
+
+Pods that a controller makes anew, as a ReplicaSet does, have a new workload each time: they count as one (`WorkloadFacts.party`), which
+never ends here.
 """
 
 from collections import defaultdict
@@ -23,15 +26,16 @@ class Rank(NamedTuple):
     key: str
     queue: str
     priority: int
+    is_made_anew: bool = False
 
 
 class Circles:
-    """Evictions of workloads that have not ended, by uid, under one set of rules."""
+    """Evictions of workloads that have not ended, by party, under one set of rules."""
 
     def __init__(self) -> None:
-        self._evicted: dict[tuple[str, str], tuple[Rank, Rank]] = {}  # a victim and its preemptor, by their uids; the oldest first
+        self._evicted: dict[tuple[str, str], tuple[Rank, Rank]] = {}  # a victim and its preemptor; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
-        self._changed: set[str] = set()  # uids of victims that have other preemptors than at the last `collect_changed`
+        self._changed: set[str] = set()  # victims that have other preemptors than at the last `collect_changed`
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
@@ -40,9 +44,11 @@ class Circles:
         `facts` are the workloads as they are, by key. Returns whether it forgot any.
         """
 
-        def is_same(uid: str, rank: Rank) -> bool:
+        def is_same(party: str, rank: Rank) -> bool:
+            if rank.is_made_anew:
+                return True
             workload = facts.get(rank.key)
-            return workload is not None and workload.uid == uid and not workload.finished and _rank(workload) == rank
+            return workload is not None and workload.party == party and not workload.finished and _rank(workload) == rank
 
         is_new, self._at = rule_changes != self._at, rule_changes
         gone = [pair for pair, ranks in self._evicted.items() if is_new or not all(map(is_same, pair, ranks))]
@@ -52,43 +58,43 @@ class Circles:
     def note(self, preemptor: WorkloadFacts, victims: Iterable[WorkloadFacts]) -> None:
         """A workload evicts these victims."""
         for victim in victims:
-            pair = victim.uid, preemptor.uid
+            pair = victim.party, preemptor.party
             self._evicted.pop(pair, None)
             self._evicted[pair] = _rank(victim), _rank(preemptor)
-            self._preemptors[victim.uid].add(preemptor.uid)
-            self._changed.add(victim.uid)
+            self._preemptors[victim.party].add(preemptor.party)
+            self._changed.add(victim.party)
         self._forget(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These pairs of a victim and its preemptor did not come to an eviction."""
         self._forget([pair for pair in pairs if pair in self._evicted])
 
-    def find_own_preemptors(self, uid: str) -> frozenset[str]:
-        """Returns the uids of the workloads for which this one was evicted directly: those with the same spare the same."""
-        return frozenset(self._preemptors.get(uid, ()))
+    def find_own_preemptors(self, party: str) -> frozenset[str]:
+        """Returns the parties for which this one was evicted directly: those with the same spare the same."""
+        return frozenset(self._preemptors.get(party, ()))
 
     def collect_changed(self) -> set[str]:
-        """Returns the uids of workloads for which `find_own_preemptors` returns something else than at the last call of this method."""
+        """Returns the parties for which `find_own_preemptors` returns something else than at the last call of this method."""
         changed, self._changed = self._changed, set()
         return changed
 
-    def find_preemptors(self, uid: str) -> frozenset[str]:
-        """Returns the uids of all workloads for which this one was evicted, directly or through others."""
-        found, left = {uid}, [uid]
+    def find_preemptors(self, party: str) -> frozenset[str]:
+        """Returns all parties for which this one was evicted, directly or through others."""
+        found, left = {party}, [party]
         while left:
             more = self._preemptors.get(left.pop(), set()) - found
             found |= more
             left += more
-        return frozenset(found - {uid})
+        return frozenset(found - {party})
 
     def _forget(self, pairs: Iterable[tuple[str, str]]) -> None:
-        for uid, preemptor in pairs:
-            del self._evicted[uid, preemptor]
-            self._preemptors[uid].discard(preemptor)
-            self._changed.add(uid)
-            if not self._preemptors[uid]:
-                del self._preemptors[uid]
+        for party, preemptor in pairs:
+            del self._evicted[party, preemptor]
+            self._preemptors[party].discard(preemptor)
+            self._changed.add(party)
+            if not self._preemptors[party]:
+                del self._preemptors[party]
 
 
 def _rank(workload: WorkloadFacts) -> Rank:
-    return Rank(workload.key, workload.queue, workload.priority)
+    return Rank(workload.key, workload.queue, workload.priority, bool(workload.made_by))

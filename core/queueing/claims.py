@@ -1,6 +1,7 @@
 """Room that is being made: who was told to go, and who gets it."""
 
 from collections.abc import Collection, Container
+from typing import NamedTuple
 
 from core.model.quantity import show_count
 from core.queueing.circles import Circles
@@ -10,6 +11,18 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
 SHOWN = 5
+
+
+class _Told(NamedTuple):
+    """The uid of a workload that was told to go, the uid of that for which it was, and both as the parties that they are."""
+
+    uid: str
+    by: str
+    pair: tuple[str, str]
+
+    @classmethod
+    def of(cls, victim: WorkloadFacts, preemptor: WorkloadFacts) -> "_Told":
+        return cls(victim.uid, preemptor.uid, (victim.party, preemptor.party))
 
 
 class Claims:
@@ -24,7 +37,7 @@ class Claims:
         self._state = state
         self.circles = Circles()
         self._by_uid: dict[str, Preempting] = {}
-        self._evicting: dict[str, tuple[str, str]] = {}  # key -> uid of who is to be evicted and is not seen to be yet, and for whom
+        self._evicting: dict[str, _Told] = {}  # by key: who is to be evicted and is not seen to be yet
         self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
         self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
@@ -41,7 +54,7 @@ class Claims:
         facts = self._state.workloads.facts
         is_freed = self.circles.begin(facts, self._state.rule_changes)
         self._evicting = {
-            key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry[0] and not facts[key].evicted
+            key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry.uid and not facts[key].evicted
         }
         for uid, (key, preempting) in list(self._taking_back.items()):
             if not self._has_lost(key, uid):
@@ -82,7 +95,7 @@ class Claims:
             if preempting.victims:
                 self._preemptors.add(workload.uid)
                 self.circles.note(workload, (victim.workload for victim in preempting.victims))
-            self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
+            self._evicting |= {victim.workload.key: _Told.of(victim.workload, workload) for victim in preempting.victims}
             return
         self._preemptors.discard(workload.uid)
         if before is not None:
@@ -97,7 +110,7 @@ class Claims:
             self._forget_taking_back(workload.uid)
         if preempting is not None:
             self._taking_back[workload.uid] = workload.key, preempting
-            self._evicting |= {victim.workload.key: (victim.workload.uid, workload.uid) for victim in preempting.victims}
+            self._evicting |= {victim.workload.key: _Told.of(victim.workload, workload) for victim in preempting.victims}
         self.claim_rest(workload)
 
     def claim_rest(self, workload: WorkloadFacts) -> None:
@@ -138,8 +151,8 @@ class Claims:
         claims = [claim for claim in (self._by_uid.pop(uid, None) for uid in uids) if claim is not None]
         self._preemptors.difference_update(uids)
         of = set(uids)
-        withdrawn = {key: entry for key, entry in self._evicting.items() if entry[1] in of} if uids else {}
-        self.circles.withdraw(withdrawn.values())
+        withdrawn = {key: entry for key, entry in self._evicting.items() if entry.by in of} if uids else {}
+        self.circles.withdraw(entry.pair for entry in withdrawn.values())
         for key in withdrawn:
             del self._evicting[key]
         for claim in claims:
@@ -155,9 +168,9 @@ class Claims:
     def spare(self, key: str) -> list[str]:
         """A victim could not be evicted. Uids of those who wait for it."""
         entry = self._evicting.pop(key, None)
-        self.circles.withdraw([entry] if entry is not None else [])
+        self.circles.withdraw([entry.pair] if entry is not None else [])
         waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
-        return list(dict.fromkeys([*waiting, *([entry[1]] if entry is not None else [])]))
+        return list(dict.fromkeys([*waiting, *([entry.by] if entry is not None else [])]))
 
 
 def show(preempting: Preempting) -> str:

@@ -1,6 +1,7 @@
 """Workloads that wait, in groups of those that ask a LocalQueue for the same: what the first of a group is refused, all of it are."""
 
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -69,6 +70,7 @@ class Pending:
         self._groups: dict[Hashable, Group] = {}
         self._places: dict[str, _Place] = {}  # by key of the workload
         self._keys: dict[str, str] = {}  # by uid
+        self._uids: defaultdict[str, set[str]] = defaultdict(set)  # by party
         self._misplaced: set[str] = set()  # uids of workloads that may have another trait
         self._regrouped: dict[Group, None] = {}  # groups of which members have come or gone
         self.last_number = 0  # of the workload that came last, or asked for something else
@@ -107,10 +109,10 @@ class Pending:
                 self._groups.pop(group.key, None)
         return others
 
-    def move_changed(self, uids: Iterable[str]) -> None:
-        """Moves workloads that have another trait now to the groups that have it: `MOST_ADDED` at most. Where more are left `is_behind`
-        is true, and another call moves more."""
-        self._misplaced.update(uid for uid in uids if uid in self._keys)
+    def move_changed(self, parties: Iterable[str]) -> None:
+        """Moves workloads that have another trait now, by their parties, to the groups that have it: `MOST_ADDED` at most. Where more are
+        left `is_behind` is true, and another call moves more."""
+        self._misplaced.update(*(self._uids[party] for party in parties if party in self._uids))
         for uid in sorted(self._misplaced)[:MOST_ADDED]:
             self._misplaced.discard(uid)
             key = self._keys.get(uid)
@@ -137,6 +139,7 @@ class Pending:
         self.last_number = max(number, self.last_number)
         self._places[key] = _Place(group, order, workload, number)
         self._keys[workload.uid] = key
+        self._uids[workload.party].add(workload.uid)
         group.unheard[workload.uid] = None
         return group
 
@@ -147,6 +150,9 @@ class Pending:
         self._regrouped[group] = None
         if self._keys.get(uid) == key:
             del self._keys[uid]
+            self._uids[place.workload.party].discard(uid)
+            if not self._uids[place.workload.party]:
+                del self._uids[place.workload.party]
         del self._places[key]
 
     def groups(self) -> list[Group]:

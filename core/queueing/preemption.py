@@ -85,7 +85,7 @@ def search_preemption(
     """Victims for a workload that does not fit as things are; None if none that it may have would help, as far as was searched.
 
     Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on. `budget` are the steps that the
-    decision has left, `among` the keys of the workloads that alone may be victims. Workloads of the uids `spared` are victims
+    decision has left, `among` the keys of the workloads that alone may be victims. Workloads of the parties `spared` are victims
     only if the workload cannot have quota of its queue's own without them.
     A search `among` some reads only what has changed since the search that filled `memory`.
     """

@@ -117,7 +117,7 @@ class Rights:
         spared: Collection[str] = (),
     ) -> None:
         self._among = among  # keys of the workloads that may be preempted; None: of all
-        self._spared = spared  # uids of workloads that go only if there is no quota of the queue's own without them
+        self._spared = spared  # parties of workloads that go only if there is no quota of the queue's own without them
         self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
         self._budget = budget
         self._leaving = frozenset(leaving)
@@ -169,7 +169,7 @@ class Rights:
         """Whether a workload is not spared. Preemption by priority within one queue makes no circle alone, since priorities only rise: each
         circle has another eviction, too, and ends at that."""
         is_lower = reason == REASON_IN_QUEUE and other.priority < self._workload.priority
-        return is_lower or other.uid not in self._spared
+        return is_lower or other.party not in self._spared
 
     def _has_quota_without(self, rights: list[tuple[WorkloadFacts, str]]) -> bool:
         """Whether the workload would have quota of its queue's own with all of these gone: then others would go for their nodes alone."""

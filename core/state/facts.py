@@ -28,6 +28,7 @@ from core.names import (
     JOB_UID_LABELS,
     LEND_SPARES,
     LOCAL_QUEUE_LABEL,
+    MADE_BY,
     MAIN_POD_SET,
     PLACEMENT_PROFILE,
     POD_INDEX_OFFSET,
@@ -408,11 +409,17 @@ class WorkloadFacts:
     replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
     refused: str = ""  # why the API server would refuse its pods, if it would
     on_hold: bool = False  # its StatefulSet has no replicas
+    made_by: str = ""  # of a pod that is alone: uid of the controller that makes another, with a Workload of its own, when that is gone
 
     @property
     def runs(self) -> bool:
         """Whether its pods may run: admitted, and neither told to go nor at its end."""
         return self.admitted and not self.evicted and not self.finished
+
+    @property
+    def party(self) -> str:
+        """As whom it preempts and is preempted: with all that one controller makes anew, in the same queue and of the same priority."""
+        return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property
     def pods_key(self) -> str:
@@ -469,6 +476,7 @@ class WorkloadFacts:
             family_of(workload),
             replaced_by(workload),
             on_hold=is_on_hold(workload),
+            made_by=str((metadata.get("annotations") or {}).get(MADE_BY) or ""),
         )
         return facts if remade else facts.without_spares()  # nobody would ever go to a node that is kept free for a lone pod
 

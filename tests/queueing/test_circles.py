@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from core.names import MADE_BY
 from core.queueing import circles
 from core.queueing.circles import Circles
 from core.state.facts import WorkloadFacts
@@ -74,3 +75,33 @@ def test_of_too_many_evictions_the_oldest_are_forgotten(monkeypatch: pytest.Monk
     monkeypatch.setattr(circles, "MOST", 2)
     assert spared(evicted(("a", "b"), ("a", "c"), ("a", "d")), "a") == {"c", "d"}
     assert spared(evicted(("a", "b"), ("a", "c"), ("a", "b"), ("a", "d")), "a") == {"b", "d"}
+
+
+def read_made_anew(name: str, **options: Any) -> WorkloadFacts:
+    """The workload of a pod that a controller makes anew."""
+    workload = workload_json(name, [pod_set_json("main")], **options)
+    workload["metadata"]["annotations"] = {MADE_BY: "replicas"}
+    return WorkloadFacts.read(workload)
+
+
+def test_pod_that_is_made_anew_spares_those_for_which_it_was_evicted_before():
+    """Seed 951: a Deployment's pod and a RayService were evicted for each other without end, as each new pod had a new Workload."""
+    remembered = Circles()
+    remembered.begin(SEEN, 0)
+    remembered.note(FACTS["a"], [read_made_anew("before")])
+    assert not remembered.begin(SEEN, 0), "the other pod may not be there yet"
+    again = read_made_anew("after")
+    assert again.uid != read_made_anew("before").uid
+    assert remembered.find_preemptors(again.party) == {"a"}
+    for other in (read_made_anew("x", priority=7), read_made_anew("x", queue="another")):
+        assert remembered.find_preemptors(other.party) == frozenset()
+
+
+def test_pod_that_is_made_anew_is_spared_by_those_that_were_evicted_for_it():
+    remembered = Circles()
+    remembered.begin(SEEN, 0)
+    remembered.note(read_made_anew("before"), [FACTS["a"]])
+    remembered.begin(SEEN, 0)
+    assert read_made_anew("after").party in remembered.find_preemptors(FACTS["a"].party)
+    assert remembered.begin({}, 0), "the other one has ended"
+    assert remembered.find_preemptors(FACTS["a"].party) == frozenset()

@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 
 from core.model.configuration import FairSharing
+from core.names import MADE_BY
 from core.queueing import pending as pending_module
 from core.queueing.outcome import NotFound
 from core.queueing.pending import Pending
-from tests.builders import NAMESPACE
+from tests.builders import NAMESPACE, pod_set_json, workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
 
@@ -99,3 +100,23 @@ def test_workloads_are_moved_to_the_group_of_their_trait_some_at_a_time(monkeypa
     scene.state.observe_workload(f"{NAMESPACE}/a", None)
     pending.sync()
     assert [len(group.members) for group in pending.groups()] == [4], "a group that is empty is gone"
+
+
+def test_workloads_of_pods_that_one_controller_makes_anew_are_moved_together():
+    scene, traits = Scene(), Counter[str]()
+    for name in ("a", "b", "c"):
+        made = workload_json(name, [pod_set_json()])
+        made["metadata"]["annotations"] = {MADE_BY: "replicas"} if name != "c" else {}
+        scene.workload(made)
+    pending = Pending(scene.state.workloads, trait=lambda workload: traits[workload.party])
+    pending.sync()
+    one, other, alone = pending
+    assert one.party == other.party != alone.party
+    traits[one.party] = 1
+    pending.move_changed([one.party])
+    assert pending.group_of(one.uid) is pending.group_of(other.uid) is not pending.group_of(alone.uid)
+    scene.delete("a")
+    pending.sync()
+    traits[one.party] = 2
+    pending.move_changed([one.party])
+    assert len(pending.groups()) == 2
