@@ -137,7 +137,7 @@ class Elastic:
         return await self._grow(kind, job, workload, successor) if grows else None
 
     def _find_left(self, workload: Obj) -> list[Obj]:
-        """Workloads before this one whose process ended between finishing them and letting them go."""
+        """Workloads before this one that are finished and keep their finalizer: a process ended between the two writes."""
         siblings = find_siblings(self._observed.workloads.store, workload)
         return [each for each in siblings if _is_over(each) and each["metadata"].get("finalizers")]
 

@@ -171,7 +171,7 @@ class Reclaiming(Protocol):
 
 @runtime_checkable
 class Resizable(Protocol):
-    """A kind whose jobs may be resized while they run, where they say so."""
+    """A kind of which jobs may be resized while they run, where they say so."""
 
     def is_resizable(self, job: Json) -> bool:
         """Whether a job says that it may be resized while it runs."""
@@ -180,7 +180,7 @@ class Resizable(Protocol):
 
 @runtime_checkable
 class ResizedByPart(Resizable, Protocol):
-    """A kind whose jobs may be resized through an object that their controller made: an autoscaler resizes the RayCluster of a RayJob."""
+    """A kind of which jobs may be resized through an object that their controller made, as a RayJob through its RayCluster."""
 
     part: ClassVar[RelatedKind]
 

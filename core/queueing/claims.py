@@ -13,15 +13,15 @@ from core.state.facts import WorkloadFacts
 SHOWN = 5
 
 
-class _Told(NamedTuple):
-    """The uid of a workload that was told to go, the uid of that for which it was, and both as the parties that they are."""
+class _Notice(NamedTuple):
+    """The uid of a workload that is to go, the uid of that for which it goes, and both as the parties that they are."""
 
     uid: str
     by: str
     pair: tuple[str, str]
 
     @classmethod
-    def of(cls, victim: WorkloadFacts, preemptor: WorkloadFacts) -> "_Told":
+    def of(cls, victim: WorkloadFacts, preemptor: WorkloadFacts) -> "_Notice":
         return cls(victim.uid, preemptor.uid, (victim.party, preemptor.party))
 
 
@@ -37,7 +37,7 @@ class Claims:
         self._state = state
         self.circles = Circles()
         self._by_uid: dict[str, Preempting] = {}
-        self._evicting: dict[str, _Told] = {}  # by key: who is to be evicted and is not seen to be yet
+        self._evicting: dict[str, _Notice] = {}  # by key: workloads that are to be evicted and are not seen to be yet
         self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
         self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
@@ -95,7 +95,7 @@ class Claims:
             if preempting.victims:
                 self._preemptors.add(workload.uid)
                 self.circles.note(workload, (victim.workload for victim in preempting.victims))
-            self._evicting |= {victim.workload.key: _Told.of(victim.workload, workload) for victim in preempting.victims}
+            self._evicting |= {victim.workload.key: _Notice.of(victim.workload, workload) for victim in preempting.victims}
             return
         self._preemptors.discard(workload.uid)
         if before is not None:
@@ -110,7 +110,7 @@ class Claims:
             self._forget_taking_back(workload.uid)
         if preempting is not None:
             self._taking_back[workload.uid] = workload.key, preempting
-            self._evicting |= {victim.workload.key: _Told.of(victim.workload, workload) for victim in preempting.victims}
+            self._evicting |= {victim.workload.key: _Notice.of(victim.workload, workload) for victim in preempting.victims}
         self.claim_rest(workload)
 
     def claim_rest(self, workload: WorkloadFacts) -> None:

@@ -418,7 +418,7 @@ class WorkloadFacts:
 
     @property
     def party(self) -> str:
-        """As whom it preempts and is preempted: with all that one controller makes anew, in the same queue and of the same priority."""
+        """What it is in preemptions: one with all that its controller makes anew in the same queue and of the same priority."""
         return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property

@@ -178,11 +178,12 @@ def test_pods_of_a_deployment_are_workloads_by_themselves_so_that_all_of_it_belo
     templated = of_kind("Deployment", {"template": {"metadata": {"annotations": notes}, **TEMPLATE}})
     assert Webhook().validate(templated) == {"uid": "4f0c", "allowed": True}
     told = Webhook().validate(of_kind("Deployment", {"template": TEMPLATE}, **notes))["warnings"]
-    pod: dict[str, Any] = {"metadata": {"name": "p", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": notes}, "spec": POD_SPEC}
+    metadata: dict[str, Any] = {"name": "p", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": notes}
+    pod = {"metadata": metadata, "spec": POD_SPEC}
     wanted = wanted_alone(pod, Pod())
     workload = build_workload_of_pods(wanted, "team-a", priority=0, priority_class=None)
     assert workload["metadata"]["annotations"] == notes, "they are read from there"
-    pod["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-uid", "controller": True}]
+    metadata["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-uid", "controller": True}]
     assert wanted_alone(pod, Pod()).marks == {MADE_BY: "r-uid"}
     place = "has no effect on the Deployment itself: set it on the pod template (spec.template.metadata.annotations)"
     assert told == [f"metadata.annotations[{name}]: {place}" for name in sorted(notes)]
