@@ -138,6 +138,7 @@ WRITTEN_BY_TOPOGATE = (
         "annotation of Workloads",
         "how many of its evictions for lost nodes count no more: it ran well after them, or was activated again",
     ),
+    Name(n.MADE_BY, "annotation of Workloads of single pods", "the uid of the controller that makes another pod when that is gone"),
     Name(n.SPARES, "annotation of Workloads", "the nodes that are kept free for it, JSON: by pod set their names"),
     Name(n.BORROWED_SPARES, "annotation of Workloads", "of its own nodes those that are another's spares, lent to it; JSON as above"),
     Name(
