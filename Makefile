@@ -37,6 +37,7 @@ PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesse
 
 test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md)
 	@$(BIN)/python -m e2e.binaries
+	@$(BIN)/python -m e2e.operators.build jobset lws mpi-operator
 	@rm -rf out/asked
 	@$(PYTEST) -m "not long"
 	@$(BIN)/python -m tests.chart.rights_of_a_run
@@ -46,6 +47,7 @@ test-fast: $(STAMP) ## the tests without a control plane
 
 test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples
 	@$(BIN)/python -m e2e.binaries
+	@$(BIN)/python -m e2e.operators.build
 	@rm -rf out/asked
 	@HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900
 	@$(BIN)/python -m tests.chart.rights_of_a_run

@@ -67,7 +67,7 @@ class Circles:
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These pairs of a victim and its preemptor did not come to an eviction."""
-        self._forget([pair for pair in pairs if pair in self._evicted])
+        self._forget({pair for pair in pairs if pair in self._evicted})
 
     def find_own_preemptors(self, party: str) -> frozenset[str]:
         """Returns the parties for which this one was evicted directly: those with the same spare the same."""

@@ -105,3 +105,13 @@ def test_pod_that_is_made_anew_is_spared_by_those_that_were_evicted_for_it():
     assert read_made_anew("after").party in remembered.find_preemptors(FACTS["a"].party)
     assert remembered.begin({}, 0), "the other one has ended"
     assert remembered.find_preemptors(FACTS["a"].party) == frozenset()
+
+
+def test_two_pods_of_one_controller_that_could_not_be_evicted_are_withdrawn_at_once():
+    """Seed 1074: the same pair twice raised KeyError."""
+    remembered = Circles()
+    remembered.begin(SEEN, 0)
+    victims = [read_made_anew("one"), read_made_anew("two")]
+    remembered.note(FACTS["a"], victims)
+    remembered.withdraw((victim.party, FACTS["a"].party) for victim in victims)
+    assert remembered.find_preemptors(victims[0].party) == frozenset()
