@@ -7,6 +7,7 @@ from typing import Any
 
 from core.names import (
     API_VERSION,
+    ELASTIC_JOB,
     PREFERRED_TOPOLOGY,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
@@ -98,6 +99,28 @@ def job(
             **(spec or {}),
         },
     }
+
+
+def make_elastic_ray(kind: str, name: str, namespace: str, *, workers: int, gpus: int = 1, **topology_request: str) -> dict[str, Any]:
+    """A RayCluster, RayJob or RayService in which an autoscaler adds and takes away workers: between 0 and 40."""
+    asked: dict[str, Any] = {**topology_request}
+    head, worker = (job(name, namespace, pods=1, gpus=each, **asked)["spec"]["template"] for each in (0, gpus))
+    for template in (head, worker):
+        del template["spec"]["restartPolicy"]
+    half = {"cpu": "500m"}
+    cluster: dict[str, Any] = {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": half, "limits": half}},  # by default memory, too
+        "headGroupSpec": {"template": head},
+        "workerGroupSpecs": [{"groupName": "gpu", "replicas": workers, "minReplicas": 0, "maxReplicas": 40, "template": worker}],
+    }
+    specs: dict[str, dict[str, Any]] = {
+        "RayCluster": cluster,
+        "RayJob": {"entrypoint": "true", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster},
+        "RayService": {"rayClusterConfig": cluster},
+    }
+    metadata = {"name": name, "namespace": namespace, "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": {ELASTIC_JOB: "true"}}
+    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": specs[kind]}
 
 
 def path(obj: Mapping[str, Any]) -> str:

@@ -87,9 +87,12 @@ def make_job(name: str, namespace: str, chance: random.Random, most: int, exampl
 
 
 def make_elastic_job(name: str, namespace: str, chance: random.Random, most: int) -> Json:
-    """A Job that grows and shrinks while it runs. Some end once each of their pods has been made three times."""
+    """A job that grows and shrinks while it runs. Some Jobs end once each of their pods has been made three times."""
+    kind = chance.choice(["Job", "Job", "RayCluster", "RayJob", "RayService"])
     level: Json = {chance.choice(["required", "preferred"]): _RACK}
     count, gpus, ends = chance.randint(1, most), chance.choice([1, 4, 8]), chance.random() < 0.3
+    if kind != "Job":
+        return manifests.make_elastic_ray(kind, name, namespace, workers=count, gpus=gpus, **level)
     spec = {"completions": 3 * most if ends else 1000}
     job = manifests.job(name, namespace, pods=count, gpus=gpus, indexed=chance.random() < 0.3, spec=spec, **level)
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}

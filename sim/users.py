@@ -83,13 +83,22 @@ class Users:
         stored = self._world.apply(job)
         self._written[stored["metadata"]["uid"]] = stored["spec"]
         self._made[team, name] = [job]
-        return f"{team}/{name}"
+        return f"{job['kind']} {team}/{name}"
 
     def _scale_elastic_job(self) -> str:
+        """A RayJob or RayService by its RayCluster, as an autoscaler does."""
         jobs = [job for job in list_roots(self._world) if ELASTIC_JOB in (job["metadata"].get("annotations") or {}) and not has_ended(job)]
         if not jobs:
             return "none"
-        return self._patch(self._chance.choice(jobs), {"spec": {"parallelism": self._chance.randint(1, self._most)}})
+        job = self._chance.choice(jobs)
+        if job["kind"] == "Job":
+            return self._patch(job, {"spec": {"parallelism": self._chance.randint(1, self._most)}})
+        below = self._world.objects("ray.io", "rayclusters")
+        mine = [each for each in below if job["metadata"]["uid"] in (each["metadata"]["uid"], (controller_of(each) or {}).get("uid"))]
+        if not mine:
+            return "none"
+        groups = [{**group, "replicas": self._chance.randint(0, self._most)} for group in mine[0]["spec"]["workerGroupSpecs"]]
+        return self._patch(mine[0], {"spec": {"workerGroupSpecs": groups}})
 
     def _choose(self, *, is_waiting: bool = False, kinds: Sequence[str] = ()) -> Json | None:
         """A job that is not over, of one of some kinds if these are named, or None."""
@@ -222,7 +231,8 @@ class Users:
         job = self._chance.choice(jobs)
         path = {"RayCluster": (), "RayJob": ("rayClusterSpec",), "RayService": ("rayClusterConfig",)}.get(job["kind"])
         body: Json = {"metadata": {"labels": {MAX_EXEC_TIME_LABEL: "never"}}}
-        if path is not None and self._chance.random() < 0.5:
+        is_elastic = ELASTIC_JOB in (job["metadata"].get("annotations") or {})
+        if path is not None and self._chance.random() < 0.5 and not is_elastic:
             body = {"enableInTreeAutoscaling": True}
             for name in (*path, "spec"):
                 body = {name: body}

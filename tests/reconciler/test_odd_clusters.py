@@ -116,7 +116,7 @@ def test_job_under_restricted_pod_security_is_placed_and_runs(scene: Scene) -> N
     assert any("violates PodSecurity" in message for message in list_warnings(scene, "FailedCreate"))
 
 
-def test_pods_with_a_sidecar_of_a_webhook_stay_gated_unless_the_template_says_what_the_whole_pod_requests(
+def test_pods_with_a_sidecar_of_a_webhook_stay_gated_unless_the_template_has_requests_of_the_whole_pod(
     scene: Scene, tmp_path: Path
 ) -> None:
     with injected(scene, tmp_path):

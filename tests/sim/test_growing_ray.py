@@ -16,7 +16,6 @@ from sim.ending import find_unsettled
 from sim.models.base import JOB, POD
 from sim.server import Refused
 from sim.world import WORKLOADS, World
-from tests.reconciler.kinds.own_lives import build_elastic_ray
 from tests.sim.one_queue import make_world
 
 Json = dict[str, Any]
@@ -40,7 +39,8 @@ def world(has_topology: bool) -> Iterator[World]:
 
 
 def start(world: World, kind: str, workers: int, *, has_topology: bool) -> set[str]:
-    world.apply(build_elastic_ray(kind, "ns", workers=workers, rack=POOL.rack_label if has_topology else None))
+    asked = {"required": POOL.rack_label} if has_topology else {}
+    world.apply(manifests.make_elastic_ray(kind, "ray", "ns", workers=workers, gpus=2, **asked))
     world.run_for(30)
     running = list_running(world)
     assert len(running) == 1 + workers
@@ -144,7 +144,7 @@ def test_job_on_a_plain_flavor_is_resized_while_it_runs() -> None:
 def test_autoscaler_is_refused_where_the_job_does_not_say_that_it_is_elastic() -> None:
     world = make_world(POOL, gpus=12)
     world.start_reconciler()
-    ray = build_elastic_ray("RayCluster", "ns", workers=1)
+    ray = manifests.make_elastic_ray("RayCluster", "ray", "ns", workers=1)
     del ray["metadata"]["annotations"]
     with pytest.raises(Refused, match="enableInTreeAutoscaling"):
         world.apply(ray)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.names import ELASTIC_JOB, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+from core.names import QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
 from e2e import truth
 from e2e.accounts import issue_token
 from e2e.api import JSON_PATCH, PATIENCE_S
-from e2e.manifests import job
+from e2e.manifests import job, make_elastic_ray
 from e2e.manifests import path as path_of
 from tests.reconciler.kinds.pods import live, template, workloads
 from tests.reconciler.scenes import Scene
@@ -90,27 +90,9 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
     scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out, 2 * PATIENCE_S)
 
 
-def build_elastic_ray(kind: str, namespace: str, *, workers: int, rack: str | None = None) -> Obj:
-    """A Ray cluster, job or service, `ray`, whose workers an autoscaler adds and takes away: between 0 and 40, each of 2 GPUs."""
-    head, worker = template(0), template(2)
-    for each in (head, worker):
-        each["metadata"] = {"annotations": {REQUIRED_TOPOLOGY: rack}} if rack else {}
-    group = {"groupName": "gpu", "replicas": workers, "minReplicas": 0, "maxReplicas": 40, "template": worker}
-    cluster: Obj = {"enableInTreeAutoscaling": True, "headGroupSpec": {"template": head}, "workerGroupSpecs": [group]}
-    half: Obj = {"cpu": "500m"}
-    cluster["autoscalerOptions"] = {"resources": {"requests": half, "limits": half}}  # by default memory, too
-    spec = {
-        "RayCluster": cluster,
-        "RayJob": {"entrypoint": "true", "shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster},
-        "RayService": {"rayClusterConfig": cluster},
-    }[kind]
-    metadata = {"name": "ray", "namespace": namespace, "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": {ELASTIC_JOB: "true"}}
-    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
-
-
 def ray_resized_by_its_autoscaler(kind: str, scene: Scene) -> None:
     """As the autoscaler in the head's pod asks for it, with the account and the rights that KubeRay gives that."""
-    made = scene.create(build_elastic_ray(kind, scene.namespace, workers=2, rack=scene.rack))
+    made = scene.create(make_elastic_ray(kind, "ray", scene.namespace, workers=2, gpus=2, required=scene.rack))
     before = {pod["metadata"]["uid"] for pod in scene.until_bound("ray", 3).pods_of("ray")}
     clusters = f"/apis/ray.io/v1/namespaces/{scene.namespace}/rayclusters"
     [cluster] = scene.api.list(clusters)
