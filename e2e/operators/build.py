@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from e2e.binaries import BUILD_ENVIRONMENT, build_lock, cache_dir, ensure_binaries
-from e2e.operators.catalogue import OPERATORS, Operator, UnknownOperator, find_operators
+from e2e.operators.catalogue import OPERATORS, Operator, Part, UnknownOperator, find_operators
 from e2e.progress import CommandFailed, run_with_progress
 from e2e.toolchain import ensure_go
 
@@ -58,7 +58,8 @@ class Built:
 def find_key(operator: Operator) -> str:
     """The name of an operator's folder in the cache: another one with whatever changes the program or the manifests."""
     parts = operator.module, operator.version, operator.checksum, operator.package, operator.manifests, operator.changes, sorted(INSTALLED)
-    return f"operator-{operator.name}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+    more = tuple(each for each in (operator.tags, operator.parts) if each)
+    return f"operator-{operator.name}-{hashlib.sha256(repr(parts + more).encode()).hexdigest()[:16]}"
 
 
 def ensure_operators(names: Iterable[str], environ: Mapping[str, str] = os.environ) -> tuple[Built, ...]:
@@ -78,15 +79,18 @@ def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Buil
             return built
         go = ensure_go(cache)
         module = _download(operator, go)
+        parts = {part.folder: _download(part, go) for part in operator.parts}
         with tempfile.TemporaryDirectory(dir=cache, prefix=f".{operator.name}-") as scratch:
             out = Path(scratch) / "out"
             out.mkdir()
             source = Path(scratch) / "source"
-            shutil.copytree(module, source, copy_function=shutil.copyfile)  # the module's own files are read-only, and those of all builds
-            for folder in [source, *(path for path in source.rglob("*") if path.is_dir())]:
-                folder.chmod(0o755)
+            for part, origin in {"": module, **parts}.items():
+                shutil.copytree(origin, source / part, copy_function=shutil.copyfile)  # its own files are read-only, and those of all builds
+                for folder in [source, *(path for path in source.rglob("*") if path.is_dir())]:
+                    folder.chmod(0o755)
             change_source(operator, source)
-            command: list[str | Path] = [go, "build", "-v", "-trimpath", "-ldflags", "-s -w", "-o", out / operator.name, operator.package]
+            tags = ["-tags", operator.tags] if operator.tags else []
+            command = [go, "build", "-v", "-trimpath", *tags, "-ldflags", "-s -w", "-o", out / operator.name, operator.package]
             task = f"building {operator.name} {operator.version} (once, a minute or more)"
             run_with_progress(task, command, cwd=source, env={**os.environ, **_ENVIRONMENT})
             objects = [obj for folder in operator.manifests for obj in _render(kubectl, source / folder)]
@@ -96,17 +100,17 @@ def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Buil
     return built
 
 
-def _download(operator: Operator, go: Path) -> Path:
+def _download(module: Operator | Part, go: Path) -> Path:
     """The folder of a module's source. Raises CommandFailed where it is not the one that is pinned."""
     with tempfile.TemporaryDirectory() as nowhere:  # in no module of ours
-        asked: list[str | Path] = [go, "mod", "download", "-json", f"{operator.module}@{operator.version}"]
+        asked: list[str | Path] = [go, "mod", "download", "-json", f"{module.module}@{module.version}"]
         environment = {**os.environ, **_ENVIRONMENT, "GOFLAGS": ""}
         done = subprocess.run(asked, cwd=nowhere, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise CommandFailed(f"{operator.module} {operator.version} cannot be had: {done.stdout}{done.stderr}")
+        raise CommandFailed(f"{module.module} {module.version} cannot be had: {done.stdout}{done.stderr}")
     found = json.loads(done.stdout)
-    if found["Sum"] != operator.checksum:
-        raise CommandFailed(f"{operator.module} {operator.version} has the checksum {found['Sum']}, and {operator.checksum} is pinned")
+    if found["Sum"] != module.checksum:
+        raise CommandFailed(f"{module.module} {module.version} has the checksum {found['Sum']}, and {module.checksum} is pinned")
     return Path(found["Dir"])
 
 
@@ -120,11 +124,15 @@ def change_source(operator: Operator, source: Path) -> None:
         path.write_text(text.replace(change.old, change.new))
 
 
-def _render(kubectl: Path, folder: Path) -> list[Obj]:
+def _render(kubectl: Path, path: Path) -> list[Obj]:
+    return [obj for obj in yaml.load_all(path.read_text() if path.is_file() else _kustomize(kubectl, path), yaml.CSafeLoader) if obj]
+
+
+def _kustomize(kubectl: Path, folder: Path) -> str:
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CommandFailed(f"kubectl kustomize {folder} failed: {done.stderr}")
-    return [obj for obj in yaml.load_all(done.stdout, yaml.CSafeLoader) if obj]
+    return done.stdout
 
 
 def main(arguments: list[str] | None = None) -> int:

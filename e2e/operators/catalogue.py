@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from e2e.nodes import HOSTNAME_LABEL, RACK_LABEL, NodePool, node_object
+
 Obj = dict[str, Any]
 HOST = "127.0.0.1"
 
@@ -41,6 +43,16 @@ class Change:
     new: str
 
 
+@dataclass(frozen=True)
+class Part:
+    """A module that another one looks for in a folder of its own source (`replace` in its `go.mod`)."""
+
+    folder: str
+    module: str
+    version: str
+    checksum: str
+
+
 def _start_without_options(_: Place) -> Sequence[str]:
     return ()
 
@@ -54,7 +66,7 @@ class Operator:
     """An operator as it is published.
 
     `checksum` is that of the module (as in `go.sum`), whose own `go.sum` pins all it is built with. `manifests` are folders of the module
-    that `kubectl kustomize` renders; `excluded` names objects of these that are not installed, and `objects` are applied after them, in
+    that `kubectl kustomize` renders, or files; `excluded` names objects of these that are not installed, and `objects` are applied after them, in
     place of those that have the same name. `arguments` come after the one with the kubeconfig. `probe` answers once it is ready.
     """
 
@@ -74,6 +86,8 @@ class Operator:
     changes: tuple[Change, ...] = ()
     excluded: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    tags: str = ""
+    parts: tuple[Part, ...] = ()
     probe: str = "readyz"
     kubeconfig_flag: str = "kubeconfig"
 
@@ -140,7 +154,71 @@ def _configure_appwrapper(place: Place) -> Sequence[Obj]:
     return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": json.dumps(config)}}]
 
 
+AUTOSCALED = NodePool(blocks=2, racks=2, nodes=3, prefix="auto-", labels={"pool": "auto"})
+"""What the cluster autoscaler can make: a group of nodes for each rack, none of them there at first."""
+_GROUP = "cluster-autoscaler.kwok.nodegroup"
+
+
+def _start_autoscaler(place: Place) -> Sequence[str]:
+    """It looks every second, so that scenes need not wait for its usual minutes."""
+    return [
+        "--cloud-provider=kwok",
+        "--enable-provisioning-requests=true",
+        "--kube-api-content-type=application/json",
+        "--leader-elect=false",
+        "--namespace=cluster-autoscaler",
+        f"--address={HOST}:{place.health}",
+        "--scan-interval=1s",
+        "--provisioning-request-initial-backoff-time=1s",
+        "--provisioning-request-max-backoff-time=2s",
+        "--scale-down-delay-after-add=1s",
+        "--scale-down-unneeded-time=2s",
+    ]
+
+
+def _configure_autoscaler(_: Place) -> Sequence[Obj]:
+    """Rights for provisioning as its FAQ lists them, those that its kwok provider needs, and the provider's template nodes."""
+    groups = [node_object(AUTOSCALED, block, rack, 0) for block in (1, 2) for rack in (1, 2)]
+    for node in groups:
+        node["metadata"]["annotations"] |= {f"{_GROUP}/max-count": str(AUTOSCALED.nodes), f"{_GROUP}/min-count": "0"}
+    config = {
+        "apiVersion": "v1alpha1",
+        "readNodesFrom": "configmap",
+        "nodegroups": {"fromNodeLabelKey": RACK_LABEL},
+        "nodes": {"skipTaint": True},
+        "configmap": {"name": "kwok-provider-templates"},
+    }
+    rules = [
+        {
+            "apiGroups": ["autoscaling.x-k8s.io"],
+            "resources": ["provisioningrequests", "provisioningrequests/status"],
+            "verbs": ["watch", "list", "get", "create", "update", "patch", "delete"],
+        },
+        {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["watch", "list", "get"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["create", "delete"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+    ]
+    rbac, name = "rbac.authorization.k8s.io", "cluster-autoscaler-provisioning"
+    subject = {"kind": "ServiceAccount", "name": "cluster-autoscaler", "namespace": "cluster-autoscaler"}
+    data = {"kwok-provider-config": {"config": json.dumps(config)}, "kwok-provider-templates": {"templates": "\n---\n".join(map(json.dumps, groups))}}
+    return [
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [subject],
+        },
+        *(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each, "namespace": "cluster-autoscaler"}, "data": content}
+            for each, content in data.items()
+        ),
+    ]
+
+
 _WEBHOOK_PORT = 'webhookPort := flag.Int("webhook-port", 9443, "")'
+_KWOK_NAME = 'node.Name = fmt.Sprintf("%s-%s", nodeGroup.name, rand.String(5))'
 _SERVE_AT_HOST = f'Host: "{HOST}", Port: '
 
 OPERATORS = (
@@ -263,6 +341,36 @@ OPERATORS = (
             ),
         ),
         needs=("training-operator",),  # examples wrap a PyTorchJob
+    ),
+    Operator(
+        "cluster-autoscaler",
+        "k8s.io/autoscaler/cluster-autoscaler",
+        "v0.0.0-20250613073258-1959f5f61f6c",  # calls itself 1.33.0; its releases have no versions of Go
+        "h1:gGUthCoel/TlD1fh33foTFCs1n75w8sqmpD3qf2zqk4=",
+        ".",
+        ("apis/config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml", "cloudprovider/aws/examples/cluster-autoscaler-one-asg.yaml"),
+        "cluster-autoscaler",
+        "cluster-autoscaler",
+        (),
+        arguments=_start_autoscaler,
+        environment=lambda place: {
+            "KWOK_PROVIDER_MODE": "local",
+            "KUBECONFIG": str(place.kubeconfig),
+            "POD_NAMESPACE": "cluster-autoscaler",
+        },
+        objects=_configure_autoscaler,
+        # A kubelet names its node by this label; the provider gives all nodes that of their template.
+        changes=(Change("cloudprovider/kwok/kwok_nodegroups.go", _KWOK_NAME, f'{_KWOK_NAME}\n\t\tnode.Labels["{HOSTNAME_LABEL}"] = node.Name'),),
+        tags="kwok",
+        parts=(
+            Part(
+                "apis",
+                "k8s.io/autoscaler/cluster-autoscaler/apis",
+                "v0.0.0-20240830133931-adfbe7e45277",
+                "h1:BibFadVS+A7XR6HMReIuHoY9n8I+8oWR8/4xGgf2BDE=",
+            ),
+        ),
+        probe="health-check",
     ),
 )
 

@@ -51,8 +51,9 @@ class RunningOperator:
         """Returns once it is ready. Raises StartFailed."""
         place, operator = self._place, self.operator
         bundle = self._issue_certificate()
-        self.installed = prepare(self._built.read_manifests(), operator, f"https://{HOST}:{place.webhook}", bundle)
-        install(self.cluster.api, [*self.installed, *operator.objects(place)])
+        prepared = prepare(self._built.read_manifests(), operator, f"https://{HOST}:{place.webhook}", bundle)
+        self.installed = [*prepared, *operator.objects(place)]
+        install(self.cluster.api, self.installed)
         if operator.configuration is not None:
             (place.folder / "config.json").write_text(json.dumps(operator.configuration(place)))
         self._write_kubeconfig()
