@@ -1,10 +1,10 @@
-"""A scene whose queue has a provisioning check, with a stand-in for the autoscaler."""
+"""A scene whose queue has a provisioning check, for the real autoscaler or a stand-in."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from core.names import API_VERSION, CONSUMES_PROVISIONING
+from core.names import API_VERSION, AUTOSCALING_GROUP, CONSUMES_PROVISIONING
 from e2e import truth
 from e2e.nodes import node_object
 from e2e.standins.autoscaler import Answer, AutoscalerStandIn
@@ -12,17 +12,17 @@ from tests.reconciler.scenes import Scene
 
 Json = dict[str, Any]
 ROOT = f"/apis/{API_VERSION}"
+REQUESTS = f"/apis/{AUTOSCALING_GROUP}/v1"
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 AT_ONCE = {"backoffLimitCount": 3, "backoffBaseSeconds": 1, "backoffMaxSeconds": 2}
 
 
-class Provisioned:
-    """A scene's check and configuration. Jobs of three nodes in a rack wait for what comes: racks have two each."""
+class Checked:
+    """A scene's check and configuration, for requests of a class."""
 
-    def __init__(self, scene: Scene, autoscaler: AutoscalerStandIn, retry: Json, **spec: Any) -> None:
-        self.scene, self.api, self.autoscaler = scene, scene.api, autoscaler
+    def __init__(self, scene: Scene, class_name: str, retry: Json, **spec: Any) -> None:
+        self.scene, self.api, self.class_name = scene, scene.api, class_name
         self.check = self.config = f"{scene.prefix}nodes"
-        self.class_name = f"{scene.prefix}class.example.com"
         self.create("ProvisioningRequestConfig", {"provisioningClassName": self.class_name, "retryStrategy": retry, **spec})
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": self.config}
         self.create("AdmissionCheck", {"controllerName": PROVISIONING, "parameters": parameters})
@@ -34,6 +34,10 @@ class Provisioned:
     @property
     def queue_path(self) -> str:
         return f"{ROOT}/clusterqueues/{self.scene.prefix}queue"
+
+    @property
+    def path(self) -> str:
+        return f"{ROOT}/admissionchecks/{self.check}"
 
     def queue_is_active(self) -> bool:
         queue = self.api.get(self.queue_path)
@@ -48,10 +52,39 @@ class Provisioned:
     def close(self) -> None:
         self.scene.clear()
         self.api.patch(self.queue_path, {"spec": {"admissionChecksStrategy": None}})
-        self.api.delete(f"{ROOT}/admissionchecks/{self.check}")
+        self.api.delete(self.path)
         self.api.delete(f"{ROOT}/provisioningrequestconfigs/{self.config}")
 
-    # --- doing ------------------------------------------------------------------------------------------
+    # --- seeing -----------------------------------------------------------------------------------------
+
+    def requests(self) -> list[Json]:
+        """Those that are there."""
+        return self.api.list(f"{REQUESTS}/namespaces/{self.scene.namespace}/provisioningrequests")
+
+    def templates(self) -> list[Json]:
+        return self.api.list(f"/api/v1/namespaces/{self.scene.namespace}/podtemplates")
+
+    def active(self) -> tuple[str | None, str | None]:
+        condition = truth.condition(self.api.get(self.path), "Active")
+        return condition.get("status"), condition.get("reason")
+
+    def state(self, now: truth.Snapshot, job: str = "train") -> Json:
+        """How far the job's workload is with the check."""
+        entries = ((now.workload_of(job) or {}).get("status") or {}).get("admissionChecks") or [{}]
+        found: Json = entries[0]
+        return found
+
+    def consumed(self, now: truth.Snapshot, job: str = "train") -> set[str]:
+        """The requests whose nodes pods say that they use."""
+        return {(pod["metadata"].get("annotations") or {}).get(CONSUMES_PROVISIONING, "") for pod in now.pods_of(job)}
+
+
+class Provisioned(Checked):
+    """With a stand-in for the autoscaler. Jobs of three nodes in a rack wait for what comes: racks have two each."""
+
+    def __init__(self, scene: Scene, autoscaler: AutoscalerStandIn, retry: Json, **spec: Any) -> None:
+        self.autoscaler = autoscaler
+        super().__init__(scene, f"{scene.prefix}class.example.com", retry, **spec)
 
     def answer(self, *answers: Answer) -> None:
         """What the autoscaler says to one request after another, the last of these to all that follow."""
@@ -65,32 +98,9 @@ class Provisioned:
     def node(self, rack: int, number: int = 3) -> Json:
         return node_object(self.scene.pool, 1, rack, number)
 
-    # --- seeing -----------------------------------------------------------------------------------------
-
     def asked(self) -> list[Json]:
         """Every request that there ever was."""
         return self.autoscaler.asked_for(self.class_name)
-
-    def requests(self) -> list[Json]:
-        """Those that are there."""
-        return self.api.list(f"{self.autoscaler.path}/namespaces/{self.scene.namespace}/provisioningrequests")
-
-    def templates(self) -> list[Json]:
-        return self.api.list(f"/api/v1/namespaces/{self.scene.namespace}/podtemplates")
-
-    def active(self) -> tuple[str | None, str | None]:
-        condition = truth.condition(self.api.get(f"{ROOT}/admissionchecks/{self.check}"), "Active")
-        return condition.get("status"), condition.get("reason")
-
-    def state(self, now: truth.Snapshot, job: str = "train") -> Json:
-        """How far the job's workload is with the check."""
-        entries = ((now.workload_of(job) or {}).get("status") or {}).get("admissionChecks") or [{}]
-        found: Json = entries[0]
-        return found
-
-    def consumed(self, now: truth.Snapshot, job: str = "train") -> set[str]:
-        """The requests whose nodes pods say that they use."""
-        return {(pod["metadata"].get("annotations") or {}).get(CONSUMES_PROVISIONING, "") for pod in now.pods_of(job)}
 
 
 def evicted(now: truth.Snapshot, reason: str, job: str = "train") -> bool:
