@@ -125,12 +125,14 @@ def superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str
 
 
 def withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
-    """Requests that are still under way for a workload that is over or deactivated: nobody would use what they bring."""
-    is_wanted = workload["spec"].get("active", True) is not False and not condition_is_true(workload, FINISHED)
-    if is_wanted or condition_is_true(workload, QUOTA_RESERVED):
+    """Requests of a workload without quota, or one that is over: what is provisioned for it is booked, and nobody else gets it meanwhile.
+    One that is under way stays for a workload that is queued again."""
+    is_over = condition_is_true(workload, FINISHED)
+    if condition_is_true(workload, QUOTA_RESERVED) and not is_over:
         return []
-    under_way = (r for _, r in sorted(requests.items()) if ending(r) is None and not condition_is_true(r, PROVISIONED))
-    return [request for request in under_way if is_owned(request, workload) and not request["metadata"].get("deletionTimestamp")]
+    waits = workload["spec"].get("active", True) is not False and not is_over
+    open_ones = (r for _, r in sorted(requests.items()) if ending(r) is None and not r["metadata"].get("deletionTimestamp"))
+    return [r for r in open_ones if is_owned(r, workload) and (condition_is_true(r, PROVISIONED) or not waits)]
 
 
 def active_condition(check: CheckFacts, configs: Mapping[str, ProvisioningConfig], *, installed: bool) -> Condition:

@@ -189,7 +189,10 @@ def test_earlier_attempts_go_when_the_next_one_is_there():
         (True, False, True, "Accepted", True),
         (True, False, False, "Accepted", False),  # it is queued again, and takes it up
         (False, True, False, "Accepted", False),  # its quota goes first
-        (False, False, False, "Provisioned", False),
+        (False, False, False, "Provisioned", True),
+        (True, False, False, "Provisioned", True),  # booked for it, and it may wait for long
+        (True, True, False, "Provisioned", False),
+        (True, True, True, "Provisioned", True),
         (False, False, False, "Failed", False),
     ],
 )
