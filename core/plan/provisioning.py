@@ -6,7 +6,8 @@
                       Provisioned                                Ready, with what pods get for it
                       neither yet                                its message is the check's
                       asks for what is not wanted any more       dropped, and made anew
-    Ready             Failed or BookingExpired, not admitted     Retry or Rejected
+    Ready             none of this attempt, not admitted         Pending
+                      Failed or BookingExpired, not admitted     Retry or Rejected
                       CapacityRevoked                            the same, also while it runs
     Retry, Rejected   any                                        nothing: quota is given back by `core.plan.checks`
 
@@ -93,6 +94,8 @@ def plan_provisioning(
         return _say(entry, f"ProvisioningRequest {name} is not of this workload", now) if state == CHECK_PENDING else Wait()
     ended = ending(found) if found is not None else None
     if state == CHECK_READY:
+        if found is None and not admitted and needed_pod_sets(workload, config):
+            return Judge(changed_check(entry, CHECK_PENDING, f"ProvisioningRequest {name} is gone", now))
         over = ended is not None and (not admitted or ended[0] == REVOKED)
         return _fail(entry, config, ended, now) if over and ended is not None else Wait()
     if admitted:
@@ -125,7 +128,7 @@ def superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str
 
 
 def withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
-    """Requests of a workload without quota, or one that is over: what is provisioned for it is booked, and nobody else gets it meanwhile.
+    """Requests of a workload without quota, or one that is over: what is provisioned for it is booked, and kept from others meanwhile.
     One that is under way stays for a workload that is queued again."""
     is_over = condition_is_true(workload, FINISHED)
     if condition_is_true(workload, QUOTA_RESERVED) and not is_over:

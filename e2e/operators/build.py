@@ -85,12 +85,14 @@ def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Buil
             out.mkdir()
             source = Path(scratch) / "source"
             for part, origin in {"": module, **parts}.items():
-                shutil.copytree(origin, source / part, copy_function=shutil.copyfile)  # its own files are read-only, and those of all builds
+                shutil.copytree(
+                    origin, source / part, copy_function=shutil.copyfile
+                )  # its own files are read-only, and those of all builds
                 for folder in [source, *(path for path in source.rglob("*") if path.is_dir())]:
                     folder.chmod(0o755)
             change_source(operator, source)
-            tags = ["-tags", operator.tags] if operator.tags else []
-            command = [go, "build", "-v", "-trimpath", *tags, "-ldflags", "-s -w", "-o", out / operator.name, operator.package]
+            command: list[str | Path] = [go, "build", "-v", "-trimpath", "-ldflags", "-s -w", "-o", out / operator.name]
+            command += [*(["-tags", operator.tags] if operator.tags else []), operator.package]
             task = f"building {operator.name} {operator.version} (once, a minute or more)"
             run_with_progress(task, command, cwd=source, env={**os.environ, **_ENVIRONMENT})
             objects = [obj for folder in operator.manifests for obj in _render(kubectl, source / folder)]

@@ -66,8 +66,8 @@ class Operator:
     """An operator as it is published.
 
     `checksum` is that of the module (as in `go.sum`), whose own `go.sum` pins all it is built with. `manifests` are folders of the module
-    that `kubectl kustomize` renders, or files; `excluded` names objects of these that are not installed, and `objects` are applied after them, in
-    place of those that have the same name. `arguments` come after the one with the kubeconfig. `probe` answers once it is ready.
+    that `kubectl kustomize` renders, or files; `excluded` names objects of these that are not installed, and `objects` are applied after
+    them, in place of those that have the same name. `arguments` come after the one with the kubeconfig. `probe` answers once it is ready.
     """
 
     name: str
@@ -200,7 +200,10 @@ def _configure_autoscaler(_: Place) -> Sequence[Obj]:
     ]
     rbac, name = "rbac.authorization.k8s.io", "cluster-autoscaler-provisioning"
     subject = {"kind": "ServiceAccount", "name": "cluster-autoscaler", "namespace": "cluster-autoscaler"}
-    data = {"kwok-provider-config": {"config": json.dumps(config)}, "kwok-provider-templates": {"templates": "\n---\n".join(map(json.dumps, groups))}}
+    data = {
+        "kwok-provider-config": {"config": json.dumps(config)},
+        "kwok-provider-templates": {"templates": "\n---\n".join(map(json.dumps, groups))},
+    }
     return [
         {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
         {
@@ -218,7 +221,7 @@ def _configure_autoscaler(_: Place) -> Sequence[Obj]:
 
 
 _WEBHOOK_PORT = 'webhookPort := flag.Int("webhook-port", 9443, "")'
-_KWOK_NAME = 'node.Name = fmt.Sprintf("%s-%s", nodeGroup.name, rand.String(5))'
+_NAMED = 'node.Name = fmt.Sprintf("%s-%s", nodeGroup.name, rand.String(5))'
 _SERVE_AT_HOST = f'Host: "{HOST}", Port: '
 
 OPERATORS = (
@@ -360,7 +363,7 @@ OPERATORS = (
         },
         objects=_configure_autoscaler,
         # A kubelet names its node by this label; the provider gives all nodes that of their template.
-        changes=(Change("cloudprovider/kwok/kwok_nodegroups.go", _KWOK_NAME, f'{_KWOK_NAME}\n\t\tnode.Labels["{HOSTNAME_LABEL}"] = node.Name'),),
+        changes=(Change("cloudprovider/kwok/kwok_nodegroups.go", _NAMED, f'{_NAMED}\n\t\tnode.Labels["{HOSTNAME_LABEL}"] = node.Name'),),
         tags="kwok",
         parts=(
             Part(

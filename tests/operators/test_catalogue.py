@@ -10,7 +10,7 @@ import pytest
 
 from core.jobs.kinds import KINDS
 from e2e.operators.build import change_source, find_key
-from e2e.operators.catalogue import HOST, OPERATORS, Change, Operator, Place, UnknownOperator, find_operators
+from e2e.operators.catalogue import HOST, OPERATORS, Change, Operator, Part, Place, UnknownOperator, find_operators
 from e2e.operators.running import prepare
 from e2e.progress import CommandFailed
 
@@ -53,7 +53,16 @@ def test_operator_listens_on_this_machine_alone(operator: Operator):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"version": "v9"}, {"checksum": "h1:x"}, {"package": "./x"}, {"manifests": ("x",)}, {"changes": (Change("a", "b", "c"),)}]
+    "changed",
+    [
+        {"version": "v9"},
+        {"checksum": "h1:x"},
+        {"package": "./x"},
+        {"manifests": ("x",)},
+        {"changes": (Change("a", "b", "c"),)},
+        {"tags": "x"},
+        {"parts": (Part("a", "b", "c", "d"),)},
+    ],
 )
 def test_key_of_an_operator_with_another_source_is_another(changed: Obj):
     assert find_key(replace(JOBSET, **changed)) != find_key(JOBSET)

@@ -175,6 +175,15 @@ def test_a_check_that_cannot_be_performed_waits_and_says_so():
     assert plan(workload(), entry("Ready"), config=None) == Wait()
 
 
+def test_ready_check_without_its_request_before_admission_becomes_pending():
+    """It was given up with the quota that the workload had before, and was still seen when that came back."""
+    found = judged(plan(workload(), entry("Ready", podSetUpdates=[])))
+    assert (found["state"], found["message"]) == ("Pending", "ProvisioningRequest w-nodes-1 is gone")
+    assert "podSetUpdates" not in found
+    assert plan(workload(), entry("Ready"), admitted=True) == Wait()
+    assert plan(workload(pod_set_json(count=0)), entry("Ready")) == Wait(), "none was needed"
+
+
 def test_earlier_attempts_go_when_the_next_one_is_there():
     wire, check = workload(), {"nodes": entry(retryCount=1)}
     first, second = request(wire), request(wire, attempt=2)
