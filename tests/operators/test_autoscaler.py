@@ -100,6 +100,11 @@ def more(scene: Scene, rack: int, number: int) -> Json:
     return node_object(scene.pool, 1, rack, number)
 
 
+def version_of(obj: Json | None) -> str:
+    assert obj is not None
+    return str(obj["metadata"]["resourceVersion"])
+
+
 def is_granted(check: Checked, now: truth.Snapshot, job: str = "train") -> bool:
     return check.state(now, job).get("state") == "Ready"
 
@@ -130,7 +135,7 @@ def until_still(check: Checked) -> None:
         listed = [scene.api.list(path.format(scene.namespace)) for path in (JOBS, WORKLOADS, pods)]
         objects = [obj for found in (*listed, check.requests(), check.templates()) for obj in found]
         objects += [scene.api.get(check.queue_path), scene.api.get(check.path)]
-        seen = {obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"] for obj in objects}
+        seen = {obj["metadata"]["uid"]: version_of(obj) for obj in objects}
         return seen == before
 
     wait_for("all objects to stand still", is_still, PATIENCE_S, poll_s=STILL_S)
@@ -252,6 +257,14 @@ def test_job_that_spans_two_groups_of_nodes_waits_since_the_autoscaler_makes_one
     empty.submit("train", pods=4, gpus=8, required=empty.block)
     now = empty.eventually("the autoscaler's words", lambda now: check.state(now).get("message") == NOT_FOUND)
     assert has_quota(now)
+    tries: set[str] = set()
+
+    def is_tried_again() -> bool:
+        tries.update(version_of(request) for request in check.requests())
+        return len(tries) > 2
+
+    wait_for("it to be tried twice more", is_tried_again, PATIENCE_S)
+    assert version_of(empty.read().workload_of("train")) == version_of(now.workload_of("train")), "nothing new, nothing written"
     assert not made(empty)
 
 
@@ -298,7 +311,11 @@ def test_job_that_leaves_while_it_waits_takes_its_request_along(leave: Callable[
     assert not made(empty)
 
 
-@pytest.mark.parametrize("leave", [delete, deactivate])
+def suspend(scene: Scene) -> None:
+    scene.patch_job("train", {"spec": {"suspend": True}})
+
+
+@pytest.mark.parametrize("leave", [delete, deactivate, suspend])
 def test_nodes_of_a_job_that_leaves_while_it_runs_are_taken_away(leave: Callable[[Scene], None], empty: Scene, make: Make) -> None:
     check = make(empty, SCALE_UP)
     empty.submit("train", pods=3, gpus=8, required=empty.rack)
