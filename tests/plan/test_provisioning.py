@@ -376,6 +376,9 @@ class Life:
 
     def evict(self) -> None:
         (self.check,) = reset_checks([self.check], NOW)
+        without_quota = {**self.wire, "status": {}}
+        for old in withdrawn(without_quota, self.requests):
+            del self.requests[old["metadata"]["name"]]
         self.reservation += 1
 
     def say(self, kind: str) -> None:
@@ -389,7 +392,7 @@ class Life:
         found["status"]["conditions"].append(condition_json(kind, message=kind))
 
 
-@given(st.lists(st.sampled_from(["Provisioned", "Failed", "BookingExpired", "evict", "restart"]), max_size=30))
+@given(st.lists(st.sampled_from(["Provisioned", "Failed", "BookingExpired", "evict", "restart", "deleted"]), max_size=30))
 def test_every_failure_is_counted_once_whatever_happens_between(events: list[str]):
     life = Life()
     life.settle()
@@ -400,6 +403,8 @@ def test_every_failure_is_counted_once_whatever_happens_between(events: list[str
             life.evict()
         elif event == "restart":
             life.step()  # and the process is gone before the next
+        elif event == "deleted":
+            life.requests.clear()
         else:
             life.settle()
             if event == "BookingExpired" and life.check["state"] != "Ready":
@@ -414,6 +419,7 @@ def test_every_failure_is_counted_once_whatever_happens_between(events: list[str
         assert life.rejected == (life.failures == CONFIG.retry.limit + 1)
         if not life.rejected:
             assert attempt_of(life.check) == life.failures + 1
+            assert request_name("w", "nodes", attempt_of(life.check)) in life.requests or event == "restart"
 
 
 def test_pod_sets_without_pods_are_not_in_a_request_for_nodes():
