@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnknownOperator as error:
         print(error, file=sys.stderr)
         return 2
-    chosen = list(wanted.values()) if options.names or options.write else list(OPERATORS)
+    chosen = list(wanted.values()) if options.names or options.write else [operator for operator in OPERATORS if operator.kinds]
     ensure_operators(operator.name for operator in chosen)
     for operator in chosen:
         play(operator, results)
