@@ -69,6 +69,13 @@ def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> Path
     return path
 
 
+def read_kubeconfig(path: Path) -> tuple[str, Path, str]:
+    """Server, CA file and token of a kubeconfig that `write_kubeconfig` has written."""
+    read = json.loads(path.read_text())
+    cluster, user = read["clusters"][0]["cluster"], read["users"][0]["user"]
+    return cluster["server"], Path(cluster["certificate-authority"]), user["token"]
+
+
 def write_tokens(path: Path, tokens: Mapping[str, str], groups: Mapping[str, Sequence[str]]) -> None:
     """The API server's static token file: token, user, uid, groups."""
     path.write_text("".join(f'{token},{user},{user},"{",".join(groups[user])}"\n' for user, token in tokens.items()))

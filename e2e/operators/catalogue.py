@@ -68,6 +68,7 @@ class Operator:
     `checksum` is that of the module (as in `go.sum`), whose own `go.sum` pins all it is built with. `manifests` are folders of the module
     that `kubectl kustomize` renders, or files; `excluded` names objects of these that are not installed, and `objects` are applied after
     them, in place of those that have the same name. `arguments` come after the one with the kubeconfig. `probe` answers once it is ready.
+    `companion` is a module of ours that runs beside it, as its service account, at the port of webhooks that it has not.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Operator:
     needs: tuple[str, ...] = ()
     tags: str = ""
     parts: tuple[Part, ...] = ()
+    companion: str = ""
     probe: str = "readyz"
     kubeconfig_flag: str = "kubeconfig"
 
@@ -319,7 +321,8 @@ OPERATORS = (
             enable_leader_election="false",
             feature_gates="RayClusterStatusConditions=true,RayMultiHostIndexing=true",  # ranks are read from labels of the second
         ),
-        environment=lambda _: {"ENABLE_WEBHOOKS": "false"},
+        environment=lambda place: {"ENABLE_WEBHOOKS": "false", "HTTP_PROXY": f"http://{HOST}:{place.webhook}"},
+        companion="e2e.operators.ray_dashboard",
     ),
     Operator(
         "appwrapper",

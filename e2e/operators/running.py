@@ -12,6 +12,7 @@ import base64
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +33,7 @@ from e2e.process import Guard, Process, find_free_ports
 
 Obj = dict[str, Any]
 GRACE_S = 5.0
+ROOT = Path(__file__).parents[2]
 NAMESPACED = ("ServiceAccount", "Role", "RoleBinding", "ConfigMap")
 
 
@@ -45,6 +47,7 @@ class RunningOperator:
         self._is_guarded = is_guarded
         self._stack = contextlib.ExitStack()
         self.process: Process | None = None
+        self._companion: Process | None = None
         self.installed: list[Obj] = []
 
     def start(self) -> RunningOperator:
@@ -59,6 +62,8 @@ class RunningOperator:
         self._write_kubeconfig()
         guard = self._stack.enter_context(Guard()) if self._is_guarded else None
         environment = {**os.environ, "TMPDIR": str(place.folder), **operator.environment(place)}
+        if operator.companion:
+            self._companion = self._start_companion(guard)
         log = self.cluster.log_dir / f"operator-{operator.name}.log"
         kubeconfig = f"--{operator.kubeconfig_flag}={place.kubeconfig}"  # also a mark by which the process is known as one of this cluster
         command: list[str | Path] = [self._built.program, kubeconfig, *operator.arguments(place)]
@@ -70,11 +75,22 @@ class RunningOperator:
             raise
         return self
 
+    def _start_companion(self, guard: Guard | None) -> Process:
+        place, name = self._place, f"{self.operator.name}-companion"
+        command = [sys.executable, "-m", self.operator.companion, f"--kubeconfig={place.kubeconfig}", f"--port={place.webhook}"]
+        process = Process(name, command, self.cluster.log_dir / f"{name}.log", guard, {**os.environ, "PYTHONPATH": str(ROOT)})
+        try:
+            process.wait_healthy(f"http://{HOST}:{place.webhook}/healthz")
+        except BaseException:
+            process.stop(GRACE_S)
+            raise
+        return process
+
     def stop(self) -> None:
-        """Ends the process. What was installed stays, and its webhooks refuse all until it runs again."""
-        if self.process is not None:
-            self.process.stop(GRACE_S)
-            self.process = None
+        """Ends its processes. What was installed stays, and its webhooks refuse all until it runs again."""
+        for process in filter(None, (self.process, self._companion)):
+            process.stop(GRACE_S)
+        self.process = self._companion = None
         self._stack.close()
 
     def uninstall(self) -> None:
@@ -88,9 +104,10 @@ class RunningOperator:
 
     def abandon(self) -> dict[str, int]:
         """Lets an unguarded process run on after this one; its id by name."""
-        assert self.process is not None
-        self.process.abandon()
-        return {self.operator.name: self.process.pid}
+        running = [process for process in (self.process, self._companion) if process is not None]
+        for process in running:
+            process.abandon()
+        return {process.name: process.pid for process in running}
 
     def __enter__(self) -> RunningOperator:
         return self.start()

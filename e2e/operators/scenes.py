@@ -40,9 +40,8 @@ PATIENCE = 2
 # Pods that are made only when others run, and so never while all are gated: executors by the driver, and what submits to a
 # Ray cluster that is ready.
 LATE = {"SparkApplication": 3, "RayJob": 1}
-# KubeRay asks Ray's dashboard whether a job is over, and no Ray runs in a simulated pod; a TFJob and an XGBoostJob failed
-# when a pod was lost, a TFJob also with OnFailure.
-NEVER = {("RayJob", "finished"), *((kind, name) for kind in ("TFJob", "XGBoostJob") for name in LOSING_NODES)}
+# A TFJob and an XGBoostJob failed when a pod was lost, a TFJob also with OnFailure.
+NEVER = {(kind, name) for kind in ("TFJob", "XGBoostJob") for name in LOSING_NODES}
 SPARE_NODES = 4  # of a rack from which one is taken away
 
 
