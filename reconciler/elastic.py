@@ -143,16 +143,21 @@ class Elastic:
 
     async def _grow(self, kind: JobKind, job: Obj, workload: Obj, successor: Obj | None) -> Result:
         made = build_successor(kind, job, workload)
+        labels = job["metadata"].get("labels") or {}
+        changes = self._steps.find_changed_priority(successor or made, labels, lambda: kind.priority_class(job))
+        if successor is not None and counts_of(successor) != counts_of(made):
+            changes["podSets"] = made["spec"]["podSets"]
         if successor is None:
+            made["spec"] = {name: value for name, value in (made["spec"] | changes).items() if value is not None}
             try:
                 await self._writer.create_workload(made)
             except AlreadyExists:
                 return RequeueAfter(POLL_S)  # its event is on the way, or it is still going away
             await self._tell(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {object_key(made)}, to grow; what runs goes on")
-        elif counts_of(successor) != counts_of(made) and must_ask_anew(successor, made["spec"]):
+        elif changes and must_ask_anew(successor, changes):
             await self._writer.delete_workload(successor)  # its event brings us back to make another
-        elif counts_of(successor) != counts_of(made):
-            await self._writer.patch_workload(successor, {"spec": {"podSets": made["spec"]["podSets"]}})
+        elif changes:
+            await self._writer.patch_workload(successor, {"spec": changes})
             await self._tell(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(made)}")
         return Done()
 

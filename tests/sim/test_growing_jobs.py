@@ -111,6 +111,25 @@ def test_finished_workload_of_a_job_that_is_done_keeps_no_finalizer(growing: Wor
     assert [workload["metadata"].get("finalizers") for workload in growing.objects(*WORKLOADS)] == [None, None]
 
 
+def test_workload_that_waits_to_replace_another_follows_the_priority_class_of_its_job() -> None:
+    """Seed 2103: it was made with the class that the job had when it started."""
+    world = start(100)
+    for name in ("low", "high"):
+        world.apply(
+            {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": len(name)}
+        )
+    start_job(world, pods=2, gpus=8)
+    [job] = world.objects(*JOB)
+    for name, pods in (("low", 9), ("high", 9), ("high", 8)):
+        world.patch(*JOB, job, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: name}}})
+        scale(world, pods)
+        [waiting] = [workload for workload in world.objects(*WORKLOADS) if not is_held(workload)]
+        assert (waiting["spec"]["priorityClassRef"]["name"], waiting["spec"]["priority"]) == (name, len(name))
+        assert waiting["spec"]["podSets"][0]["count"] == pods
+        assert list(find_unsettled(world)) == []
+    world.close()
+
+
 def test_workload_that_was_replaced_keeps_no_finalizer_while_the_job_runs_on() -> None:
     """Seed 788: the process was killed between finishing it and letting it go, and no other did the latter before the end of the job."""
     world = start(100)
