@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Self
 
 from e2e.api import Api, ApiError, wait_for
 from e2e.crds import CRDS, is_established, remove_crds
+from e2e.standins.rights import act_as_operator
 
 POLL_S = 0.2
 _COME_AGAIN = (404, 409, 422)  # changed or gone since it was seen, or nothing the API server takes: tried again and again
 
 
 class StandIn(ABC):
-    """Used as a context manager; what its thread raised is raised at the end."""
+    """Used as a context manager; what its thread raised is raised at the end. Its thread acts with the rights of the operator."""
 
     group: ClassVar[str]
     version: ClassVar[str]
@@ -24,7 +25,7 @@ class StandIn(ABC):
     plural: ClassVar[str]
 
     def __init__(self, api: Api) -> None:
-        self.api = api
+        self.api = self._administrator = api
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"stand-in for {self.kind}", daemon=True)
@@ -44,25 +45,30 @@ class StandIn(ABC):
 
     def install(self) -> None:
         """Registers its kinds and waits until they are served."""
+        api = self._administrator
         for definition in self.definitions():
             name, plural = definition["metadata"]["name"], definition["spec"]["names"]["plural"]
-            if self.api.find(f"{CRDS}/{name}") is None:
-                self.api.create(CRDS, definition)
-            wait_for(f"{name} to be served", partial(is_established, self.api, name))
-            wait_for(f"{self.path} to answer", partial(self.api.find, f"{self.path}/{plural}"))
+            if api.find(f"{CRDS}/{name}") is None:
+                api.create(CRDS, definition)
+            wait_for(f"{name} to be served", partial(is_established, api, name))
+            wait_for(f"{self.path} to answer", partial(api.find, f"{self.path}/{plural}"))
 
     def uninstall(self) -> None:
         """Takes its kinds away again, with all of their objects."""
-        remove_crds(self.api, [definition["metadata"]["name"] for definition in self.definitions()])
+        remove_crds(self._administrator, [definition["metadata"]["name"] for definition in self.definitions()])
 
     def __enter__(self) -> Self:
         self.install()
+        self.api = act_as_operator(self._administrator, self.kind) or self._administrator
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
+        if self.api is not self._administrator:
+            self.api.close()
+            self.api = self._administrator
         if self._failure is not None:
             raise self._failure
 

@@ -65,14 +65,18 @@ class MPIJobStandIn(PodStandIn):
             self._resume_or_suspend(f"{path}/{name}", launcher, template, suspended)
 
     def _resume_or_suspend(self, path: str, launcher: Obj, template: Obj, suspended: bool) -> None:
-        version = {"metadata": {"resourceVersion": launcher["metadata"]["resourceVersion"]}}
-        if suspended:
-            self.api.patch(path, version | {"spec": {"suspend": True}})
-        elif (launcher.get("status") or {}).get("startTime"):
-            self.api.patch(f"{path}/status", {"status": {"startTime": None}})
-        else:
-            spec = {key: template["spec"].get(key) for key in ("nodeSelector", "tolerations", "schedulingGates")}
-            now = launcher["spec"]["template"]["metadata"].get("annotations") or {}
-            annotations = dict.fromkeys(now) | (template["metadata"].get("annotations") or {})
-            metadata = {"labels": template["metadata"]["labels"], "annotations": annotations}
-            self.api.patch(path, version | {"spec": {"suspend": False, "template": {"metadata": metadata, "spec": spec}}})
+        """Whole, as the operator writes it, which may not patch Jobs."""
+        changed = deepcopy(launcher)
+        if not suspended and (launcher.get("status") or {}).get("startTime"):
+            del changed["status"]["startTime"]
+            self.api.replace(f"{path}/status", changed)
+            return
+        changed["spec"]["suspend"] = suspended
+        if not suspended:
+            of_launcher, metadata = changed["spec"]["template"]["spec"], changed["spec"]["template"]["metadata"]
+            for key in ("nodeSelector", "tolerations", "schedulingGates"):
+                of_launcher.pop(key, None)
+                of_launcher |= {key: template["spec"][key]} if key in template["spec"] else {}
+            metadata["labels"] = {**metadata["labels"], **template["metadata"]["labels"]}
+            metadata["annotations"] = template["metadata"].get("annotations") or {}
+        self.api.replace(path, changed)
