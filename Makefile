@@ -27,6 +27,11 @@ $(STAMP): requirements.lock pyproject.toml
 
 venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the fast tests
 
+# KUBERNETES=1.34 chooses the control plane of tests, demo and cluster; e2e/binaries.py has the versions.
+ifdef KUBERNETES
+export TOPOGATE_KUBERNETES := $(KUBERNETES)
+endif
+
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
@@ -35,22 +40,23 @@ PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
 PROCESSES ?= $(shell echo $$((3 * $(PROCESSORS))))
 PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
-test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md)
+test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md); KUBERNETES=1.34 for the live half there
 	@$(BIN)/python -m e2e.binaries
 	@$(BIN)/python -m e2e.operators.build jobset lws mpi-operator
 	@rm -rf out/asked
-	@$(PYTEST) -m "not long"
+	@$(PYTEST) -m "$(if $(KUBERNETES),cluster and )not long"
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 test-fast: $(STAMP) ## the tests without a control plane
 	@$(PYTEST) -m "not cluster and not slow and not long"
 
-test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples
+test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples, older Kubernetes
 	@$(BIN)/python -m e2e.binaries
 	@$(BIN)/python -m e2e.operators.build
 	@rm -rf out/asked
 	@HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900
 	@$(BIN)/python -m tests.chart.rights_of_a_run
+	@for minor in 1.34 1.35; do $(MAKE) --no-print-directory test KUBERNETES=$$minor || exit 1; done
 
 simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on
 	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSORS) --minutes $(or $(MINUTES),90)

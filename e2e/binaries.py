@@ -4,6 +4,7 @@ Order: `KUBEBUILDER_ASSETS` (somebody said so), PATH (only at exactly our versio
 accident of what is installed), the cache folder, and else a build from source. The cache is keyed by the content of
 what defines the build, so a change of a pin builds anew and an older checkout still finds its own.
 
+`TOPOGATE_KUBERNETES=1.34` chooses another control plane than the newest.
 `python -m e2e.binaries` makes sure of everything and says where it is.
 """
 
@@ -18,16 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.progress import CommandFailed, Progress, run_with_progress
 from e2e.toolchain import ensure_go
 
-KUBERNETES_VERSION = "1.36.3"
+KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3"}  # by minor version, the newest last
+NEWEST_KUBERNETES = [*KUBERNETES_VERSIONS][-1]
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
+OLDER_KUBECTL_VERSION = "1.33.5"  # three minor versions before the newest control plane
 VERSION_PROBE_TIMEOUT_S = 10
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
@@ -41,12 +44,13 @@ class Module:
     package: str
     tools: Mapping[str, tuple[str, tuple[str, ...]]]  # name -> (its version, arguments that make it tell its version)
     stamps: Mapping[str, str]  # Go variables set at link time
+    modfile: str = "go.mod"
 
     @property
     def key(self) -> str:
         """Changes with whatever changes the build: sources, pins, and the version stamps of this file."""
         digest = hashlib.sha256(repr(sorted(self.stamps.items())).encode())
-        for name in ("go.mod", "go.sum", "main.go"):
+        for name in (self.modfile, self.modfile.removesuffix(".mod") + ".sum", "main.go"):
             path = self.folder / name
             if path.exists():
                 digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -57,12 +61,24 @@ class Module:
         return " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in self.stamps.items())])
 
 
-def _kubernetes_stamps() -> dict[str, str]:
+class UnknownVersion(CommandFailed):
+    """`TOPOGATE_KUBERNETES` names a version of which no control plane is built."""
+
+
+def find_kubernetes_minor(environ: Mapping[str, str] = os.environ) -> str:
+    """The minor version of Kubernetes that `TOPOGATE_KUBERNETES` names, or the newest. Raises UnknownVersion."""
+    minor = environ.get("TOPOGATE_KUBERNETES") or NEWEST_KUBERNETES
+    if minor not in KUBERNETES_VERSIONS:
+        raise UnknownVersion(f"TOPOGATE_KUBERNETES (make: KUBERNETES) is {minor!r}; accepted are {', '.join(KUBERNETES_VERSIONS)}")
+    return minor
+
+
+def _kubernetes_stamps(version: str) -> dict[str, str]:
     # Without these `kubectl version` fails and the API server calls itself v0.0.0.
-    major, minor, _ = KUBERNETES_VERSION.split(".")
+    major, minor, _ = version.split(".")
     base = "k8s.io/component-base/version."
     return {
-        base + "gitVersion": f"v{KUBERNETES_VERSION}",
+        base + "gitVersion": f"v{version}",
         base + "gitMajor": major,
         base + "gitMinor": minor,
         base + "gitTreeState": "clean",
@@ -72,28 +88,39 @@ def _kubernetes_stamps() -> dict[str, str]:
 
 
 _HERE = Path(__file__).parent
-MODULES = (
-    Module(
+KWOK = Module(
+    name="kwok",
+    folder=_HERE / "controlplane" / "kwok",
+    package="sigs.k8s.io/kwok/cmd/kwok",
+    tools={"kwok": (KWOK_VERSION, ("--version",))},
+    stamps={"sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}"},
+)
+OLDER_KUBECTL = Module(
+    name="kubectl-1.33",
+    folder=_HERE / "controlplane" / "kubectl",
+    package=".",
+    tools={"kubectl-1.33": (OLDER_KUBECTL_VERSION, ("version", "--client"))},
+    stamps=_kubernetes_stamps(OLDER_KUBECTL_VERSION),
+)
+
+
+def control_plane(minor: str) -> Module:
+    """The control plane of one of `KUBERNETES_VERSIONS`: one source, and pins for each version."""
+    version = KUBERNETES_VERSIONS[minor]
+    return Module(
         name="controlplane",
         folder=_HERE / "controlplane",
         package=".",
         tools={
             "etcd": (ETCD_VERSION, ("--version",)),
-            "kube-apiserver": (KUBERNETES_VERSION, ("--version",)),
-            "kube-controller-manager": (KUBERNETES_VERSION, ("--version",)),
-            "kube-scheduler": (KUBERNETES_VERSION, ("--version",)),
-            "kubectl": (KUBERNETES_VERSION, ("version", "--client")),
+            "kube-apiserver": (version, ("--version",)),
+            "kube-controller-manager": (version, ("--version",)),
+            "kube-scheduler": (version, ("--version",)),
+            "kubectl": (version, ("version", "--client")),
         },
-        stamps=_kubernetes_stamps(),
-    ),
-    Module(
-        name="kwok",
-        folder=_HERE / "controlplane" / "kwok",
-        package="sigs.k8s.io/kwok/cmd/kwok",
-        tools={"kwok": (KWOK_VERSION, ("--version",))},
-        stamps={"sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}"},
-    ),
-)
+        stamps=_kubernetes_stamps(version),
+        modfile="go.mod" if minor == NEWEST_KUBERNETES else f"go-{minor}.mod",
+    )
 
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -102,8 +129,11 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(root).expanduser().absolute() / "topogate"
 
 
-def ensure_binaries(environ: Mapping[str, str] = os.environ, modules: tuple[Module, ...] = MODULES) -> dict[str, Path]:
-    """Every tool's path by name; builds what is found nowhere, which takes minutes the first time."""
+def ensure_binaries(environ: Mapping[str, str] = os.environ, modules: Sequence[Module] | None = None) -> dict[str, Path]:
+    """The path of every tool by name, of these modules or of all that a cluster needs. Builds what is found nowhere, which takes
+    minutes the first time. Raises UnknownVersion, and CommandFailed where a build fails."""
+    if modules is None:
+        modules = [control_plane(find_kubernetes_minor(environ)), KWOK]
     cache = cache_dir(environ)
     found: dict[str, Path] = {}
     for module in modules:
@@ -152,6 +182,7 @@ def _build(module: Module, cache: Path) -> None:
                 "build",
                 "-v",
                 "-trimpath",
+                f"-modfile={module.modfile}",
                 "-ldflags",
                 module.ldflags,
                 "-o",

@@ -28,6 +28,7 @@ from e2e.cluster import Cluster
 from e2e.nodes import HOSTNAME_LABEL, NodePool, node_object
 from e2e.otlp import Receiver, SpanRecord
 from e2e.picture import GPU, draw_seats, seats, to_svg
+from e2e.progress import CommandFailed
 from e2e.recount import recount
 from e2e.topogate import Topogate
 
@@ -276,6 +277,9 @@ def main(arguments: list[str] | None = None) -> int:
             console.print("stopping all processes and deleting their files ...")
         console.print("done")
         return code
+    except CommandFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         console.print("\n[yellow]interrupted:[/] everything that was started has been stopped")
         return 130

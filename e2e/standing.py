@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from e2e.binaries import cache_dir
+from e2e.binaries import UnknownVersion, cache_dir, ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.operators.build import ensure_operators
@@ -145,12 +145,13 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
     else:
         try:
+            ensure_binaries()
             ensure_operators(operators)
             standing = start_standing(state, operators)
         except KeyboardInterrupt:
             print("interrupted: everything that was started has been stopped", file=sys.stderr)
             return 130
-        except UnknownOperator as error:
+        except (UnknownOperator, UnknownVersion) as error:
             print(error, file=sys.stderr)
             return 2
         except (StartFailed, CommandFailed, OSError, RuntimeError) as error:

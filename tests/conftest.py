@@ -21,6 +21,7 @@ from xdist.remote import Producer
 
 from e2e.accounts import PARTS, user_of
 from e2e.asked import write_policy
+from e2e.binaries import KUBERNETES_VERSIONS, UnknownVersion, find_kubernetes_minor
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.findings import findings
@@ -60,6 +61,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
+        for needed in item.iter_markers("since_kubernetes"):
+            minor, feature = needed.args
+            chosen = find_kubernetes_minor()
+            if [*KUBERNETES_VERSIONS].index(chosen) < [*KUBERNETES_VERSIONS].index(minor):
+                item.add_marker(pytest.mark.skip(reason=f"Kubernetes {chosen} has no {feature}, which is there since {minor}"))
     # What topogate registers holds for the whole cluster: tests without it come first. Late those that restart the API server: the
     # controllers of the control plane then back off for a while. Files stay whole, since a process plays them so.
     order: dict[Path, tuple[bool, ...]] = {}
@@ -223,6 +229,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> workers
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    try:
+        find_kubernetes_minor()
+    except UnknownVersion as error:
+        raise pytest.UsageError(str(error)) from error
     gc.disable()  # until all is collected, which stays: a third of the time of that
     config.pluginmanager.register(_Several())
     if not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ:  # of which there is one in a run within a test

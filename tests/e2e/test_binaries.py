@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from e2e import binaries
-from e2e.binaries import MODULES, Module, cache_dir, ensure_binaries, find_binary
+from e2e.binaries import (
+    KUBERNETES_VERSIONS,
+    KWOK,
+    OLDER_KUBECTL,
+    Module,
+    cache_dir,
+    control_plane,
+    ensure_binaries,
+    find_binary,
+    find_kubernetes_minor,
+)
 from e2e.progress import CommandFailed, run_with_progress
 from e2e.toolchain import GO_LOCK, find_go_on_path, locked_go_version, parse_go_version
 
@@ -144,16 +154,43 @@ def test_the_go_that_is_installed_is_pinned_by_hash_and_names_no_host():
     assert "--find-links" not in lock
 
 
-def test_the_real_modules_pin_what_they_are_called():
-    control_plane, kwok = MODULES
-    assert f"k8s.io/kubernetes v{binaries.KUBERNETES_VERSION}\n" in (control_plane.folder / "go.mod").read_text()
-    assert f"go.etcd.io/etcd/server/v3 v{binaries.ETCD_VERSION}\n" in (control_plane.folder / "go.mod").read_text()
-    assert f"sigs.k8s.io/kwok v{binaries.KWOK_VERSION} " in (kwok.folder / "go.mod").read_text()
-    assert all((module.folder / "go.sum").exists() for module in MODULES)
+@pytest.mark.parametrize("minor", KUBERNETES_VERSIONS)
+def test_control_plane_of_a_version_pins_that_version(minor):
+    module = control_plane(minor)
+    pins = (module.folder / module.modfile).read_text()
+    version = KUBERNETES_VERSIONS[minor]
+    assert version.startswith(f"{minor}.")
+    assert f"k8s.io/kubernetes v{version}\n" in pins
+    assert set(re.findall(r"^\tk8s.io/\S+ => k8s.io/\S+ v0\.(\S+)$", pins, re.MULTILINE)) == {version.removeprefix("1.")}
+    assert f"go.etcd.io/etcd/server/v3 v{binaries.ETCD_VERSION}\n" in pins
+    assert (module.folder / module.modfile.replace(".mod", ".sum")).exists()
+
+
+def test_control_planes_of_all_versions_have_keys_of_their_own():
+    assert len({control_plane(minor).key for minor in KUBERNETES_VERSIONS}) == len(KUBERNETES_VERSIONS)
+
+
+def test_other_modules_pin_their_versions():
+    assert f"sigs.k8s.io/kwok v{binaries.KWOK_VERSION} " in (KWOK.folder / "go.mod").read_text()
+    assert f"k8s.io/kubectl v0.{binaries.OLDER_KUBECTL_VERSION.removeprefix('1.')}\n" in (OLDER_KUBECTL.folder / "go.mod").read_text()
+    assert int(binaries.NEWEST_KUBERNETES.removeprefix("1.")) - int(binaries.OLDER_KUBECTL_VERSION.split(".")[1]) == 3
+
+
+def test_kubernetes_version_without_a_choice_is_the_newest():
+    assert find_kubernetes_minor({}) == find_kubernetes_minor({"TOPOGATE_KUBERNETES": ""}) == "1.36"
+    assert find_kubernetes_minor({"TOPOGATE_KUBERNETES": "1.34"}) == "1.34"
+
+
+@pytest.mark.parametrize("program", ["e2e.binaries", "e2e.demo", "e2e.cluster"])
+def test_program_with_an_unknown_kubernetes_version_names_it_with_the_accepted_ones(program, tmp_path):
+    environ = {**os.environ, "TOPOGATE_KUBERNETES": "1.29", "TOPOGATE_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", program], env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert done.stderr == "TOPOGATE_KUBERNETES (make: KUBERNETES) is '1.29'; accepted are 1.34, 1.35, 1.36\n"
 
 
 def test_the_command_says_where_everything_is(cluster):
     said = subprocess.run([sys.executable, "-m", "e2e.binaries"], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert {line.split()[0] for line in said.splitlines()} == {tool for module in MODULES for tool in module.tools}
+    assert {line.split()[0] for line in said.splitlines()} == {*control_plane(find_kubernetes_minor()).tools, *KWOK.tools}
     for line in said.splitlines():
         assert os.access(line.split(maxsplit=1)[1], os.X_OK)

@@ -18,7 +18,7 @@ import yaml
 from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import Reviewed
 from core.jobs.pod_parents import LeaderWorkerSet
-from e2e.binaries import KUBERNETES_VERSION
+from e2e.binaries import NEWEST_KUBERNETES
 from e2e.cluster import Cluster
 from e2e.kind import __main__ as command
 from e2e.kind.cluster import gateway
@@ -57,7 +57,7 @@ def test_its_workers_are_the_blocks_racks_and_hosts_of_the_other_tests() -> None
 
 
 def test_its_kubernetes_is_of_the_version_that_the_other_tests_run() -> None:
-    assert f":v{KUBERNETES_VERSION.rpartition('.')[0]}." in NODE_IMAGE
+    assert f":v{NEWEST_KUBERNETES}." in NODE_IMAGE
     assert "@sha256:" in NODE_IMAGE
 
 
