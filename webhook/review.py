@@ -102,7 +102,7 @@ class Reviews:
                 if find_misshapen(kind.spec_shape, old):
                     return allowed(request)
                 patch = list(diff(given, kind.default_change(old, job)))
-                return patched(request, patch, _put_back(kind, patch))
+                return patched(request, patch, () if kind.is_suspended(job) else _put_back(kind, patch))
             if isinstance(kind, PodParent) and old is not None and not find_misshapen(kind.spec_shape, old):
                 job = kind.taken_back(job, old)
             queue, what = None, "the owner of the object"

@@ -142,14 +142,16 @@ class TemplatedKind(ABC):
         return changed
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """A change as it should be stored. A manifest that is applied again while its job runs lacks what the start added to the
-        templates; they are put back as they run. A template that differs otherwise is left to `validate_update`."""
+        """A change as it should be stored. A manifest that is applied again lacks what was added to the templates: by the start while
+        the job runs, and the gate while it waits. They are put back. A template that differs otherwise is left to `validate_update`."""
         changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
-        if QUEUE_NAME_LABEL in labels and not self.is_suspended(old) and not self.is_suspended(new):
+        waits = self.is_suspended(new)
+        if QUEUE_NAME_LABEL in labels and waits == self.is_suspended(old):
+            has_lost = templates.has_lost_gate if waits else templates.has_lost_start
             before = {role.pod_set: role.template for role in self.roles(old)}
             for role in self.roles(new):
-                if templates.has_lost_start(role.template, before.get(role.pod_set, {})):
+                if has_lost(role.template, before.get(role.pod_set, {})):
                     self.put_template(changed, role, before[role.pod_set])
         return changed
 

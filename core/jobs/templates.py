@@ -129,6 +129,11 @@ def has_lost_start(template: Json, before: Json) -> bool:
     return all(entry in then.get(name, ()) for name in LISTS for entry in own.get(name, ()))
 
 
+def has_lost_gate(template: Json, before: Json) -> bool:
+    """Whether a template is the one from before, less the topology gate."""
+    return not has_gate(template) and with_gate(template) == before
+
+
 def is_started(template: Json) -> bool:
     """Whether a template carries the workload annotation that a start puts there."""
     return WORKLOAD_ANNOTATION in ((template.get("metadata") or {}).get("annotations") or {})

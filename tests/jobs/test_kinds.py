@@ -320,6 +320,16 @@ def test_unchanged_manifest_applied_while_job_runs_keeps_started_templates(scena
     assert apply_again(scenario, running, team="a")["metadata"]["labels"]["team"] == "a"
 
 
+def test_unchanged_manifest_applied_while_job_waits_keeps_gates_without_a_warning(scenario: Scenario):
+    """A RayCluster lost the gate that its creation had added: the templates of its workers are a list, which kubectl replaces."""
+    kind = kind_of(scenario)
+    waiting = kind.default(make(scenario), Defaults())
+    applied = merge(waiting, make(scenario))  # as kubectl does
+    response = Webhook().ask(hook("mutate", scenario.kind), applied, waiting)
+    assert apply(applied, patch_of(response)) == waiting
+    assert "warnings" not in response
+
+
 def test_change_that_gets_started_templates_back_draws_a_warning(scenario: Scenario):
     """A dropped toleration was put back and nothing said so."""
     running = run_of(scenario)
