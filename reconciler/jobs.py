@@ -344,6 +344,7 @@ class Jobs:
             except MissingFlavor as error:
                 raise Retryable(str(error)) from error
             try:
+                job = await self._reset_status(kind, job)
                 await self._change(kind, job, kind.start(job, infos))
             except KubeError as error:
                 await self._refused_starts.report(kind, job, workload, error)
@@ -392,14 +393,18 @@ class Jobs:
     async def _restore(self, kind: JobKind, job: Obj, workload: Obj | None) -> Result:
         if self._has_pods(kind, job):
             return RequeueAfter(STOP_POLL_S)
-        reset = kind.status_reset(job)
-        if reset is not None:
-            job = self._keep(kind, await self._writer.patch_job_status(kind, job, reset))
+        job = await self._reset_status(kind, job)
         pod_sets = list_restored_pod_sets(kind, job, workload) if workload is not None else None
         if workload is not None and prebuilt_name(job) is not None:
             pod_sets = originals(kind, job, workload)
         await self._change(kind, job, kind.restore(job, pod_sets))
         return Done()
+
+    async def _reset_status(self, kind: JobKind, job: Obj) -> Obj:
+        """The stopped job as its templates may change: before Kubernetes 1.36 not those of a Job with a start time, as one has that was
+        stopped, or unsuspended by its user while it waited."""
+        reset = kind.status_reset(job)
+        return job if reset is None else self._keep(kind, await self._writer.patch_job_status(kind, job, reset))
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""

@@ -11,7 +11,7 @@ from core.jobs.job import Job
 from core.jobs.replicas import ReplicatedKind
 from core.names import FIELD_MANAGER, QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
 from core.plan.workload import workload_name
-from core.runtime.errors import Conflict
+from core.runtime.errors import Conflict, Invalid
 from core.runtime.resource import Obj, PatchKind
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
@@ -123,6 +123,22 @@ def test_a_stop_of_topogate_is_no_users_suspension(harness: JobHarness):
     assert harness.evicted_for == "DeactivatedDueToJobChanged"
     assert harness.workload["spec"]["active"] is True
     assert harness.workload["spec"]["podSets"][0]["count"] == 4
+
+
+def test_job_that_was_unsuspended_while_it_waited_starts_on_an_api_server_before_1_36(harness: JobHarness):
+    """Found on Kubernetes 1.34: it refuses another template of a suspended Job that has a start time, and the Job never started."""
+    harness.put_back()
+    started = {"status": {"startTime": "2026-01-01T00:00:00Z"}}  # by the job controller, before topogate suspended it again
+    harness.wait_for(harness.client.patch(JOBS, "train", "ns", started, kind=PatchKind.MERGE, subresource="status"))
+
+    def refuse(request: Request) -> None:
+        if request.kind.kind == "Job" and not request.subresource and "startTime" in (harness.job.get("status") or {}):
+            raise Invalid(422, "Invalid", "spec.template: field is immutable")
+
+    harness.on_write = refuse
+    harness.step()
+    assert harness.job["spec"]["suspend"] is False
+    assert Job().is_started(harness.job)
 
 
 def test_a_start_that_is_not_seen_yet_is_not_taken_for_a_job_that_has_stopped(harness: JobHarness):
