@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from core.names import TOPOLOGY_GATE
 from e2e.api import Api
+from e2e.binaries import find_kubernetes_minor
 from e2e.manifests import RUN_SECONDS
 from sim.models import kubelets
 
@@ -136,7 +137,8 @@ def _pick(kind: str, obj: Json) -> Json:
 
 
 _HASH = re.compile(r"(?<=\d)-[a-z0-9]{7,10}-?$")  # of a ReplicaSet of a Deployment
-_GIVEN = ("startTime", "completionTime", "currentRevision", "updateRevision", "observedGeneration")
+_NEWER = ("terminatingReplicas",) if find_kubernetes_minor() == "1.34" else ()  # the models are of the newest Kubernetes
+_GIVEN = ("startTime", "completionTime", "currentRevision", "updateRevision", "observedGeneration", *_NEWER)
 _KUBELETS = ("PodReadyToStartContainers", "PodScheduled")
 
 
