@@ -213,7 +213,7 @@ class Writer:
         await self._client.delete(r.PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
     async def nominate(self, pod: PodFacts | Member, node: str) -> Obj:
-        """Keeps the place of a gated pod on a node against pods of no higher priority (kube-scheduler 1.36); an empty `node` gives it
+        """Keeps the place of a gated pod on a node against pods of no higher priority (kube-scheduler 1.34); an empty `node` gives it
         back."""
         namespace, _, name = pod.key.partition("/")
         body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node or None}}

@@ -201,7 +201,7 @@ def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
     parser.add_argument(
         "--nominate-nodes",
         action=argparse.BooleanOptionalAction,
-        help="keep each pod's slot on its node until it is bound, by one more write a pod (needs kube-scheduler 1.36; default: no)",
+        help="keep each pod's slot on its node until it is bound, by one more write a pod (needs kube-scheduler 1.34; default: no)",
     )
     parser.add_argument(
         "--kube-api-qps", type=at_least_one, metavar="N", help="send at most N requests a second to the API server (default: as it allows)"
