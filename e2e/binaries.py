@@ -104,7 +104,7 @@ OLDER_KUBECTL = Module(
 )
 
 
-def control_plane(minor: str) -> Module:
+def find_control_plane(minor: str) -> Module:
     """The control plane of one of `KUBERNETES_VERSIONS`: one source, and pins for each version."""
     version = KUBERNETES_VERSIONS[minor]
     return Module(
@@ -133,7 +133,7 @@ def ensure_binaries(environ: Mapping[str, str] = os.environ, modules: Sequence[M
     """The path of every tool by name, of these modules or of all that a cluster needs. Builds what is found nowhere, which takes
     minutes the first time. Raises UnknownVersion, and CommandFailed where a build fails."""
     if modules is None:
-        modules = [control_plane(find_kubernetes_minor(environ)), KWOK]
+        modules = [find_control_plane(find_kubernetes_minor(environ)), KWOK]
     cache = cache_dir(environ)
     found: dict[str, Path] = {}
     for module in modules:

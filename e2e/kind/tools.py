@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.binaries import build_lock, cache_dir, control_plane, ensure_binaries, find_kubernetes_minor
+from e2e.binaries import build_lock, cache_dir, ensure_binaries, find_control_plane, find_kubernetes_minor
 from e2e.progress import run_with_progress
 from e2e.toolchain import ensure_go
 
@@ -90,7 +90,7 @@ def ensure_tool(tool: Tool) -> Path:
 
 def ensure_kubectl() -> Path:
     """The one that the other tests use."""
-    return ensure_binaries(modules=[control_plane(find_kubernetes_minor())])["kubectl"]
+    return ensure_binaries(modules=[find_control_plane(find_kubernetes_minor())])["kubectl"]
 
 
 def run(command: Sequence[str | Path], timeout_s: float = 900.0) -> str:

@@ -98,9 +98,9 @@ def test_examples_applied_again_report_no_difference(is_older: bool, options: tu
         applier.check_nothing_changes("running")
         for job in PODS:
             cluster.api.patch(f"/apis/batch/v1/namespaces/default/jobs/{job}", {"spec": {"suspend": True}})
-        eventually("quota to be released", lambda now: not any(holds_quota(now, job) for job in PODS))
+        eventually("quota to be released", lambda now: not any(has_quota(now, job) for job in PODS))
         applier.check_nothing_changes("suspended")
-        assert not any(holds_quota(truth.read(cluster.api), job) for job in PODS), "applied again, a suspended job stays suspended"
+        assert not any(has_quota(truth.read(cluster.api), job) for job in PODS), "applied again, a suspended job stays suspended"
 
 
 @pytest.mark.parametrize("options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"])
@@ -117,7 +117,7 @@ def test_examples_of_operators_applied_again_report_no_difference(options: tuple
         applier.apply()
         jobs = {obj["kind"] for path in OF_OPERATORS for obj in yaml.safe_load_all(path.read_text())} - {"TrainingRuntime"}
         eventually = partial(wait_until, cluster)
-        eventually("all to wait", lambda now: {owner_kind(w) for w in now.workloads if truth.condition(w, "QuotaReserved")} == jobs)
+        eventually("all to wait", lambda now: {find_owner_kind(w) for w in now.workloads if truth.condition(w, "QuotaReserved")} == jobs)
         applier.check_nothing_changes("waiting")
         cluster.add_nodes(NodePool(nodes=16, labels={"node-group": "gpu"}))
         eventually("all to run", lambda now: len(now.pods) == count_asked(now) and all(map(is_running, now.pods)))
@@ -129,7 +129,7 @@ def count_asked(now: truth.Snapshot) -> int:
     return sum(pod_set["count"] for workload in now.workloads for pod_set in workload["spec"]["podSets"])
 
 
-def owner_kind(workload: truth.Obj) -> str:
+def find_owner_kind(workload: truth.Obj) -> str:
     return str(workload["metadata"]["ownerReferences"][0]["kind"])
 
 
@@ -137,7 +137,7 @@ def is_running(pod: truth.Obj) -> bool:
     return bool(pod["status"].get("phase") == "Running")
 
 
-def holds_quota(now: truth.Snapshot, job: str) -> bool:
+def has_quota(now: truth.Snapshot, job: str) -> bool:
     return truth.is_true(now.workload_of(job), "QuotaReserved") or now.pods_of(job) != []
 
 

@@ -18,9 +18,9 @@ from e2e.binaries import (
     OLDER_KUBECTL,
     Module,
     cache_dir,
-    control_plane,
     ensure_binaries,
     find_binary,
+    find_control_plane,
     find_kubernetes_minor,
 )
 from e2e.progress import CommandFailed, run_with_progress
@@ -156,7 +156,7 @@ def test_the_go_that_is_installed_is_pinned_by_hash_and_names_no_host():
 
 @pytest.mark.parametrize("minor", KUBERNETES_VERSIONS)
 def test_control_plane_of_a_version_pins_that_version(minor):
-    module = control_plane(minor)
+    module = find_control_plane(minor)
     pins = (module.folder / module.modfile).read_text()
     version = KUBERNETES_VERSIONS[minor]
     assert version.startswith(f"{minor}.")
@@ -167,7 +167,7 @@ def test_control_plane_of_a_version_pins_that_version(minor):
 
 
 def test_control_planes_of_all_versions_have_keys_of_their_own():
-    assert len({control_plane(minor).key for minor in KUBERNETES_VERSIONS}) == len(KUBERNETES_VERSIONS)
+    assert len({find_control_plane(minor).key for minor in KUBERNETES_VERSIONS}) == len(KUBERNETES_VERSIONS)
 
 
 def test_other_modules_pin_their_versions():
@@ -191,6 +191,6 @@ def test_program_with_an_unknown_kubernetes_version_names_it_with_the_accepted_o
 
 def test_the_command_says_where_everything_is(cluster):
     said = subprocess.run([sys.executable, "-m", "e2e.binaries"], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert {line.split()[0] for line in said.splitlines()} == {*control_plane(find_kubernetes_minor()).tools, *KWOK.tools}
+    assert {line.split()[0] for line in said.splitlines()} == {*find_control_plane(find_kubernetes_minor()).tools, *KWOK.tools}
     for line in said.splitlines():
         assert os.access(line.split(maxsplit=1)[1], os.X_OK)
