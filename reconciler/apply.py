@@ -93,10 +93,11 @@ class Writer:
             await self._let_pass(workload, lambda: find_held_eviction(self._paused(), reason, ""))
         return await self.patch_workload(workload, {"spec": {"active": False}})
 
-    async def delete_workload(self, workload: Obj) -> None:
-        """Deletes the very Workload that was seen."""
+    async def delete_workload(self, workload: Obj, *, as_seen: bool = False) -> None:
+        """Deletes the very Workload that was seen; `as_seen` raises Conflict if it has changed since."""
         metadata = workload["metadata"]
-        await self._client.delete(r.WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+        version = metadata["resourceVersion"] if as_seen else None
+        await self._client.delete(r.WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"], resource_version=version)
 
     async def apply_admission(self, workload: Obj, status: Mapping[str, Any], *, strict: bool) -> Obj:
         """The status that decisions own; `strict` fails with Conflict if the Workload has changed since it was seen.

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from core.jobs.contract import JobKind, Resizable, ResizedByPart
 from core.jobs.prebuilt import prebuilt_name
+from core.jobs.templates import has_gate
 from core.model.admission import Admission, admission_to_wire
 from core.names import (
     ADMITTED,
@@ -29,12 +30,13 @@ from core.names import (
 )
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
-from core.plan.elastic import build_successor, counts_of, find_present, find_successor, shrink, with_counts
+from core.plan.elastic import asks_alike, build_successor, counts_of, find_present, find_successor, shrink, with_counts
 from core.plan.reserved import must_ask_anew
+from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.resource import Obj
-from core.runtime.store import object_key
+from core.runtime.store import Change, object_key
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
@@ -45,6 +47,7 @@ from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 POLL_S = 1.0
+_GIVEN_BACK = "reduced admission"  # what the ungater waits to see
 MOST_REPLACED = 4  # Workloads of one job that are over, beside the first
 
 
@@ -52,12 +55,22 @@ class Elastic:
     """Resizes jobs by what was observed of them. `is_on`, and `with_topology` on flavors with one: where the gates are off, a job that is
     resized is stopped."""
 
-    def __init__(self, observed: Observed, writer: Writer, steps: WorkloadSteps, *, is_on: bool, with_topology: bool) -> None:
+    def __init__(self, observed: Observed, writer: Writer, steps: WorkloadSteps, clock: Clock, *, is_on: bool, with_topology: bool) -> None:
         self._observed = observed
         self._writer = writer
         self._steps = steps
+        self._clock = clock
         self._is_on = is_on
         self._with_topology = with_topology
+        self._reduced: dict[str, int] = {}  # by key of workloads that gave back: the version of that, until it is seen
+        observed.workloads.add_handler(self._on_workload)
+
+    def _on_workload(self, change: Change) -> None:
+        """No pod of it is ungated by what it had before."""
+        key = object_key(change.obj)
+        if key in self._reduced and (change.new is None or int(change.new["metadata"]["resourceVersion"]) >= self._reduced[key]):
+            del self._reduced[key]
+            self._observed.ungating.observe(family_of(change.obj), _GIVEN_BACK)
 
     def serves(self, kind: JobKind, job: Obj) -> bool:
         """Whether a job is resized while it runs: its pods wait behind the topology gate until they are admitted, on any flavor."""
@@ -92,23 +105,29 @@ class Elastic:
         found = find_successor(workload, find_siblings(self._observed.workloads.store, workload))
         return dict(found) if found is not None else None
 
-    async def drop_successor(self, workload: Obj) -> None:
-        """Of a job that does not run (any more): what it asks for is asked for by one Workload."""
-        successor = self._successor(workload) if SLICE_NAME in (workload["metadata"].get("annotations") or {}) else None
+    async def drop_successor(self, workload: Obj) -> bool:
+        """Of a job that does not run (any more): what it asks for is asked for by one Workload. Returns whether that is the other one: it
+        has been admitted, and what is to become of the job is to be judged by it."""
+        if SLICE_NAME not in (workload["metadata"].get("annotations") or {}):
+            return False
+        for left in self._find_left(workload):
+            await self._steps.drop_finalizer(left)
+        successor = self._successor(workload)
         if successor is not None and successor["metadata"].get("deletionTimestamp"):
             await self._steps.drop_finalizer(successor)
+        elif successor is not None and condition_is_true(successor, ADMITTED) and not condition_is_true(successor, EVICTED):
+            await self._replace(workload, successor)
+            return True
         elif successor is not None:
-            await self._writer.delete_workload(successor)  # its event brings us back to let it go
+            await self._writer.delete_workload(successor, as_seen=True)  # its event brings us back to let it go
+        return False
 
     async def resize(self, kind: JobKind, job: Obj, workload: Obj) -> Result | None:
         """The next step of a job that runs; None where it has the size that it was admitted with, or is not resized while it runs."""
-        facts = self._observed.state.workloads.facts.get(object_key(workload))
-        if not self.serves(kind, job) or SLICE_NAME not in (workload["metadata"].get("annotations") or {}):
+        if SLICE_NAME not in (workload["metadata"].get("annotations") or {}):
             return None
-        if facts is None or facts.admission is None:
-            return None
-        if not self._with_topology and any(given.assignment is not None for given in facts.admission.pod_sets):
-            return None
+        if object_key(workload) in self._reduced:
+            return RequeueAfter(POLL_S)  # what it gave back is not seen yet
         for left in self._find_left(workload):
             await self._steps.drop_finalizer(left)
         successor = self._successor(workload)
@@ -117,6 +136,14 @@ class Elastic:
             return Done()
         if successor is not None and condition_is_true(successor, ADMITTED):
             return await self._replace(workload, successor)
+        facts = self._observed.state.workloads.facts.get(object_key(workload))
+        if facts is None or facts.admission is None:
+            return None
+        if not self._may_resize(kind, job, facts.admission):
+            if successor is None:
+                return None
+            await self._writer.delete_workload(successor, as_seen=True)
+            return Done()
         # No pod names it before it is admitted: what it held while it waited for its admission checks is free at once.
         if successor is not None and condition_is_true(successor, EVICTED) and await self._steps.give_back(successor):
             return Done()
@@ -131,10 +158,33 @@ class Elastic:
         if kept != has:
             await self._writer.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}})
             return Done()
-        less = {p.name: has[p.name] for p in facts.admission.pod_sets if p.count > has[p.name] == wanted[p.name]}
+        less = self._find_less(workload, facts.admission, has, wanted)
+        if less is None:
+            return RequeueAfter(POLL_S)  # what they hold is theirs until they are gone
         if less:
             return await self._give_back(kind, job, workload, facts.admission, less)
         return await self._grow(kind, job, workload, successor) if grows else None
+
+    def _may_resize(self, kind: JobKind, job: Obj, admission: Admission) -> bool:
+        """Whether a job that is admitted runs by a start of ours, so that pods that come wait behind the gate of its templates."""
+        if not self.serves(kind, job) or not kind.is_started(job) or not all(has_gate(pod_set.template) for pod_set in kind.pod_sets(job)):
+            return False
+        return self._with_topology or all(given.assignment is None for given in admission.pod_sets)
+
+    def _find_less(self, workload: Obj, admission: Admission, has: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int] | None:
+        """By pod set to how many pods its admission is to be reduced; None while pods are still there that are to go, by which it is known
+        which places are given back. A pod set that is to grow again keeps what its pods have."""
+        less: dict[str, int] = {}
+        past_gates = [pod for pod in self._observed.live_pods(family_of(workload)) if not pod.gated]
+        for given in admission.pod_sets:
+            held = [pod for pod in past_gates if pod.pod_set == given.name]
+            if given.count <= has[given.name]:
+                continue
+            if len(held) > wanted[given.name] or any(pod.terminating for pod in held):
+                return None
+            if max(has[given.name], len(held)) < given.count:
+                less[given.name] = max(has[given.name], len(held))
+        return less
 
     def _find_left(self, workload: Obj) -> list[Obj]:
         """Workloads before this one that are finished and keep their finalizer: a process ended between the two writes."""
@@ -154,7 +204,7 @@ class Elastic:
             except AlreadyExists:
                 return RequeueAfter(POLL_S)  # its event is on the way, or it is still going away
             await self._tell(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {object_key(made)}, to grow; what runs goes on")
-        elif changes and must_ask_anew(successor, changes):
+        elif not asks_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
             await self._writer.delete_workload(successor)  # its event brings us back to make another
         elif changes:
             await self._writer.patch_workload(successor, {"spec": changes})
@@ -186,7 +236,18 @@ class Elastic:
         if left is None:
             return RequeueAfter(POLL_S)  # what they hold is theirs until they are gone
         status = managed_status(workload) | {"admission": admission_to_wire(left)}
-        await self._writer.apply_admission(workload, status, strict=True)
+        family, key = family_of(workload), object_key(workload)
+        self._observed.ungating.expect(family, [_GIVEN_BACK], self._clock.monotonic())
+        try:
+            reply = await self._writer.apply_admission(workload, status, strict=True)
+        except BaseException:
+            self._observed.ungating.observe(family, _GIVEN_BACK)
+            raise
+        seen = self._observed.workloads.store.get(key)
+        self._reduced[key] = int(reply["metadata"]["resourceVersion"])
+        if seen is None or int(seen["metadata"]["resourceVersion"]) >= self._reduced.get(key, 0):
+            self._reduced.pop(key, None)
+            self._observed.ungating.observe(family, _GIVEN_BACK)
         logger.info("workload shrunk", extra={"workload": object_key(workload), "pods": counts_of(workload)})
         await self._tell(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(workload)}, it gave back what it needs no more")
         return Done()

@@ -112,7 +112,7 @@ class Jobs:
         self._writer = writer
         self._clock = clock
         self._steps = WorkloadSteps(observed, writer)
-        self._elastic = Elastic(observed, writer, self._steps, is_on=is_elastic, with_topology=with_topology)
+        self._elastic = Elastic(observed, writer, self._steps, clock, is_on=is_elastic, with_topology=with_topology)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
         self._suspensions = Suspensions(writer, clock, self._change)
         self._refused_starts = RefusedStarts(self._steps, writer, clock)
@@ -286,8 +286,8 @@ class Jobs:
     async def _with_workload(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         active = workload["spec"].get("active", True) is not False
-        if not (admitted and active) or kind.is_suspended(job):
-            await self._elastic.drop_successor(workload)
+        if (not (admitted and active) or kind.is_suspended(job)) and await self._elastic.drop_successor(workload):
+            return Done()  # its event brings us back
         if kind.is_suspended(job):
             if admitted and not active:
                 reason = REASON_SUSPENDED_BY_USER if kind.is_started(job) else REASON_DEACTIVATED

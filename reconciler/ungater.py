@@ -131,8 +131,8 @@ class Ungater:
         limited, is_elastic = limit_facts(self._observed, facts), SLICE_NAME in (workload["metadata"].get("annotations") or {})
         planned = partial(self._plan, limited, facts.admission, naming, places, unowned=unowned, is_elastic=is_elastic)
         pods, plan = await run_apart(len(naming), planned)
-        if not self._is_given(workload, facts):
-            return Done()  # what changed it has queued it again
+        if not self._is_given(workload, facts) or not self._expectations.satisfied(key, now):
+            return RequeueAfter(BATCH_S)  # what changed it has queued it again, or it is about to give places back
         await self._deal_with_strays(workload, plan.strays, find_placed(facts))
         if unowned and plan.actions:
             workload = await self._keep_until_pods_end(workload)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, RelatedKind
-from core.jobs.elastic import is_elastic, rules_of_elastic
+from core.jobs.elastic import is_elastic, rules_of_changed_elastic, rules_of_elastic
 from core.jobs.parts import copy_object
 from core.jobs.pod_rules import check_pod_spec
 from core.jobs.shape import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
@@ -63,6 +63,17 @@ def _build_autoscaler(cluster: Json) -> dict[str, Any]:
     """The container that KubeRay adds to the head of a cluster with autoscaling (`autoscalerOptions.resources`, else its defaults)."""
     own = (cluster.get("autoscalerOptions") or {}).get("resources")
     return {"name": "autoscaler", "resources": {"requests": _OF_AUTOSCALER, "limits": _OF_AUTOSCALER} if own is None else own}
+
+
+def rules_of_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
+    """Of an elastic job that runs: what changes its size is settled."""
+    yield from rules_of_changed_elastic(old, new)
+    before, after = (bool(get(job, (*path, "enableInTreeAutoscaling"))) for job in (old, new))
+    if is_elastic(old) and before != after:
+        shown = ".".join(map(str, path))
+        yield FieldError(
+            ErrorType.FORBIDDEN, f"{shown}.enableInTreeAutoscaling", after, "is settled while an elastic job runs; suspend it first"
+        )
 
 
 def with_groups_of(job: Json, path: Path, cluster: Json) -> dict[str, Any]:

@@ -38,6 +38,12 @@ def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 
+def asks_alike(one: Json, other: Json) -> bool:
+    """Whether two workloads ask for the same but for how many pods there are of each pod set."""
+    bare = [[{**pod_set, "count": 0} for pod_set in workload["spec"]["podSets"]] for workload in (one, other)]
+    return bare[0] == bare[1]
+
+
 def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
     """The Workload of a job that has grown. A workload has one successor at most, whose name tells so: whoever makes it twice
     makes one."""
@@ -73,13 +79,13 @@ def shrink(admission: Admission, counts: Mapping[str, int], pods: Iterable[PodFa
 def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> PodSetAdmission | None:
     if count >= given.count:
         return given
-    mine = [pod for pod in pods if pod.pod_set == given.name and not pod.terminal]
+    mine = [pod for pod in pods if pod.pod_set == given.name and not pod.terminal and not pod.gated]
     if len(mine) > count:
         return None
     usage = {name: amount * count // given.count for name, amount in given.usage.items()}
     if given.assignment is None or not count:  # no pods are nowhere
         return replace(given, count=count, usage=usage, assignment=None)
-    assignment = keep_places(given.assignment, count, Counter(_domain(pod, given.assignment.levels) for pod in mine if not pod.gated))
+    assignment = keep_places(given.assignment, count, Counter(_domain(pod, given.assignment.levels) for pod in mine))
     return replace(given, count=count, usage=usage, assignment=assignment) if assignment is not None else None
 
 

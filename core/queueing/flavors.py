@@ -118,7 +118,7 @@ def find_admission(
     def profile_for(topology: TopologyFacts) -> Profile:
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
-    units = units_of(workload)
+    units = units_of(workload) if grows is None else _list_growing(workload, grows)
     world = World(state) if world is None else world
     search = Search(world, profile_for, workload.together, Past.of(state, workload), grows)
     given: dict[str, PodSetAdmission] = {}
@@ -191,6 +191,23 @@ def units_of(workload: WorkloadFacts) -> list[Unit]:
     for i, pod_set in enumerate(workload.pod_sets):
         units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {i}", []).append(pod_set)
     return [tuple(unit) for unit in units.values()]
+
+
+def _list_growing(workload: WorkloadFacts, grows: Admission) -> list[Unit]:
+    """What grows at once: pod sets on the same flavors, so that the pods that stay are counted before any is added to another pod set."""
+    held = {given.name: given.flavors for given in grows.pod_sets}
+    units: list[tuple[dict[str, str], list[PodSetFacts]]] = []
+    for unit in units_of(workload):
+        own = {resource: flavor for pod_set in unit for resource, flavor in held.get(pod_set.name, {}).items()}
+        for known, members in units:
+            common = own.keys() & known.keys()
+            if common and all(own[resource] == known[resource] for resource in common):
+                known |= own
+                members += unit
+                break
+        else:
+            units.append((own, [*unit]))
+    return [tuple(members) for _, members in units]
 
 
 def _names(unit: Unit) -> str:

@@ -8,6 +8,7 @@ Nobody is preempted for it: the job runs on with what it has.
 from dataclasses import replace
 
 from core.model.spares import with_borrowed
+from core.names import REASON_MISCONFIGURED
 from core.placement.explain import truncate
 from core.placement.profile import Profiles
 from core.queueing.flavors import find_admission
@@ -19,12 +20,20 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
 
+def _asks_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
+    """Whether both ask for the same but for how many pods there are."""
+    bare = [[replace(pod_set, count=0, reclaimed=0) for pod_set in each.pod_sets] for each in (elder, workload)]
+    return bare[0] == bare[1]
+
+
 def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
     """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
     elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
     held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
+    if not _asks_alike(elder, workload):
+        return NotFound(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
     # Where it stands on another's spares it may have more of these, but of no others.
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
     lent = {node for nodes in borrowed.values() for node in nodes}
