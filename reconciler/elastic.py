@@ -30,7 +30,7 @@ from core.names import (
 )
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
-from core.plan.elastic import asks_alike, build_successor, counts_of, find_present, find_successor, shrink, with_counts
+from core.plan.elastic import build_successor, counts_of, find_present, find_successor, is_alike, shrink, with_counts
 from core.plan.reserved import must_ask_anew
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -204,7 +204,7 @@ class Elastic:
             except AlreadyExists:
                 return RequeueAfter(POLL_S)  # its event is on the way, or it is still going away
             await self._tell(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {object_key(made)}, to grow; what runs goes on")
-        elif not asks_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
+        elif not is_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
             await self._writer.delete_workload(successor)  # its event brings us back to make another
         elif changes:
             await self._writer.patch_workload(successor, {"spec": changes})

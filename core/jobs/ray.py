@@ -65,7 +65,7 @@ def _build_autoscaler(cluster: Json) -> dict[str, Any]:
     return {"name": "autoscaler", "resources": {"requests": _OF_AUTOSCALER, "limits": _OF_AUTOSCALER} if own is None else own}
 
 
-def rules_of_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
+def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
     """Of an elastic job that runs: what changes its size is settled."""
     yield from rules_of_changed_elastic(old, new)
     before, after = (bool(get(job, (*path, "enableInTreeAutoscaling"))) for job in (old, new))

@@ -7,7 +7,7 @@ from typing import Any
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.elastic import is_elastic, rules_of_changed_elastic
 from core.jobs.parts import parts_of
-from core.jobs.ray import CLUSTER, HEAD, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules, rules_of_changed_ray, with_groups_of
+from core.jobs.ray import CLUSTER, HEAD, RAY_CLUSTER_SPEC, check_changed_ray, ray_pods_ready, ray_roles, ray_rules, with_groups_of
 from core.jobs.shape import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 from core.jobs.templates import restored
@@ -63,7 +63,7 @@ class RayJob(TemplatedKind):
     def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         if self.is_suspended(old) or self.is_suspended(new):
             return rules_of_changed_elastic(old, new)
-        return rules_of_changed_ray(old, new, _CLUSTER)
+        return check_changed_ray(old, new, _CLUSTER)
 
     def is_resizable(self, job: Json) -> bool:
         """Only with an autoscaler: KubeRay makes no other change of a running RayJob's cluster."""

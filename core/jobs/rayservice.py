@@ -5,7 +5,7 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.elastic import is_elastic, rules_of_changed_elastic
-from core.jobs.ray import CLUSTER, RAY_CLUSTER_SPEC, ray_pods_ready, ray_roles, ray_rules, rules_of_changed_ray, with_groups_of
+from core.jobs.ray import CLUSTER, RAY_CLUSTER_SPEC, check_changed_ray, ray_pods_ready, ray_roles, ray_rules, with_groups_of
 from core.jobs.shape import TEXT, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 
@@ -35,7 +35,7 @@ class RayService(TemplatedKind):
         if self.is_suspended(old) or self.is_suspended(new):
             yield from rules_of_changed_elastic(old, new)
             return
-        yield from rules_of_changed_ray(old, new, _CLUSTER)
+        yield from check_changed_ray(old, new, _CLUSTER)
         strategies = [get(obj, ("spec", "upgradeStrategy", "type")) for obj in (old, new)]
         if strategies[0] == "None" != strategies[1]:
             accepted = "None is expected while it runs, as KubeRay would upgrade it to what was changed before; suspend it first"

@@ -38,7 +38,7 @@ def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 
-def asks_alike(one: Json, other: Json) -> bool:
+def is_alike(one: Json, other: Json) -> bool:
     """Whether two workloads ask for the same but for how many pods there are of each pod set."""
     bare = [[{**pod_set, "count": 0} for pod_set in workload["spec"]["podSets"]] for workload in (one, other)]
     return bare[0] == bare[1]

@@ -20,7 +20,7 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
 
-def _asks_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
+def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
     """Whether both ask for the same but for how many pods there are."""
     bare = [[replace(pod_set, count=0, reclaimed=0) for pod_set in each.pod_sets] for each in (elder, workload)]
     return bare[0] == bare[1]
@@ -32,7 +32,7 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
-    if not _asks_alike(elder, workload):
+    if not _is_alike(elder, workload):
         return NotFound(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
     # Where it stands on another's spares it may have more of these, but of no others.
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}

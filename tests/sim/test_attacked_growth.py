@@ -83,7 +83,7 @@ def admitted(world: World, name: str = "j") -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("lag_s", [1.2, 3.0])
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])
-def test_pods_that_are_asked_for_again_wait_until_what_was_given_back_is_seen(
+def test_pods_that_are_asked_for_again_wait_until_the_reduced_admission_is_seen(
     world: World, faults: Faults, kind: str, lag_s: float
 ) -> None:
     """Attack 42, 1: they were let in by the admission from before, and the quota was another job's by then: 20 of 12 GPUs."""
