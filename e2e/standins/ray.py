@@ -58,6 +58,7 @@ class RayJobStandIn(StandIn):
             template = deepcopy(obj["spec"]["submitterPodTemplate"]) if obj["spec"].get("submitterPodTemplate") else None
             if template is not None:
                 template["spec"].setdefault("restartPolicy", "Never")
+            if template is not None or obj["spec"].get("suspend"):  # by its name it is deleted, though its template may be gone
                 metadata = {"name": name, "namespace": namespace, "ownerReferences": [self.owner_of(obj)]}
                 submitter = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
                 made.append((JOBS.format(namespace), submitter))
