@@ -24,6 +24,7 @@ from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn, RayServiceStandIn
+from e2e.standins.rights import NAMESPACE as STAND_INS
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.standins.training import JAXJobStandIn, PaddleJobStandIn, PyTorchJobStandIn, TFJobStandIn, XGBoostJobStandIn
 from e2e.standins.trainjob import TrainJobStandIn
@@ -153,6 +154,18 @@ def topogate(installed: Installed) -> Topogate:
     return installed.run()
 
 
+def let_wrap(api: Api, group: str, plural: str) -> None:
+    """Grants AppWrapper's operator a kind that its own manifests do not name, as an administrator does."""
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": f"wrap-{plural}"}}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"wrap-{plural}"}
+    subjects = [{"kind": "ServiceAccount", "name": "appwrapper", "namespace": STAND_INS}]
+    for obj in (
+        {**role, "rules": [{"apiGroups": [group], "resources": [plural], "verbs": ["*"]}]},
+        {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects},
+    ):
+        api.create(manifests.path(obj), obj)
+
+
 @pytest.fixture(scope="module")
 def applied(cluster: Cluster, topogate: Topogate) -> Iterator[Applied]:
     """All manifests are applied at once, queues first, and waited for once."""
@@ -167,6 +180,7 @@ def applied(cluster: Cluster, topogate: Topogate) -> Iterator[Applied]:
     standins = [autoscaler, *(standin(api) for standin in STANDINS)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(StandIn.install, standins))
+    let_wrap(api, "leaderworkerset.x-k8s.io", "leaderworkersets")
     for has_jobs in (False, True):  # queues before jobs
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(partial(made.apply, api), [name for name in EXPECTED if EXPECTED[name].has_jobs == has_jobs]))

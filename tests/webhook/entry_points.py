@@ -362,7 +362,7 @@ def creates(collection: str, group_version: str, kind: str, spec: Obj) -> Act:
     return act
 
 
-NO_AUTOSCALING, UNKNOWN_TYPE = "workers that an autoscaler adds would be outside", "Master or Worker is expected"
+NO_AUTOSCALING, UNKNOWN_TYPE = "else workers that are added would not be admitted", "Master or Worker is expected"
 WRONG_TYPE = {"pytorchReplicaSpecs": {"worker": {"replicas": 9, "template": SMALL}}}
 IS_SETTLED = "is settled while the job runs"
 
