@@ -152,7 +152,7 @@ class Elastic:
             return None
         grows = any(wanted[name] > has[name] for name in has)
         if successor is not None and not grows:
-            await self._writer.delete_workload(successor)
+            await self._writer.delete_workload(successor, as_seen=True)
             return Done()
         kept = {name: min(wanted[name], has[name]) for name in has}
         if kept != has:
@@ -205,7 +205,7 @@ class Elastic:
                 return RequeueAfter(POLL_S)  # its event is on the way, or it is still going away
             await self._tell(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {object_key(made)}, to grow; what runs goes on")
         elif not is_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
-            await self._writer.delete_workload(successor)  # its event brings us back to make another
+            await self._writer.delete_workload(successor, as_seen=True)  # its event brings us back to make another
         elif changes:
             await self._writer.patch_workload(successor, {"spec": changes})
             await self._tell(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(made)}")
