@@ -19,7 +19,7 @@ from reconciler.observed import CATCH_UP_S
 from sim.loop import Process, VirtualClock, VirtualLoop
 from sim.models.base import POD
 from sim.sent import find_wrong_delete, find_wrong_ungating
-from sim.server import LEASES, Request, Server
+from sim.server import LEASES, Change, Request, Server
 from sim.transport import Faults, Sender, SimTransport
 
 USER = "system:serviceaccount:topogate-system:topogate-reconciler"
@@ -57,12 +57,15 @@ class Replica:
         self.reconciler: Reconciler | None = None  # of the process that runs now
         self._started = 0
         self._ended: list[tuple[Process, asyncio.Task[None]]] = []
+        self._has_led, self._is_taken = False, False
+        server.on_change_of[LEASES].append(self._note_lease)
         self.start()
 
     def start(self) -> None:
         """Starts its next process."""
         self.reconciler = None
         self._started += 1
+        self._has_led, self._is_taken = False, False
         self.identity = f"{self.name}-{self._started}"
         self.process = Process(self._loop)
         self.task = self.process.run(self._work())
@@ -126,12 +129,11 @@ class Replica:
         if problem:
             self.problems.append(f"{self.identity} {problem}")
 
-    def _was_taken(self) -> bool:
-        """Whether another process has held the lease since this one first did."""
-        changes = (change.last["spec"] for change in self._server.history if change.resource == LEASES and change.new is not None)
-        holders = [str(spec.get("holderIdentity") or "") for spec in changes]
-        first = holders.index(self.identity) if self.identity in holders else 0
-        return any(holder not in ("", self.identity) for holder in holders[first:])
+    def _note_lease(self, change: Change) -> None:
+        """Notes whether another process holds the lease after this one has held it: the server forgets old changes."""
+        holder = find_holder(self._server)
+        self._has_led |= holder == self.identity
+        self._is_taken |= self._has_led and holder not in ("", self.identity)
 
     # --- what may happen to it ----------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Replica:
             self._replace()
         elif isinstance(error, BaseExceptionGroup) and error.split(LeadershipLost)[1] is None:
             self.lost += 1
-            if not self._was_taken():
+            if not self._is_taken:
                 self.problems.append(f"{self.identity} ends for want of a lease that no other process has taken")
             self._replace()
         else:
