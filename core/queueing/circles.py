@@ -6,6 +6,10 @@ So a workload does not preempt a workload for which it was evicted, directly or 
 another queue or priority, or a Topology, ResourceFlavor, ClusterQueue or Cohort changes. It still gets back quota that is its queue's own:
 the rule holds if it would have to borrow, or needs only nodes.
 
+A workload may also evict another one in vain: a third one, which is ahead of it, takes the room, and the victim is admitted elsewhere.
+That may go on for ever with others that evict the third one. So it evicts one victim `MOST_IN_VAIN` times without being admitted itself,
+and spares it from then on.
+
 Pods that a controller makes anew, as a ReplicaSet does, have a new workload each time: they count as one (`WorkloadFacts.party`), which
 never ends here.
 """
@@ -18,6 +22,7 @@ from typing import NamedTuple
 from core.state.facts import WorkloadFacts
 
 MOST = 10_000  # evictions that are remembered; the oldest are forgotten first
+MOST_IN_VAIN = 3  # evictions of one workload for another that is not admitted between them
 
 
 class Rank(NamedTuple):
@@ -29,13 +34,22 @@ class Rank(NamedTuple):
     is_made_anew: bool = False
 
 
+class _Eviction(NamedTuple):
+    """A victim and its preemptor, and how often the one was evicted since the other was admitted last."""
+
+    victim: Rank
+    preemptor: Rank
+    times: int
+
+
 class Circles:
     """Evictions of workloads that have not ended, by party, under one set of rules."""
 
     def __init__(self) -> None:
-        self._evicted: dict[tuple[str, str], tuple[Rank, Rank]] = {}  # a victim and its preemptor; the oldest first
+        self._evicted: dict[tuple[str, str], _Eviction] = {}  # by the parties of victim and preemptor; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
-        self._changed: set[str] = set()  # victims that have other preemptors than at the last `collect_changed`
+        self._victims: defaultdict[str, set[str]] = defaultdict(set)
+        self._changed: set[str] = set()  # parties of which `find_trait` has changed since the last `collect_changed`
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
@@ -51,7 +65,7 @@ class Circles:
             return workload is not None and workload.party == party and not workload.finished and _rank(workload) == rank
 
         is_new, self._at = rule_changes != self._at, rule_changes
-        gone = [pair for pair, ranks in self._evicted.items() if is_new or not all(map(is_same, pair, ranks))]
+        gone = [pair for pair, last in self._evicted.items() if is_new or not all(map(is_same, pair, (last.victim, last.preemptor)))]
         self._forget(gone)
         return bool(gone)
 
@@ -59,41 +73,53 @@ class Circles:
         """A workload evicts these victims."""
         for victim in victims:
             pair = victim.party, preemptor.party
-            self._evicted.pop(pair, None)
-            self._evicted[pair] = _rank(victim), _rank(preemptor)
+            before = self._evicted.pop(pair, None)
+            self._evicted[pair] = _Eviction(_rank(victim), _rank(preemptor), 1 if before is None else before.times + 1)
             self._preemptors[victim.party].add(preemptor.party)
-            self._changed.add(victim.party)
+            self._victims[preemptor.party].add(victim.party)
+            self._changed |= {*pair}
         self._forget(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These pairs of a victim and its preemptor did not come to an eviction."""
         self._forget({pair for pair in pairs if pair in self._evicted})
 
-    def find_own_preemptors(self, party: str) -> frozenset[str]:
-        """Returns the parties for which this one was evicted directly: those with the same spare the same."""
-        return frozenset(self._preemptors.get(party, ()))
+    def note_admitted(self, preemptor: WorkloadFacts) -> None:
+        """A workload is admitted: what was evicted for it was not in vain."""
+        for victim in self._victims.get(preemptor.party, ()):
+            pair = victim, preemptor.party
+            self._evicted[pair] = self._evicted[pair]._replace(times=0)
+
+    def find_trait(self, party: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Returns the parties for which this one was evicted directly, and those that it has evicted in vain: those with the same spare the
+        same."""
+        return frozenset(self._preemptors.get(party, ())), self._find_in_vain(party)
+
+    def _find_in_vain(self, party: str) -> frozenset[str]:
+        return frozenset(victim for victim in self._victims.get(party, ()) if self._evicted[victim, party].times >= MOST_IN_VAIN)
 
     def collect_changed(self) -> set[str]:
-        """Returns the parties for which `find_own_preemptors` returns something else than at the last call of this method."""
+        """Returns the parties for which `find_trait` may return something else than at the last call of this method."""
         changed, self._changed = self._changed, set()
         return changed
 
-    def find_preemptors(self, party: str) -> frozenset[str]:
-        """Returns all parties for which this one was evicted, directly or through others."""
+    def find_spared(self, party: str) -> frozenset[str]:
+        """Returns all parties for which this one was evicted, directly or through others, and those that it has evicted in vain."""
         found, left = {party}, [party]
         while left:
             more = self._preemptors.get(left.pop(), set()) - found
             found |= more
             left += more
-        return frozenset(found - {party})
+        return frozenset(found - {party}) | self._find_in_vain(party)
 
     def _forget(self, pairs: Iterable[tuple[str, str]]) -> None:
         for party, preemptor in pairs:
             del self._evicted[party, preemptor]
-            self._preemptors[party].discard(preemptor)
-            self._changed.add(party)
-            if not self._preemptors[party]:
-                del self._preemptors[party]
+            self._changed |= {party, preemptor}
+            for known, one, other in ((self._preemptors, party, preemptor), (self._victims, preemptor, party)):
+                known[one].discard(other)
+                if not known[one]:
+                    del known[one]
 
 
 def _rank(workload: WorkloadFacts) -> Rank:

@@ -140,10 +140,11 @@ class Claims:
 
     # --- the end of waiting -------------------------------------------------------------------------
 
-    def fulfil(self, uid: str) -> None:
-        """Who waited is admitted."""
-        self._by_uid.pop(uid, None)
-        self._preemptors.discard(uid)
+    def fulfil(self, workload: WorkloadFacts) -> None:
+        """A workload is admitted, and waits no more."""
+        self._by_uid.pop(workload.uid, None)
+        self._preemptors.discard(workload.uid)
+        self.circles.note_admitted(workload)
 
     def withdraw(self, uids: Collection[str]) -> None:
         """Who waited wants something else now, or nothing, or nobody may have been told to go for it: whom it wanted to go need not,

@@ -443,7 +443,7 @@ class Cycle:
         self._own.pop(workload.uid, None)
         self._told.pop(workload.uid, None)
         group.unheard.pop(workload.uid, None)
-        self._claims.fulfil(workload.uid)
+        self._claims.fulfil(workload)
         plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(workload.key, found.admission, plan)
 
@@ -463,7 +463,7 @@ class Cycle:
 
     def _find_trait(self, workload: WorkloadFacts) -> Hashable:
         """What else than its request decides on a workload: the pods that it has left behind, and the workloads that it spares."""
-        return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_own_preemptors(workload.party)
+        return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
 
     def _is_particular(self, workload: WorkloadFacts) -> bool:
         """Whether it matters which pods are there, and so how the workload's own are labelled."""

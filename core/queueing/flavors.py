@@ -1,7 +1,7 @@
 """Flavor search with topology inside: a flavor that has the quota but not the place is passed over,
 and the next one is tried."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -127,7 +127,7 @@ def find_admission(
         if outcome is None:
             names = _names(unit)
             tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
-            if given and grows is None and any(attempt.reason == REASON_TOPOLOGY_PLACEMENT_FAILED for attempt in tried):
+            if given and grows is None and _may_fit_otherwise(tried, search.quota):
                 found = _find_at_once(world, workload, units, queue, profile_for)
                 if found is not None:
                     return found
@@ -136,6 +136,16 @@ def find_admission(
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
     return found_by(search, Admission(queue.name, ordered), queue)
+
+
+def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, int]) -> bool:
+    """Whether a pod set may be refused only for what pod sets before it got: a place, or quota of a flavor of which they have some.
+
+    Otherwise a search for victims would find, with one of them gone, a choice of flavors under which none has to go.
+    """
+    flavors = {name for (name, _), amount in own.items() if amount}
+    for_quota = REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA
+    return any(a.reason == REASON_TOPOLOGY_PLACEMENT_FAILED or (a.reason in for_quota and a.flavor in flavors) for a in tried)
 
 
 def found_by(search: Search, admission: Admission, queue: ClusterQueueFacts) -> Found:
@@ -170,8 +180,8 @@ def _find_at_once(
         if None in served:
             continue
         by_flavor: dict[str, tuple[FlavorFacts, list[PodSetFacts]]] = {}
-        for unit, flavor in zip(units, (each.flavor for each in served if each is not None), strict=True):
-            if flavor is not None:
+        for unit, flavor, chosen in zip(units, (each.flavor for each in served if each is not None), choice, strict=True):
+            if flavor is not None and not _is_delayed(state, queue, [name for _, name in chosen]):
                 by_flavor.setdefault(flavor.name, (flavor, []))[1].extend(unit)
         placed = all(place_unit(state, tuple(pod_sets), flavor, search) for flavor, pod_sets in by_flavor.values())
         parts = zip(units, usages, served, choice, strict=True)

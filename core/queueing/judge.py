@@ -252,7 +252,7 @@ class Judge:
         """The workloads to preempt, if that helps. One that leaves a queue of another root cohort gives no quota: it is waited for only if
         those of this cohort do not help. `spares`: those with which evictions would go in a circle do not go."""
         leaving, workloads = self._claims.leaving(), self._state.workloads
-        spared = self._claims.circles.find_preemptors(workload.party) if spares else ()
+        spared = self._claims.circles.find_spared(workload.party) if spares else ()
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):

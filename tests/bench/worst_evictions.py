@@ -33,7 +33,7 @@ def chain_of_10_000_remembered_evictions() -> Steps:
 
     def steps() -> Steps:
         yield remembered.begin(seen, 0)
-        yield remembered.find_preemptors("u0")
+        yield remembered.find_spared("u0")
         remembered.note(facts[-1], [facts[0]])
         yield None
         yield remembered.begin(raised, 0)

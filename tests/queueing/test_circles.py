@@ -25,7 +25,7 @@ def evicted(*pairs: tuple[str, str]) -> Circles:
 
 
 def spared(remembered: Circles, name: str) -> set[str]:
-    uids = remembered.find_preemptors(FACTS[name].uid)
+    uids = remembered.find_spared(FACTS[name].uid)
     return {name for name, facts in FACTS.items() if facts.uid in uids}
 
 
@@ -92,9 +92,9 @@ def test_pod_that_is_made_anew_spares_those_for_which_it_was_evicted_before():
     assert not remembered.begin(SEEN, 0), "the other pod may not be there yet"
     again = read_made_anew("after")
     assert again.uid != read_made_anew("before").uid
-    assert remembered.find_preemptors(again.party) == {"a"}
+    assert remembered.find_spared(again.party) == {"a"}
     for other in (read_made_anew("x", priority=7), read_made_anew("x", queue="another")):
-        assert remembered.find_preemptors(other.party) == frozenset()
+        assert remembered.find_spared(other.party) == frozenset()
 
 
 def test_pod_that_is_made_anew_is_spared_by_those_that_were_evicted_for_it():
@@ -102,9 +102,9 @@ def test_pod_that_is_made_anew_is_spared_by_those_that_were_evicted_for_it():
     remembered.begin(SEEN, 0)
     remembered.note(read_made_anew("before"), [FACTS["a"]])
     remembered.begin(SEEN, 0)
-    assert read_made_anew("after").party in remembered.find_preemptors(FACTS["a"].party)
+    assert read_made_anew("after").party in remembered.find_spared(FACTS["a"].party)
     assert remembered.begin({}, 0), "the other one has ended"
-    assert remembered.find_preemptors(FACTS["a"].party) == frozenset()
+    assert remembered.find_spared(FACTS["a"].party) == frozenset()
 
 
 def test_two_pods_of_one_controller_that_could_not_be_evicted_are_withdrawn_at_once():
@@ -114,4 +114,28 @@ def test_two_pods_of_one_controller_that_could_not_be_evicted_are_withdrawn_at_o
     victims = [read_made_anew("one"), read_made_anew("two")]
     remembered.note(FACTS["a"], victims)
     remembered.withdraw((victim.party, FACTS["a"].party) for victim in victims)
-    assert remembered.find_preemptors(victims[0].party) == frozenset()
+    assert remembered.find_spared(victims[0].party) == frozenset()
+
+
+def test_workload_that_was_evicted_in_vain_again_and_again_is_spared_until_its_preemptor_is_admitted():
+    """Seed 1692: two workloads ahead of the preemptor took the room, and lost it to one that was evicted when the victim came back."""
+    remembered = evicted(*[("a", "b")] * (circles.MOST_IN_VAIN - 1), ("c", "b"))
+    assert spared(remembered, "b") == set()
+    remembered.collect_changed()
+    before = remembered.find_trait("b")
+    remembered.note(FACTS["b"], [FACTS["a"]])
+    assert spared(remembered, "b") == {"a"}
+    assert remembered.collect_changed() == {"a", "b"}
+    assert remembered.find_trait("b") != before
+    remembered.note_admitted(FACTS["b"])
+    assert spared(remembered, "b") == set()
+    remembered.note(FACTS["b"], [FACTS["a"]])
+    assert spared(remembered, "b") == set(), "one of several in vain"
+
+
+def test_evictions_in_vain_are_forgotten_with_their_victim():
+    remembered = evicted(*[("a", "b")] * circles.MOST_IN_VAIN)
+    assert remembered.begin(SEEN | {f"{NAMESPACE}/a": replace(FACTS["a"], finished=True)}, 0)
+    assert spared(remembered, "b") == set()
+    assert remembered.collect_changed() >= {"b"}
+    assert remembered.find_trait("b") == remembered.find_trait("d")

@@ -15,7 +15,9 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from core.plan.workload import build_workload
+from core.queueing import flavors
 from core.queueing.outcome import Found, NotFound
+from core.state.check_facts import CheckFacts
 from tests.builders import RACK, workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.test_flavors import judge, pods, refusal, two_flavors
@@ -58,6 +60,34 @@ def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_place_for_all(
     assert isinstance(outcome, Found), outcome
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"a"}]
     assert [given.usage for given in outcome.admission.pod_sets] == [{"cpu": 4000}, {"cpu": 1000}]
+
+
+def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_quota_for_all():
+    """Seed 1327: a lower workload was preempted without end, as the way found with it gone needed nothing of what it held."""
+    scene = two_flavors(first="8", second="3")
+    scene.rack("rc", 1, pool="a")
+    outcome = judge(scene, pods(2, "first"), pods(8, "second", topology={"unconstrained": True}))
+    assert isinstance(outcome, Found), outcome
+    assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"a"}]
+
+
+def test_pod_set_whose_nodes_come_with_a_check_gets_no_place_where_flavors_are_chosen_anew():
+    scene = two_flavors(first="8", second="3")
+    scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
+    checks = {"admissionChecks": [{"name": "check", "onFlavors": ["a"]}]}
+    scene.queue("cq", {"a": "8", "b": "3"}, admissionChecksStrategy=checks)
+    outcome = judge(scene, pods(2, "first"), pods(8, "second"))
+    assert isinstance(outcome, Found), outcome
+    assert [(set(given.flavors.values()), given.delayed) for given in outcome.admission.pod_sets] == [({"b"}, None), ({"a"}, "Pending")]
+
+
+def test_no_other_choice_of_flavors_is_tried_where_none_could_help(monkeypatch: pytest.MonkeyPatch):
+    tried = list[object]()
+    monkeypatch.setattr(flavors, "_find_at_once", lambda *given: tried.append(given))
+    judge(two_flavors(first="8", second="3"), pods(2, "first"), pods(2, "second", nodeSelector={"pool": "c"}))
+    assert tried == []
+    judge(two_flavors(first="8", second="3"), pods(2, "first"), pods(8, "second"))
+    assert len(tried) == 1
 
 
 def test_a_workload_tied_to_one_domain_has_all_its_pod_sets_there():
