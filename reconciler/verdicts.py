@@ -414,7 +414,8 @@ def _find_too_large(workload: Obj, outcome: Found | NotFound) -> NotFound | None
 
 def _too_large(workload: Obj, found: Found) -> NotFound | None:
     """An assignment that etcd would not take is refused before any write, with its size."""
-    size = encoded_size(workload) + encoded_size(admission_to_wire(found.admission))
+    status = {key: value for key, value in (workload.get("status") or {}).items() if key != "admission"}
+    size = encoded_size({**workload, "status": status}) + encoded_size(admission_to_wire(found.admission))
     if size <= MAX_ETCD_BYTES:
         return None
     message = f"the Workload with its assignment would have {size} bytes; etcd takes {MAX_ETCD_BYTES}"

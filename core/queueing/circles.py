@@ -6,8 +6,8 @@ So a workload does not preempt a workload for which it was evicted, directly or 
 another queue or priority, or a Topology, ResourceFlavor, ClusterQueue or Cohort changes. It still gets back quota that is its queue's own:
 the rule holds if it would have to borrow, or needs only nodes.
 
-A workload may also evict another one in vain: a third one, which is ahead of it, takes the room, and the victim is admitted elsewhere.
-That may go on for ever with others that evict the third one. So it evicts one victim `MOST_IN_VAIN` times without being admitted itself,
+A workload may also evict another one for nothing: a third one, which is ahead of it, takes the room, and the victim is admitted elsewhere.
+That may go on for ever with others that evict the third one. So it evicts one victim `MOST_FUTILE` times without being admitted itself,
 and spares it from then on.
 
 Pods that a controller makes anew, as a ReplicaSet does, have a new workload each time: they count as one (`WorkloadFacts.party`), which
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from core.state.facts import WorkloadFacts
 
 MOST = 10_000  # evictions that are remembered; the oldest are forgotten first
-MOST_IN_VAIN = 3  # evictions of one workload for another that is not admitted between them
+MOST_FUTILE = 3  # evictions of one workload for another that is not admitted between them
 
 
 class Rank(NamedTuple):
@@ -85,18 +85,18 @@ class Circles:
         self._forget({pair for pair in pairs if pair in self._evicted})
 
     def note_admitted(self, preemptor: WorkloadFacts) -> None:
-        """A workload is admitted: what was evicted for it was not in vain."""
+        """A workload is admitted: what was evicted for it did help."""
         for victim in self._victims.get(preemptor.party, ()):
             pair = victim, preemptor.party
             self._evicted[pair] = self._evicted[pair]._replace(times=0)
 
     def find_trait(self, party: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the parties for which this one was evicted directly, and those that it has evicted in vain: those with the same spare the
+        """Returns the parties for which this one was evicted directly, and those that it has evicted for nothing: those with the same spare the
         same."""
-        return frozenset(self._preemptors.get(party, ())), self._find_in_vain(party)
+        return frozenset(self._preemptors.get(party, ())), self._find_futile(party)
 
-    def _find_in_vain(self, party: str) -> frozenset[str]:
-        return frozenset(victim for victim in self._victims.get(party, ()) if self._evicted[victim, party].times >= MOST_IN_VAIN)
+    def _find_futile(self, party: str) -> frozenset[str]:
+        return frozenset(victim for victim in self._victims.get(party, ()) if self._evicted[victim, party].times >= MOST_FUTILE)
 
     def collect_changed(self) -> set[str]:
         """Returns the parties for which `find_trait` may return something else than at the last call of this method."""
@@ -104,13 +104,13 @@ class Circles:
         return changed
 
     def find_spared(self, party: str) -> frozenset[str]:
-        """Returns all parties for which this one was evicted, directly or through others, and those that it has evicted in vain."""
+        """Returns all parties for which this one was evicted, directly or through others, and those that it has evicted for nothing."""
         found, left = {party}, [party]
         while left:
             more = self._preemptors.get(left.pop(), set()) - found
             found |= more
             left += more
-        return frozenset(found - {party}) | self._find_in_vain(party)
+        return frozenset(found - {party}) | self._find_futile(party)
 
     def _forget(self, pairs: Iterable[tuple[str, str]]) -> None:
         for party, preemptor in pairs:

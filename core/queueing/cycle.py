@@ -29,7 +29,7 @@ from core.queueing.pending import Group, Order, Pending, find_heads
 from core.queueing.portions import Asked, Portions
 from core.queueing.refusal import Refusal
 from core.queueing.run import Run, Verdict
-from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods
+from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods, refuse_unwritable
 from core.queueing.turns import MOST_SORTED, PriorityTurns, Turn, Turns
 from core.queueing.unwritable import Unwritable
 from core.queueing.ways import find_way
@@ -132,8 +132,7 @@ class Cycle:
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
         """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
-        unfinished = self._decisions.unfinished
-        if unfinished is not None:
+        if (unfinished := self._decisions.unfinished) is not None:
             self._current = unfinished
             with self._portions.measure():
                 self._decisions.run_piece(may_go_on)
@@ -154,8 +153,7 @@ class Cycle:
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Found | NotFound | None:
         """What becomes of a workload; None where that is not known before the end of this cycle."""
         self.has_decided = True
-        unwritable = self.unwritable.find(workload)
-        if unwritable is not None:
+        if (unwritable := self.unwritable.find(workload)) is not None:
             self._decisions.remove(workload.uid)
             return unwritable
         with self._portions.measure():
@@ -241,7 +239,7 @@ class Cycle:
             self._passed.add(workload.uid)
             self._current, self.has_decided = workload, True
             self._state.lift_beside(workload.key)
-            outcome = self.unwritable.find(workload) or self._judge_again(workload, queue)
+            outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Found):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
@@ -279,6 +277,8 @@ class Cycle:
         return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
 
     def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Found | NotFound:
+        if (unwritable := self.unwritable.find(workload)) is not None:
+            return refuse_unwritable(workload, unwritable, replacement)
         try:
             return find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
         except Exception as error:

@@ -516,7 +516,17 @@ def _no_replacement(
         message = truncate(f"there is no other place for pods that cannot be scheduled on {nodes}; {why}")
         return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
     if fails_fast:
-        message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
-        return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)
+        return _evict_for_nodes(workload, why, attempts)
     message = truncate(f"there is no replacement for unhealthy node(s): {nodes}; {why}")
     return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
+
+
+def refuse_unwritable(workload: WorkloadFacts, why: NotFound, replacement: NodeReplacement) -> NotFound:
+    """What a second pass comes to where the place that it found cannot be written: for one that has lost nodes that is none."""
+    return _evict_for_nodes(workload, why.message, why.attempts) if _may_evict(workload, replacement) else why
+
+
+def _evict_for_nodes(workload: WorkloadFacts, why: str, attempts: tuple[Attempt, ...]) -> NotFound:
+    nodes = ", ".join(sorted(workload.unhealthy_nodes))
+    message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
+    return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)

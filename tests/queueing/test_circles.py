@@ -117,9 +117,9 @@ def test_two_pods_of_one_controller_that_could_not_be_evicted_are_withdrawn_at_o
     assert remembered.find_spared(victims[0].party) == frozenset()
 
 
-def test_workload_that_was_evicted_in_vain_again_and_again_is_spared_until_its_preemptor_is_admitted():
+def test_workload_that_was_evicted_for_nothing_again_and_again_is_spared_until_its_preemptor_is_admitted():
     """Seed 1692: two workloads ahead of the preemptor took the room, and lost it to one that was evicted when the victim came back."""
-    remembered = evicted(*[("a", "b")] * (circles.MOST_IN_VAIN - 1), ("c", "b"))
+    remembered = evicted(*[("a", "b")] * (circles.MOST_FUTILE - 1), ("c", "b"))
     assert spared(remembered, "b") == set()
     remembered.collect_changed()
     before = remembered.find_trait("b")
@@ -130,11 +130,11 @@ def test_workload_that_was_evicted_in_vain_again_and_again_is_spared_until_its_p
     remembered.note_admitted(FACTS["b"])
     assert spared(remembered, "b") == set()
     remembered.note(FACTS["b"], [FACTS["a"]])
-    assert spared(remembered, "b") == set(), "one of several in vain"
+    assert spared(remembered, "b") == set(), "none more than once since then"
 
 
-def test_evictions_in_vain_are_forgotten_with_their_victim():
-    remembered = evicted(*[("a", "b")] * circles.MOST_IN_VAIN)
+def test_futile_evictions_are_forgotten_with_their_victim():
+    remembered = evicted(*[("a", "b")] * circles.MOST_FUTILE)
     assert remembered.begin(SEEN | {f"{NAMESPACE}/a": replace(FACTS["a"], finished=True)}, 0)
     assert spared(remembered, "b") == set()
     assert remembered.collect_changed() >= {"b"}

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from core.model.gates import read_gates
+from core.model.pause import Pause, Stop
 from core.names import HOSTNAME_LABEL
-from core.queueing.outcome import Found
+from core.queueing.outcome import Found, NotFound
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass
 from core.state.facts import NodeFacts, TopologyFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
@@ -120,6 +121,32 @@ def test_several_failed_nodes_are_replaced_together() -> None:
     scene.lose("w", "r0-n0", "r0-n1", "r0-n2", "r0-n3")
     scene.run()
     assert scene.where("w") == {f"r1-n{i}": 1 for i in range(4)}, "the first alone could not have left the rack"
+
+
+def test_workload_with_a_replacement_that_cannot_be_written_is_evicted() -> None:
+    """Seed 2184: its pods waited for ever at the node that they had lost."""
+    scene = running(nodes=3)
+    key = scene.submit("w", 2, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n1")
+    too_large = NotFound("TooLarge", "the Workload would be too large", ())
+    scene.cycle.unwritable.add(scene.state.workloads.facts[key], too_large)
+    outcome = told(scene.run()["w"])
+    assert outcome.evicts
+    assert outcome.message.endswith("no replacement for unhealthy node(s): r0-n1; the Workload would be too large")
+
+
+def test_while_evictions_are_paused_one_with_a_replacement_that_cannot_be_written_keeps_its_place() -> None:
+    scene = running(nodes=3)
+    key = scene.submit("w", 2, cpu="4")
+    scene.run()
+    scene.lose("w", "r0-n1")
+    scene.state.observe_pause(Pause(evictions=Stop("evictions", "maintenance", "an administrator", NOW)))
+    scene.cycle.unwritable.add(scene.state.workloads.facts[key], NotFound("TooLarge", "the Workload would be too large", ()))
+    outcome = told(scene.run()["w"])
+    assert not outcome.evicts
+    assert outcome.message.startswith("it would be evicted, but evictions are paused")
+    assert outcome.message.endswith("; the Workload would be too large")
 
 
 def test_without_a_replacement_it_is_evicted_at_once() -> None:

@@ -71,7 +71,7 @@ def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_quota_for_all(
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"a"}]
 
 
-def test_pod_set_whose_nodes_come_with_a_check_gets_no_place_where_flavors_are_chosen_anew():
+def test_pod_set_with_nodes_that_come_with_a_check_gets_no_place_where_flavors_are_chosen_anew():
     scene = two_flavors(first="8", second="3")
     scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
     checks = {"admissionChecks": [{"name": "check", "onFlavors": ["a"]}]}

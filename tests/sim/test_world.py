@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, MAX_TOLERATIONS
+from core.model.encoding import encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
@@ -218,6 +219,24 @@ def test_workload_keeps_its_place_on_a_node_that_was_gone_for_a_second():
     [after] = world.objects("kueue.x-k8s.io", "workloads")
     assert after["status"]["admission"] == before["status"]["admission"]
     assert after["status"]["conditions"] == before["status"]["conditions"]
+    world.close()
+
+
+def test_size_of_a_replacement_does_not_count_the_place_that_it_replaces():
+    """Seed 2184: both were counted, so that a job of more than half of what etcd takes had no other place."""
+    world = open_world(8)
+    world.apply(job("moves", 2, seconds=None))
+    world.run_for(5)
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    world.limit_workloads(encoded_size(workload) + 30)  # the name of the lost node
+    host = min(pod["spec"]["nodeName"] for pod in world.objects("", "pods"))
+    world.delete(next(each for each in world.objects("", "nodes") if each["metadata"]["name"] == host))
+    world.run_for(DOUBTED_S + 30)
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    conditions = {each["type"]: each["status"] for each in workload["status"]["conditions"]}
+    assert conditions["Admitted"] == "True"
+    assert "Evicted" not in conditions
+    assert {pod["spec"]["nodeName"] for pod in world.objects("", "pods")}.isdisjoint({host})
     world.close()
 
 
