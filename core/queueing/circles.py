@@ -91,8 +91,8 @@ class Circles:
             self._evicted[pair] = self._evicted[pair]._replace(times=0)
 
     def find_trait(self, party: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the parties for which this one was evicted directly, and those that it has evicted for nothing: those with the same spare the
-        same."""
+        """Returns the parties for which this one was evicted directly, and those that it has evicted for nothing: parties with the same two
+        sets spare the same."""
         return frozenset(self._preemptors.get(party, ())), self._find_futile(party)
 
     def _find_futile(self, party: str) -> frozenset[str]:
