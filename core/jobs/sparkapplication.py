@@ -81,7 +81,12 @@ class SparkApplication(TemplatedKind):
         gates = parts.get("schedulingGates")
         if gates or pod.get("template"):
             own = pod.setdefault("template", {})
-            _set(own.setdefault("spec", {}), "schedulingGates", gates)
+            spec = own.setdefault("spec", {})
+            _set(spec, "schedulingGates", gates)
+            if gates:
+                spec.setdefault("containers", [])  # Spark ends with an error at a template without the field
+            elif not spec.get("containers"):
+                spec.pop("containers", None)
             if own == {"spec": {}}:
                 del pod["template"]
 

@@ -71,6 +71,7 @@ def ensure_operators(names: Iterable[str], environ: Mapping[str, str] = os.envir
 def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Built:
     home = cache / find_key(operator)
     built = Built(operator, home / operator.name, home / "manifests.json")
+    operator.fetch(environ)
     if home.exists():
         return built
     kubectl = ensure_binaries(environ)["kubectl"]

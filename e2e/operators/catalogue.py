@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.nodes import HOSTNAME_LABEL, RACK_LABEL, NodePool, node_object
+from e2e.operators.spark import build_environment, ensure_spark
 
 Obj = dict[str, Any]
 HOST = "127.0.0.1"
@@ -16,9 +17,10 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operator runs: a folder of its own, and free ports."""
+    """Where an operator runs: a folder of its own, the API server, and free ports."""
 
     folder: Path
+    server: str  # the address of the API server
     webhook: int
     health: int
     metrics: int
@@ -57,6 +59,10 @@ def _start_without_options(_: Place) -> Sequence[str]:
     return ()
 
 
+def _fetch_nothing(_: Mapping[str, str]) -> None:
+    pass
+
+
 def _add_nothing(_: Place) -> Sequence[Obj]:
     return ()
 
@@ -68,7 +74,8 @@ class Operator:
     `checksum` is that of the module (as in `go.sum`), whose own `go.sum` pins all it is built with. `manifests` are folders of the module
     that `kubectl kustomize` renders, or files; `excluded` names objects of these that are not installed, and `objects` are applied after
     them, in place of those that have the same name. `arguments` come after the one with the kubeconfig. `probe` answers once it is ready.
-    `companion` is a module of ours that runs beside it, as its service account, at the port of webhooks that it has not.
+    `companion` is a module of ours that runs beside it, at the port of webhooks that it has not. `fetch` brings what it needs beside its
+    program, given the environment.
     """
 
     name: str
@@ -90,6 +97,8 @@ class Operator:
     tags: str = ""
     parts: tuple[Part, ...] = ()
     companion: str = ""
+    companion_account: str = ""  # in the operator's namespace, if not its own
+    fetch: Callable[[Mapping[str, str]], object] = _fetch_nothing
     probe: str = "readyz"
     kubeconfig_flag: str = "kubeconfig"
 
@@ -222,6 +231,28 @@ def _configure_autoscaler(_: Place) -> Sequence[Obj]:
     ]
 
 
+def _allow_drivers(_: Place) -> Sequence[Obj]:
+    """What kubelets may do that run drivers: no rights of the operator."""
+    rbac, name, namespace = "rbac.authorization.k8s.io", "spark-nodes", "spark-operator"
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]},
+    ]
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    ]
+
+
 _WEBHOOK_PORT = 'webhookPort := flag.Int("webhook-port", 9443, "")'
 _NAMED = 'node.Name = fmt.Sprintf("%s-%s", nodeGroup.name, rand.String(5))'
 _SERVE_AT_HOST = f'Host: "{HOST}", Port: '
@@ -347,6 +378,50 @@ OPERATORS = (
             ),
         ),
         needs=("training-operator",),  # examples wrap a PyTorchJob
+    ),
+    Operator(
+        "spark-webhook",
+        "github.com/kubeflow/spark-operator/v2",
+        "v2.5.2",
+        "h1:6nX2UhwSfnYi1mtwczgFfJTMeLSL/1ajTvkFe8R7Vdc=",
+        "./cmd/operator",
+        ("config/crd", "config/webhook"),
+        "spark-operator",
+        "spark-operator-webhook",
+        (),
+        arguments=lambda place: [
+            *("webhook", "start", "--namespaces=", "--enable-cert-manager=true", f"--webhook-cert-dir={place.certificates}"),
+            *(f"--webhook-port={place.webhook}", f"--health-probe-bind-address={HOST}:{place.health}"),
+        ],
+        changes=(
+            Change("cmd/operator/webhook/start.go", "Port:     webhookPort", f"{_SERVE_AT_HOST}webhookPort"),
+            Change(
+                "cmd/operator/webhook/start.go",
+                "certProvider.SyncSecret(context.TODO(), webhookSecretName, webhookSecretNamespace)",
+                "func(context.Context) error { return nil }(context.TODO())",
+            ),
+            Change(
+                "cmd/operator/webhook/start.go", "certProvider.WriteFile(webhookCertDir, webhookCertName, webhookKeyName)", "error(nil)"
+            ),
+        ),
+    ),
+    Operator(
+        "spark-operator",
+        "github.com/kubeflow/spark-operator/v2",
+        "v2.5.2",
+        "h1:6nX2UhwSfnYi1mtwczgFfJTMeLSL/1ajTvkFe8R7Vdc=",
+        "./cmd/operator",
+        ("config/rbac", "config/manager/serviceaccount.yaml"),
+        "spark-operator",
+        "spark-operator-controller",
+        ("SparkApplication",),
+        arguments=lambda place: ["controller", "start", "--namespaces=", f"--health-probe-bind-address={HOST}:{place.health}"],
+        environment=lambda place: build_environment(place.kubeconfig, place.server),
+        objects=_allow_drivers,
+        companion="e2e.operators.spark_driver",
+        companion_account="spark-nodes",
+        fetch=ensure_spark,
+        needs=("spark-webhook",),
     ),
     Operator(
         "cluster-autoscaler",

@@ -43,7 +43,7 @@ class RunningOperator:
     def __init__(self, cluster: Cluster, built: Built, *, is_guarded: bool = True) -> None:
         self.cluster, self.operator, self._built = cluster, built.operator, built
         folder = cluster.log_dir.parent / f"operator-{self.operator.name}"
-        self._place = Place(folder, *find_free_ports(3))
+        self._place = Place(folder, cluster.server, *find_free_ports(3))
         self._is_guarded = is_guarded
         self._stack = contextlib.ExitStack()
         self.process: Process | None = None
@@ -59,7 +59,7 @@ class RunningOperator:
         install(self.cluster.api, self.installed)
         if operator.configuration is not None:
             (place.folder / "config.json").write_text(json.dumps(operator.configuration(place)))
-        self._write_kubeconfig()
+        self._write_kubeconfig(place.kubeconfig.name, operator.account)
         guard = self._stack.enter_context(Guard()) if self._is_guarded else None
         environment = {**os.environ, "TMPDIR": str(place.folder), **operator.environment(place)}
         if operator.companion:
@@ -77,7 +77,8 @@ class RunningOperator:
 
     def _start_companion(self, guard: Guard | None) -> Process:
         place, name = self._place, f"{self.operator.name}-companion"
-        command = [sys.executable, "-m", self.operator.companion, f"--kubeconfig={place.kubeconfig}", f"--port={place.webhook}"]
+        kubeconfig = self._write_kubeconfig("companion-kubeconfig", self.operator.companion_account or self.operator.account)
+        command = [sys.executable, "-m", self.operator.companion, f"--kubeconfig={kubeconfig}", f"--port={place.webhook}"]
         process = Process(name, command, self.cluster.log_dir / f"{name}.log", guard, {**os.environ, "PYTHONPATH": str(ROOT)})
         try:
             process.wait_healthy(f"http://{HOST}:{place.webhook}/healthz")
@@ -126,11 +127,10 @@ class RunningOperator:
         (folder / "tls.key").write_bytes(serving.key)
         return base64.b64encode(ca.certificate).decode()
 
-    def _write_kubeconfig(self) -> None:
-        """Writes a kubeconfig with a new token of its service account."""
-        operator, cluster = self.operator, self.cluster
-        token = issue_token(cluster.api, operator.namespace, operator.account)
-        write_kubeconfig(self._place.kubeconfig, cluster.server, cluster.ca_file, token)
+    def _write_kubeconfig(self, name: str, account: str) -> Path:
+        """Writes a kubeconfig with a new token of a service account in the operator's namespace."""
+        token = issue_token(self.cluster.api, self.operator.namespace, account)
+        return write_kubeconfig(self._place.folder / name, self.cluster.server, self.cluster.ca_file, token)
 
 
 def start_operators(cluster: Cluster, names: Iterable[str], *, is_guarded: bool = True, but: Collection[str] = ()) -> list[RunningOperator]:

@@ -359,6 +359,23 @@ def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(
     assert stored == running or kind.validate_update(running, stored).errors
 
 
+@pytest.mark.parametrize("own", [None, {"spec": {"containers": [{"name": "spark-kubernetes-driver"}], "hostNetwork": True}}])
+def test_pod_template_of_started_spark_application_has_a_list_of_containers(own: dict[str, Any] | None):
+    """Spark operator 2.5.2 with Spark 4.0.1: spark-submit ended with a NullPointerException at a template with gates alone."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "SparkApplication")
+    kind, job = kind_of(scenario), make(scenario)
+    if own is not None:
+        put(job, ("spec", "driver", "template"), own)
+    workload = build_workload(kind, job, priority=0, priority_class=None)
+    running = kind.start(job, start_of(kind, job, gated=True))
+    for role in ("driver", "executor"):
+        spec = running["spec"][role]["template"]["spec"]
+        assert spec["schedulingGates"]
+        assert spec["containers"] == (own["spec"]["containers"] if own is not None and role == "driver" else [])
+    stopped = kind.restore(running, workload["spec"]["podSets"])
+    assert [stopped["spec"][role].get("template") for role in ("driver", "executor")] == [own, None]
+
+
 @pytest.mark.parametrize("with_workload", [True, False])
 def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workload: bool):
     """Found defect E9: the template that a start had written for the submitter stayed, with the image of then."""

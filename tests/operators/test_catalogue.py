@@ -16,7 +16,7 @@ from e2e.progress import CommandFailed
 
 Obj = dict[str, Any]
 JOBSET = next(operator for operator in OPERATORS if operator.name == "jobset")
-PLACE = Place(Path("/somewhere"), 1, 2, 3)
+PLACE = Place(Path("/somewhere"), f"https://{HOST}:4", 1, 2, 3)
 
 
 def test_operators_are_found_each_after_those_that_it_needs():
@@ -35,10 +35,9 @@ def test_operator_of_an_unknown_name_is_refused_with_those_that_there_are():
 
 
 def test_every_kind_that_is_made_by_an_operator_has_one():
-    """But for SparkApplication: its operator makes pods through a driver that runs Spark, which simulated pods do not."""
     of_kubernetes = {"Job", "Pod", "StatefulSet", "Deployment"}
     made = {kind for operator in OPERATORS for kind in operator.kinds}
-    assert {kind.kind for kind in KINDS} - of_kubernetes - made == {"SparkApplication"}
+    assert {kind.kind for kind in KINDS} - of_kubernetes - made == set()
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)

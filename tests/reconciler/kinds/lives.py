@@ -186,6 +186,9 @@ def _lose_node(stage: Stage, scenario: Scenario, lose: Callable[[str], None]) ->
         before = hosts_of(start(stage, scenario), name)
         pod_set = next(iter(scenario.ranked), next(iter(scenario.pods)))
         pods = [pod for pod in scene.read().pods_of(name) if pod["metadata"]["labels"][PODSET_LABEL] == pod_set]
+        if scenario.kind == "SparkApplication":  # it fails with its driver, the first
+            drivers = {pod["spec"]["nodeName"] for pod in pods}
+            pods = [pod for pod in scene.read().pods_of(name) if pod["spec"]["nodeName"] not in drivers]
         # Of the last rank: where the first pod of a LeaderWorkerSet goes, all of its group are made anew.
         gone = max(pods, key=lambda pod: [int(pod["metadata"]["labels"][label]) for label in scenario.rank_labels])["spec"]["nodeName"]
         lose(gone)
@@ -213,11 +216,12 @@ def _annotate_pods(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     made = {key: _annotate_pods(entry) for key, entry in value.items()}
-    metadata = made["metadata"] if isinstance(made.get("metadata"), dict) else {}
-    is_template = isinstance(made.get("spec"), dict) and "containers" in made["spec"]
-    if is_template or REQUIRED_TOPOLOGY in (metadata.get("annotations") or {}):  # a patch of a template has no containers
-        notes = {**(metadata.get("annotations") or {}), RUN_SECONDS: "1s", "e2e.topogate.dev/complete": "true"}
-        made["metadata"] = {**metadata, "annotations": notes}
+    notes = {RUN_SECONDS: "1s", "e2e.topogate.dev/complete": "true"}
+    if isinstance(made.get("spec"), dict) and "containers" in made["spec"]:
+        metadata = made.get("metadata") or {}
+        made["metadata"] = {**metadata, "annotations": {**(metadata.get("annotations") or {}), **notes}}
+    elif REQUIRED_TOPOLOGY in (made.get("annotations") or {}):  # a patch of a template has no containers, a role of Spark no metadata
+        made["annotations"] |= notes
     return made
 
 
