@@ -22,7 +22,7 @@ from core.names import (
     HOSTNAME_LABEL,
 )
 from core.plan.admission import managed_status
-from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node
+from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node, may_move
 from core.plan.requeue import plan_eviction
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -204,8 +204,8 @@ class NodeHealth:
             return RequeueAfter(BATCH_S)
         now = self._clock.now()
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
-        # Pods that nobody makes anew end with their node: they can be nowhere else.
-        found = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and facts.remade}
+        is_movable = may_move(facts, self._pods(workload, facts, pods, names))
+        found = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and is_movable}
         hosts = {values[-1] for _, values in names}
         hosts_by_node = {
             node: values[-1]

@@ -20,7 +20,7 @@ Pods that have succeeded are not missed: where all that were assigned to a node 
 stead, as those of a Job with more completions than it runs pods at once.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -153,6 +153,12 @@ def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
     `find_placed`; the host of any other pod was chosen by its user."""
     waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
     return waits and HOSTNAME_LABEL in pod.node_selector and (bool(pod.coordinates) or pod.pod_set in placed)
+
+
+def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
+    """Whether a workload with these pods may get another place: its pods are made anew, or it is one plain pod that is still gated. A
+    plain pod without the gate can be nowhere else, and ends with its node."""
+    return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 
 def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> tuple[str, float | None]:

@@ -466,7 +466,8 @@ def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags,
     def anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
         left = without(free, out_of_reach) if out_of_reach.any() else free
-        return replace_failed(capacity, parts, failed, profile, free=left, recreated=workload.remade)
+        is_movable = workload.remade or not search.world.state.ledger.has_bound_pods(workload.pods_key)  # a plain pod may be gated still
+        return replace_failed(capacity, parts, failed, profile, free=left, recreated=is_movable)
 
     level = capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:

@@ -369,6 +369,10 @@ class Ledger:
                 add(total, pod.requests)
         return total
 
+    def has_bound_pods(self, workload: str) -> bool:
+        """Whether any pod of a workload (its `pods_key`) is bound to a node and has not ended."""
+        return any(self._bound.get(key) for key in self._keys.get(workload, ()))
+
     def is_running_on(self, workload: str, node: str) -> bool:
         """Whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
         ending = Counter(_pod_set_of(pod) for pod in self._ending.get(node, {}).values())
