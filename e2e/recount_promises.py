@@ -123,10 +123,13 @@ def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) ->
 
 def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Collection[str]) -> Iterator[str]:
     """Sentences about Workloads that are assigned to hosts which are gone and do not say so (API field unhealthyNodes); none if
-    all is well. Where pods have ended a host is perhaps not needed any more. A Workload of one Pod is left out: no pod comes after it."""
+    all is well. Where pods have ended a host is perhaps not needed any more. A Workload of one Pod is left out: no pod comes after it.
+    So is one that waits for its admission checks: its hosts are judged once it is admitted (docs/nodes.md)."""
     ended = {(pod["metadata"]["namespace"], get_named_family(pod)) for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"}
     for workload in filter(_is_promised, workloads):
         if any(owner["kind"] == "Pod" and owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ()):
+            continue
+        if not any((each["type"], each["status"]) == ("Admitted", "True") for each in workload["status"].get("conditions") or ()):
             continue
         key = workload["metadata"]["namespace"], get_family(workload)
         told = {each["name"] for each in workload["status"].get("unhealthyNodes") or ()}

@@ -10,8 +10,9 @@ import pytest
 from core.names import POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
 from e2e import manifests
 from e2e.nodes import NodePool
+from e2e.recount_places import read_domains
 from e2e.standins.pods import has_condition
-from sim.models.base import JOB, POD
+from sim.models.base import JOB, NODE, POD
 from sim.models.checks import CHECK, LONGEST_S, CheckController, make_check
 from sim.world import WORKLOADS, World
 from tests.sim.one_queue import make_world
@@ -93,6 +94,31 @@ def test_quota_is_kept_and_nothing_is_written_until_the_check_is_answered(world:
     _answer(world)
     world.run_for(3 * LONGEST_S)
     assert count_running(world) == (1 if kind == "Pod" else 2)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod", "group", "StatefulSet", "Deployment"])
+def test_node_that_is_gone_while_a_check_is_waited_for_is_replaced_at_admission(world: World, kind: str) -> None:
+    for obj in make(kind):
+        world.apply(obj)
+    world.run_for(20)
+    places = [place for workload in world.objects(*WORKLOADS) for place in list_hosts(workload)]
+    gone = [node for node in world.objects(*NODE) if node["metadata"]["name"] in places]
+    for node in gone:
+        world.delete(node)
+    world.run_for(60)
+    assert places == [place for workload in world.objects(*WORKLOADS) for place in list_hosts(workload)]
+    _answer(world)
+    world.run_for(3 * LONGEST_S)
+    assert count_running(world) == (1 if kind == "Pod" else 2)
+    assert not any(
+        condition["type"] == "Evicted" for workload in world.objects(*WORKLOADS) for condition in workload["status"]["conditions"]
+    )
+
+
+def list_hosts(workload: Json) -> list[str]:
+    """The hostnames that a workload is assigned to, which are names of nodes here."""
+    given = workload["status"]["admission"]["podSetAssignments"]
+    return [values[-1] for each in given for values, _ in read_domains(each["topologyAssignment"])]
 
 
 def scale(kind: str) -> Callable[[World], None]:
