@@ -250,16 +250,22 @@ def test_who_is_evicted_or_over_or_inactive_gets_nothing() -> None:
     assert scene.run() == {}
 
 
-def test_a_pod_that_nobody_makes_anew_keeps_its_place() -> None:
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_plain_pod_keeps_its_place_once_it_is_bound(is_bound: bool) -> None:
+    """No controller makes it anew; one that is still gated may get another place."""
     scene = running()
     wire = workload_json("w", [pod_set_json(count=1, topology={"required": RACK})], owner="pod")
     wire["metadata"]["ownerReferences"][0]["kind"] = "Pod"
     scene.workload(wire)
     scene.run()
     before = scene.where("w")
-    scene.lose("w", *before)
+    [node] = before
+    if is_bound:
+        scene.pod(pod_json("w-0", node=node, phase="Running", workload="w", owner="pod"))
+    scene.break_down(node)
+    scene.lose("w", node)
     assert isinstance(scene.run()["w"], Found)
-    assert scene.where("w") == before
+    assert (scene.where("w") == before) is is_bound
     assert "unhealthyNodes" not in scene.objects["w"]["status"]
 
 
