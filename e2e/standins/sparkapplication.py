@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from typing import Any
 
 from e2e.standins.pods import Obj, PodStandIn, Wanted, phase_of
 
@@ -33,6 +34,13 @@ class SparkApplicationStandIn(PodStandIn):
             return {"applicationState": {"state": "SUSPENDED"}}
         driver = pods.get(f"{obj['metadata']['name']}-driver")
         return {"applicationState": {"state": _STATES[phase_of([driver])] if driver is not None else "RUNNING"}}
+
+    def set_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """The operator may update the status, and not patch it."""
+        if (obj.get("status") or {}) != status:
+            metadata = obj["metadata"]
+            path = f"{self.path}/namespaces/{metadata['namespace']}/{self.plural}/{metadata['name']}/status"
+            self.api.replace(path, {**obj, "status": dict(status)})
 
     def is_over(self, obj: Obj) -> bool:
         return ((obj.get("status") or {}).get("applicationState") or {}).get("state") in ("COMPLETED", "FAILED")
