@@ -121,6 +121,7 @@ class Rights:
         self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
         self._budget = budget
         self._leaving = frozenset(leaving)
+        self._claimed = state.copy_claimed()
         self._beyond: dict[str, Amounts] = {}
         self._excess: dict[str, Excess] = {}
         self._since: dict[str, int] = {}
@@ -300,10 +301,14 @@ class Rights:
         return not gone
 
     def _unused(self, queue: str) -> Amounts:
-        """What a queue uses beyond its own, with nobody gone but those who are leaving anyway; negative where it uses less."""
+        """Returns how much a queue uses beyond its own with none gone but those that are leaving anyway; negative where it uses less.
+
+        Room that is promised to workloads of it does not count: it is not borrowed yet, and workloads that hold what is the queue's own
+        would go for it.
+        """
         if queue not in self._beyond:
-            tree, back = self._world.quota, self._world.gone - self._leaving
-            usage = {name: tree.usage(queue).get(name, 0) for name in self.names}
+            tree, back, claimed = self._world.quota, self._world.gone - self._leaving, self._claimed.get(queue, {})
+            usage = {name: tree.usage(queue).get(name, 0) - claimed.get(name, 0) for name in self.names}
             for key in back:
                 of, amounts = self._world.usage(key)
                 if of == queue:

@@ -13,7 +13,7 @@ from core.model.admission import Admission, PodSetAdmission
 from core.model.configuration import ResourceRules
 from core.model.pause import NOTHING_PAUSED, Pause
 from core.model.podset import PodSetRequest
-from core.model.quota import QuotaTree
+from core.model.quota import FlavorResource, QuotaTree
 from core.model.resources import PODS, Resources, add
 from core.names import HOSTNAME_LABEL
 from core.placement.free import FreeCapacity, with_pod
@@ -27,7 +27,7 @@ from core.state.flavor_view import AssignedPlaces, FlavorView, matches, reservat
 from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from core.state.whole_view import WholeView
-from core.state.workloads import Workloads
+from core.state.workloads import Workloads, add_usage
 
 T = TypeVar("T")
 # What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.
@@ -72,6 +72,7 @@ class ClusterState:
         self._places: dict[str, Admission] = {}  # by workload: what it is in `_by_place` for
         self._plans: dict[str, Plan] = {}
         self._claims: list[str] = []
+        self._claimed: dict[str, dict[FlavorResource, int]] = {}  # by ClusterQueue
         self._beside: dict[str, list[PodSetKey]] = {}  # what is claimed for workloads beside what they hold
         self.stuck: dict[str, Plan] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
@@ -273,6 +274,12 @@ class ClusterState:
         if key not in self._claims:
             self._claims.append(key)
             self.assume(key, admission, plan)
+            if (held := self.workloads.holding(key)) is not None:  # with its spares, where these use quota
+                add_usage(self._claimed.setdefault(held.cluster_queue, {}), held)
+
+    def copy_claimed(self) -> dict[str, dict[FlavorResource, int]]:
+        """Returns what is claimed of quota, by ClusterQueue."""
+        return {queue: dict(amounts) for queue, amounts in self._claimed.items()}
 
     def claim_beside(
         self, key: str, amounts: Iterable[tuple[str, Resources]], pods: Iterable[tuple[str, Sequence[tuple[str, int]]]]
@@ -308,6 +315,7 @@ class ClusterState:
             self.workloads.forget(key)
             self._after(key, before, helps=False)
         self._claims.clear()
+        self._claimed.clear()
         for key in list(self._beside):
             self.lift_beside(key)
 

@@ -16,10 +16,11 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
+from core.placement.profile import STANDARD
 from core.queueing import judge, preemption, rights
 from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound
-from tests.builders import RACK
+from tests.builders import NAMESPACE, RACK
 from tests.queueing.scene import refused
 from tests.queueing.shared import ALL_MAY, Shared, victims
 
@@ -254,6 +255,26 @@ def test_nobody_is_brought_below_what_is_its_own():
     assert isinstance(outcome, NotFound)
     assert outcome.preempting is None
     assert 'and cohort "c" lends no more than 0' in outcome.message
+
+
+def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workloads():
+    """Seed 2597: a promise that borrowed let each workload of its queue be evicted, and one job that came emptied the cluster."""
+    scene = two_queues()
+    scene.submit("kept", 4, queue="theirs")
+    scene.run()
+    scene.submit("waits", 2, queue="theirs")
+    waiting, queues = scene.state.workloads.facts[f"{NAMESPACE}/waits"], scene.state.cluster_queues
+    promised = find_admission(scene.state, waiting, queues["theirs"], STANDARD)
+    assert isinstance(promised, Found)
+    assert promised.borrows
+    scene.submit("owner", 4, queue="mine")
+    owner, plan = scene.state.workloads.facts[f"{NAMESPACE}/owner"], {each.pod_set: each.nodes for _, each in promised.placements}
+    scene.state.claim(waiting.key, promised.admission, plan)
+    assert preemption.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is None
+    scene.state.drop_claims()
+    assert isinstance(find_admission(scene.state, owner, queues["mine"], STANDARD), Found)
+    scene.state.assume(waiting.key, promised.admission, plan)
+    assert preemption.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
 
 
 def test_what_others_have_borrowed_is_told_as_that():
