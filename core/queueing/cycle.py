@@ -300,12 +300,12 @@ class Cycle:
             assert workload is not None
             assert group is not None
             queue, problem = self._find_queue(workload.queue)
-            if queue is None or (queue.strict and self._heads.get(queue.name) != uid) or run.is_held_back(uid):
+            if queue is None or problem is not None or (queue.strict and self._heads.get(queue.name) != uid) or run.is_held_back(uid):
                 continue
             run.served.add(uid)
             self._current = workload
             refusal = self._own.get(uid)
-            hindered = problem is not None or find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
+            hindered = find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
             stands = refusal is not None and refusal.stands(self._state, workload, queue, self._round)
             if not hindered and not stands and self._may_decide(workload, queue, is_promised=True):
                 outcome = self._decide(workload, queue, run)
@@ -379,7 +379,8 @@ class Cycle:
             yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), turns, run)
         elif obstacle is not None:
             turn.group.is_held_up = True
-            self._place(workload)
+            if problem is None:  # a queue that admits none leaves the room to others
+                self._place(workload)
             yield from self._tell(turn, obstacle, turns, run)
         elif queue is not None:
             if queue.name in self._borrowing and not may_borrow:
@@ -594,7 +595,6 @@ class Cycle:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
         self._remove_verdict(uid)
         self._claims.withdraw([uid])
-        group = self._pending.group_of(uid)
-        if group is not None:
+        if (group := self._pending.group_of(uid)) is not None:
             group.refusal = None
             group.unheard[uid] = None

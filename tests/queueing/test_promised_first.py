@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core.model.configuration import FairSharing
 from core.queueing.outcome import Found, NotFound
-from tests.builders import condition_json
+from core.state.queue_facts import LocalQueueFacts
+from tests.builders import NAMESPACE, condition_json, local_queue_json
 from tests.queueing.shared import Shared
 
 
@@ -50,3 +53,32 @@ def test_workload_that_saw_room_as_taken_is_asked_again_once_the_claim_without_v
     while scene.cycle.is_cut or scene.cycle.wants_more:
         found += scene.cycle.run()
     assert "ns/small" in {verdict.workload.key for verdict in found if isinstance(verdict.outcome, Found)}
+
+
+@pytest.mark.parametrize("stopped", ["queue", "local queue"])
+def test_room_promised_to_a_workload_of_a_stopped_queue_is_for_others(stopped: str):
+    """Nothing else could have it as long as the queue was stopped."""
+    scene = Shared()
+    scene.rack("r1", 2)
+    for name in "pq":
+        scene.pool(name, "4", "c", preemption={"withinClusterQueue": "LowerPriority"})
+    loose = {"unconstrained": True}
+    scene.submit("low", 4, queue="q", topology=loose)
+    scene.submit("first", 4, queue="p", topology=loose)
+    scene.run()
+    scene.submit("high", 4, queue="q", priority=1, topology=loose)
+    outcome = scene.run()["high"]
+    assert isinstance(outcome, NotFound)
+    assert outcome.preempting is not None
+    if stopped == "queue":
+        scene.pool("q", "4", "c", preemption={"withinClusterQueue": "LowerPriority"}, stopPolicy="Hold")
+    else:
+        wire = local_queue_json("q", "q")
+        wire["spec"]["stopPolicy"] = "Hold"
+        scene.state.observe_local_queue(f"{NAMESPACE}/q", LocalQueueFacts.read(wire))
+    scene.delete("low")
+    scene.delete("first")
+    scene.submit("other", 8, queue="p", topology=loose)
+    scene.run()
+    scene.run()
+    assert scene.state.workloads.holding(f"{NAMESPACE}/other") is not None
