@@ -32,7 +32,15 @@ POLL_S = 0.3
 GRACE_S = 10.0
 ROLE = "spark-role%3Ddriver"
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-_PROGRAM = "import time\nfrom pyspark import SparkContext\n\nSparkContext.getOrCreate()\nwhile True:\n    time.sleep(60)\n"
+_PROGRAM = """\
+import os, time
+from pyspark import SparkContext
+
+parent = os.getppid()
+SparkContext.getOrCreate()
+while os.getppid() == parent:  # ends with Spark, whichever way that ends
+    time.sleep(1)
+"""
 _SETTINGS = {
     "spark.driver.host": HOST,
     "spark.driver.bindAddress": HOST,
