@@ -25,16 +25,17 @@ class MPIJob(ReplicatedKind):
         return Gang(sum(role.count for role in self.roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """A launcher that is a worker, too, has index 0, so that those of the other workers begin at 1; in a group the
-        indexes run through by themselves (KEP-2724, Story 7)."""
-        if not job["spec"].get("runLauncherAsWorker"):
-            return job
+        """Says where the indexes of the workers begin where that is not as usual: at 1 if the launcher is a worker, too, and has index 0,
+        and at 0 in a group with a launcher that is none. In other groups the indexes run through by themselves (KEP-2724)."""
         roles = {role.pod_set: role for role in self.roles(job)}
         launcher, worker = roles.get("launcher"), roles.get("worker")
-        if launcher is None or worker is None or any(PODSET_GROUP_NAME in role.annotations for role in (launcher, worker)):
+        if launcher is None or worker is None:
+            return job
+        is_worker = bool(job["spec"].get("runLauncherAsWorker"))
+        if is_worker == any(PODSET_GROUP_NAME in role.annotations for role in (launcher, worker)):
             return job
         template = worker.template
         metadata = template.get("metadata") or {}
-        annotations = {**(metadata.get("annotations") or {}), POD_INDEX_OFFSET: "1"}
+        annotations = {**(metadata.get("annotations") or {}), POD_INDEX_OFFSET: "1" if is_worker else "0"}
         self.put_template(job, worker, {**template, "metadata": {**metadata, "annotations": annotations}})
         return job

@@ -266,7 +266,7 @@ def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -
         if pod_set.group:
             partial = admitted.get(pod_set.name) if pod_set.min_count is not None else None
             groups[pod_set.group] = before + (whole[pod_set.name] if partial is None else partial)
-        starts[pod_set.name] = pod_set.index_offset or before
+        starts[pod_set.name] = before if pod_set.index_offset is None else pod_set.index_offset
     return starts
 
 

@@ -297,7 +297,7 @@ class PodSetFacts:
     node_selector: Mapping[str, str]
     affinity: Json | None
     tolerations: tuple[Json, ...]
-    index_offset: int = 0  # where the ranks of its pods start (annotation pod-index-offset)
+    index_offset: int | None = None  # where the ranks of its pods start, if that is said (annotation pod-index-offset)
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
     none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
@@ -323,7 +323,7 @@ class PodSetFacts:
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
             tuple(spec.get("tolerations") or ()),
-            read_index(notes.get(POD_INDEX_OFFSET, "")) or 0,
+            read_index(notes.get(POD_INDEX_OFFSET, "")),
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
             zero_requests(spec, requests),

@@ -161,9 +161,11 @@ def test_random_json_in_place_of_any_part_is_answered(scenario: Scenario, data: 
 
 
 @pytest.mark.parametrize(
-    ("launcher_is_worker", "group", "offset"), [(True, False, "1"), (True, True, None), (False, False, None)], ids=["alone", "group", "no"]
+    ("launcher_is_worker", "group", "offset"),
+    [(True, False, "1"), (True, True, None), (False, False, None), (False, True, "0")],
+    ids=["worker", "worker in group", "alone", "group"],
 )
-def test_workers_of_an_mpijob_begin_at_one_where_the_launcher_is_a_worker(launcher_is_worker: bool, group: bool, offset: str | None):
+def test_workers_of_an_mpijob_begin_at_the_index_that_its_operator_gives_them(launcher_is_worker: bool, group: bool, offset: str | None):
     job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "MPIJob"))
     job["spec"]["runLauncherAsWorker"] = launcher_is_worker
     for replica in job["spec"]["mpiReplicaSpecs"].values() if group else ():

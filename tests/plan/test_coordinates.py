@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from core.names import (
 from core.plan.coordinates import coordinates_of
 from core.plan.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import pod_json, pod_set_json, workload_json
+from tests.builders import RACK, pod_json, pod_set_json, workload_json
 
 VALUES = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=70)
 
@@ -100,3 +101,25 @@ def test_pods_where_they_should_be_are_no_strays():
     there = {HOSTNAME_LABEL: "h0"}
     pods = [indexed(0, node_selector=there), indexed(1, node_selector=there, node="n0", phase="Failed"), indexed(2, gated=True)]
     assert planned(pods, ("h0", 1), ("h1", 1)).strays == ()
+
+
+@pytest.mark.parametrize(("offset", "first"), [(None, 1), ("0", 0)])
+def test_ranks_in_a_group_begin_where_the_annotation_says(offset: str | None, first: int):
+    """The workers of an MPIJob with a launcher that is no worker have indexes from 0 in a group, too: their order was lost."""
+    topology = {"required": RACK, "podSetGroupName": "all"}
+    leader = pod_set_json("launcher", 1, topology=topology)
+    workers = pod_set_json("worker", 2, topology=topology | {"podIndexLabel": JOB_COMPLETION_INDEX_LABEL})
+    workers["template"]["metadata"]["annotations"] = {} if offset is None else {POD_INDEX_OFFSET: offset}
+    parts = []
+    for name, hosts in (("launcher", ["h0"]), ("worker", ["h1", "h2"])):
+        assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), 1) for host in hosts))
+        parts.append(PodSetAdmission(name, {"cpu": "f"}, {}, len(hosts), assignment))
+    admission = Admission("cq", tuple(parts))
+    workload = WorkloadFacts.read(workload_json("w", [leader, workers], admission=admission_to_wire(admission)))
+    pods = [
+        PodFacts.read(pod_json(f"p{i}", workload="w", pod_set="worker", gated=True, labels={JOB_COMPLETION_INDEX_LABEL: str(i)}))
+        for i in (first, first + 1)
+    ]
+    plan = plan_ungating(workload, admission, pods, lambda given, i: (f"h{i}",))
+    hosts_of = {action.pod.key: action.node_selector[HOSTNAME_LABEL] for action in plan.actions}
+    assert hosts_of == {f"ns/p{first}": "h1", f"ns/p{first + 1}": "h2"}

@@ -31,7 +31,7 @@ def test_an_index_that_is_none_is_not_read(text: str, index: int | None):
     """Python raises where it is to read more than 4300 digits, and handlers of informers must not."""
     assert unit_of_workload(workload(OWNER, {COMPONENT_WORKLOAD_INDEX: text})) == Unit("LeaderWorkerSet", "ns", "lws", index)
     template = {"metadata": {"annotations": {POD_INDEX_OFFSET: text}}}
-    assert PodSetFacts.read({"name": "main", "template": template}).index_offset == (index or 0)
+    assert PodSetFacts.read({"name": "main", "template": template}).index_offset == index
 
 
 def test_the_workload_of_an_orphaned_parent_is_no_group_of_its_name():
