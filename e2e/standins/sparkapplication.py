@@ -40,7 +40,8 @@ class SparkApplicationStandIn(PodStandIn):
         if (obj.get("status") or {}) != status:
             metadata = obj["metadata"]
             path = f"{self.path}/namespaces/{metadata['namespace']}/{self.plural}/{metadata['name']}/status"
-            self.api.replace(path, {**obj, "status": dict(status)})
+            kind = {"apiVersion": f"{self.group}/{self.version}", "kind": self.kind}
+            self.api.replace(path, {**obj, **kind, "status": dict(status)})
 
     def is_over(self, obj: Obj) -> bool:
         return ((obj.get("status") or {}).get("applicationState") or {}).get("state") in ("COMPLETED", "FAILED")
