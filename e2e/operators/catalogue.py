@@ -253,6 +253,12 @@ def _allow_drivers(_: Place) -> Sequence[Obj]:
     ]
 
 
+_SPARK = (  # one program, which runs as two
+    "github.com/kubeflow/spark-operator/v2",
+    "v2.5.2",
+    "h1:6nX2UhwSfnYi1mtwczgFfJTMeLSL/1ajTvkFe8R7Vdc=",
+    "./cmd/operator",
+)
 _WEBHOOK_PORT = 'webhookPort := flag.Int("webhook-port", 9443, "")'
 _NAMED = 'node.Name = fmt.Sprintf("%s-%s", nodeGroup.name, rand.String(5))'
 _SERVE_AT_HOST = f'Host: "{HOST}", Port: '
@@ -381,10 +387,7 @@ OPERATORS = (
     ),
     Operator(
         "spark-webhook",
-        "github.com/kubeflow/spark-operator/v2",
-        "v2.5.2",
-        "h1:6nX2UhwSfnYi1mtwczgFfJTMeLSL/1ajTvkFe8R7Vdc=",
-        "./cmd/operator",
+        *_SPARK,
         ("config/crd", "config/webhook"),
         "spark-operator",
         "spark-operator-webhook",
@@ -407,10 +410,7 @@ OPERATORS = (
     ),
     Operator(
         "spark-operator",
-        "github.com/kubeflow/spark-operator/v2",
-        "v2.5.2",
-        "h1:6nX2UhwSfnYi1mtwczgFfJTMeLSL/1ajTvkFe8R7Vdc=",
-        "./cmd/operator",
+        *_SPARK,
         ("config/rbac", "config/manager/serviceaccount.yaml"),
         "spark-operator",
         "spark-operator-controller",

@@ -149,9 +149,13 @@ def run_drivers(api: Api, kubeconfig: Path, is_over: threading.Event) -> None:
                 continue
             drivers.pop(uid).end()
         for uid in pods.keys() - seen:
-            if pods[uid]["status"].get("phase") == "Running":
-                seen.add(uid)
+            if pods[uid]["status"].get("phase") != "Running":
+                continue
+            try:
                 drivers[uid] = Driver(api, kubeconfig, pods[uid])
+                seen.add(uid)
+            except (ApiError, OSError) as error:  # its pod, or what belongs to it, may be gone by now
+                print(error, flush=True)
         is_over.wait(POLL_S)
     for driver in drivers.values():
         driver.end()

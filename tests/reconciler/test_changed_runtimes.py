@@ -78,6 +78,6 @@ def test_train_job_with_jobset_made_again_by_larger_runtime_stops_and_waits_for_
     path = run(scene)
     change(scene.api, path, parallelism=3, completions=3)
     scene.api.delete(f"{JOBSETS.format(scene.namespace)}/train")
-    scene.until_waiting("train", "ExceedsMaxQuota", 2 * PATIENCE_S)  # it takes 40 s where nothing else runs
+    scene.until_waiting("train", "ExceedsMaxQuota", 2 * PATIENCE_S)  # it took 43 s beside light work
     scene.eventually("its pods to be gone", lambda now: count_bound(now, scene) == 0)
     assert recount(scene.api) == []
