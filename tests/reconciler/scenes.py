@@ -95,6 +95,16 @@ class Scene:
         self.api.request("DELETE", WORKLOADS.format(self.namespace))
         self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/pods?gracePeriodSeconds=0")
 
+    def end_pod(self, name: str, status: Mapping[str, Any]) -> None:
+        """Writes how a pod has ended, once kwok has written that it runs: a late "Running" would take it back."""
+
+        def runs(now: truth.Snapshot) -> bool:
+            pods = [pod for pod in now.pods if pod["metadata"]["name"] == name]
+            return any(pod["status"].get("phase") == "Running" for pod in pods)
+
+        self.eventually(f"pod {name} to run", runs)
+        self.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{name}/status", {"status": dict(status)})
+
     def allow_preemption(self) -> None:
         """Lets workloads of the queue preempt those of lower priority in it."""
         self.api.patch(f"{QUEUES}/{self.prefix}queue", {"spec": {"preemption": LOWER_PRIORITY}})

@@ -120,7 +120,7 @@ def test_a_node_that_rejected_pods_of_a_job_is_not_what_it_gets_next(open_scene:
     rejected, node = min(before.items(), key=lambda place: place[1])
     (name,) = (pod["metadata"]["name"] for pod in live(hall.read(), "train") if pod["metadata"]["uid"] == rejected)
     refusal = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
-    hall.api.patch(f"/api/v1/namespaces/{hall.namespace}/pods/{name}/status", {"status": refusal})
+    hall.end_pod(name, refusal)
     others = {name for name in hall.read().nodes if name.startswith(hall.prefix)} - {node}
     hall.eventually("another node", lambda now: set(places(now, "train").values()) == others)
     activate_anew(hall, "train")

@@ -76,7 +76,7 @@ def delete(scene: Scene, obj: Obj, policy: str) -> None:
 
 
 def end(scene: Scene, found: Obj) -> None:
-    scene.api.patch(f"{PODS.format(scene.namespace)}/{found['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+    scene.end_pod(found["metadata"]["name"], {"phase": "Succeeded"})
 
 
 def hold(scene: Scene, found: Obj) -> None:

@@ -67,8 +67,7 @@ def test_quota_counts_the_pods_that_were_admitted(scene: Scene) -> None:
 def succeed(scene: Scene, job: str, indexes: Collection[int]) -> None:
     for pod in scene.read().pods_of(job):
         if int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]) in indexes and not truth.is_terminal(pod):
-            path = f"/api/v1/namespaces/{scene.namespace}/pods/{pod['metadata']['name']}/status"
-            scene.api.patch(path, {"status": {"phase": "Succeeded"}})
+            scene.end_pod(pod["metadata"]["name"], {"phase": "Succeeded"})
     scene.eventually("these to be counted", lambda _: (scene.job(job).get("status") or {}).get("succeeded", 0) > max(indexes))
 
 

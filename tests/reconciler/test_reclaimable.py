@@ -33,8 +33,7 @@ def succeed(scene: Scene, job: str, count: int) -> list[str]:
     """So many of the job's pods that run end well; the nodes they were on."""
     running = [pod for pod in scene.read().pods_of(job) if not truth.is_terminal(pod)][:count]
     for pod in running:
-        path = f"/api/v1/namespaces/{scene.namespace}/pods/{pod['metadata']['name']}/status"
-        scene.api.patch(path, {"status": {"phase": "Succeeded"}})
+        scene.end_pod(pod["metadata"]["name"], {"phase": "Succeeded"})
     return [pod["spec"]["nodeName"] for pod in running]
 
 
@@ -156,7 +155,7 @@ def test_their_nodes_are_free_too_and_a_failed_pod_comes_back_to_its_own(scene: 
     assert sorted(pod["spec"]["nodeName"] for pod in now.pods_of("second")) == sorted(freed)
     assert truth.always(now) == []
     lost = next(pod for pod in scene.read().pods_of("first") if not truth.is_terminal(pod))
-    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}/pods/{lost['metadata']['name']}/status", {"status": {"phase": "Failed"}})
+    scene.end_pod(lost["metadata"]["name"], {"phase": "Failed"})
 
     def is_back(now: truth.Snapshot) -> bool:
         pods = live(now, "first")

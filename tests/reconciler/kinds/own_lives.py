@@ -37,7 +37,7 @@ def jobset_restarted_after_a_pod_has_failed(scene: Scene) -> None:
     scene.create(_jobset(scene, _replicated("workers", 4, scene.rack), failurePolicy={"maxRestarts": 2}))
     before = {pod["metadata"]["uid"] for pod in scene.until_bound("train", 4).pods_of("train")}
     failed = scene.read().pods_of("train")[0]["metadata"]["name"]
-    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}/pods/{failed}/status", {"status": {"phase": "Failed"}})
+    scene.end_pod(failed, {"phase": "Failed"})
 
     def is_restarted(now: truth.Snapshot) -> bool:
         pods = [pod for pod in now.pods_of("train") if pod["metadata"]["uid"] not in before]

@@ -127,8 +127,7 @@ def test_a_failed_pod_of_a_group_is_replaced_in_its_place(scene: Scene) -> None:
         scene.create(obj)
     now = scene.eventually("the group to be bound", lambda now: bound(live(now, scene), 2))
     rack = domains(now, live(now, scene), scene.rack)
-    path = f"/api/v1/namespaces/{scene.namespace}/pods/try-0/status"
-    scene.api.patch(path, {"status": {"phase": "Failed"}})
+    scene.end_pod("try-0", {"phase": "Failed"})
     scene.create(pod(scene, "try-2", gpus=8, group="tries", total=2, required=scene.rack))
     now = scene.eventually("the new one to be bound", lambda now: bound(live(now, scene), 2))
     assert {p["metadata"]["name"] for p in live(now, scene)} == {"try-1", "try-2"}
