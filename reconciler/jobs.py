@@ -332,8 +332,8 @@ class Jobs:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        if self._observed.count_live_pods(job)[0]:
-            # Made while somebody unsuspended it by hand: their gates would never be taken off.
+        if self._has_pods(kind, job) or self._steps.may_have_run(job):
+            # Made while it was unsuspended by hand: without gates, or with gates that would never be taken off.
             await self._event(kind, job, EVENT_WAITING_FOR_PODS, "it has its place, and starts when the pods of before are gone")
             return RequeueAfter(STOP_POLL_S)
         queue = workload["spec"].get("queueName") or ""

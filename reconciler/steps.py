@@ -101,6 +101,13 @@ class WorkloadSteps:
             return False
         return not self._observed.pods_progress.has_passed((workload["metadata"]["uid"], generation), version)
 
+    def may_have_run(self, job: Obj) -> bool:
+        """Whether a suspended job may have pods that have not been observed yet: its spec was changed, perhaps for a moment to run.
+        Within seconds it is known, as above."""
+        metadata = job["metadata"]
+        generation = metadata.get("generation")
+        return generation != 1 and not self._observed.pods_progress.has_passed((metadata["uid"], generation), metadata["resourceVersion"])
+
     async def take(self, workload: Obj, action: Action | None) -> Result:
         """One step that was planned by the workload's own statuses; the event of its write leads to the next."""
         match action:
