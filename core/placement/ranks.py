@@ -57,8 +57,9 @@ def distribute(
     come no more; `ended` are pods that have succeeded, per domain.
 
     One pod whose rank is missing, malformed, out of range or taken twice, or that runs outside of the assignment, makes the whole pod set
-    greedy (BEHAVIOUR.md, Ranks and ungating). Pods that run in other domains than their ranks say, as after a node was replaced, stay,
-    and the missing ranks are placed around them: the peer drops all ranks then (peer-weaknesses D21).
+    greedy (BEHAVIOUR.md, Ranks and ungating). So does one whose place by rank was given up. Pods that run in other domains than their
+    ranks say, as after a node was replaced, stay, and the missing ranks are placed around them: the peer drops all ranks then
+    (peer-weaknesses D21).
     """
     if request is None or request.pod_index_label is None:
         return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)
@@ -71,13 +72,33 @@ def distribute(
         order = {name: bisect_right(ends, rank) for name, rank in ranks.items()}
         values = [domain.values for domain in assignment.domains]
         wrong = next((pod for pod in staying if pod.domain is not None and pod.domain != values[order[pod.name]]), None)
-        if wrong is None:
-            gated = [pod.name for pod in staying if pod.domain is None]
+        gated = [pod.name for pod in staying if pod.domain is None]
+        late = _find_late(assignment, gated, order, _count_given_up(assignment, pods, ended or {}, surplus))
+        if wrong is not None:
+            if not surplus and all(pod.domain is None or pod.domain in values for pod in staying):
+                return _around(assignment, pods, ranks, ended or {})
+            broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
+        elif late is not None:
+            broken = f"the place of rank {ranks[late]} was given up before pod {late} came"
+        else:
             return Distribution({name: order[name] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
-        if not surplus and all(pod.domain is None or pod.domain in values for pod in staying):
-            return _around(assignment, pods, ranks, ended or {})
-        broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
     return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False, broken=broken)
+
+
+def _count_given_up(
+    assignment: TopologyAssignment, pods: Sequence[RankedPod], ended: Mapping[tuple[str, ...], int], surplus: int
+) -> list[int]:
+    """Places per domain that are others' by now."""
+    here = Counter(pod.domain for pod in pods if pod.domain is not None)
+    empty = [max(0, domain.count - here[domain.values]) for domain in assignment.domains]
+    return give_up(empty, [ended.get(domain.values, 0) for domain in assignment.domains], surplus)
+
+
+def _find_late(assignment: TopologyAssignment, gated: Sequence[str], order: Mapping[str, int], given_up: Sequence[int]) -> str | None:
+    """The first of the gated pods for which the domain of its rank has no place left; `order` has the domains of all that stay."""
+    room = [domain.count - less for domain, less in zip(assignment.domains, given_up, strict=True)]
+    wanted = Counter(order.values())
+    return next((name for name in gated if wanted[order[name]] > room[order[name]]), None)
 
 
 def _around(
@@ -200,12 +221,9 @@ def _greedy(
 ) -> dict[str, int]:
     """Into empty places, those last at which a pod has succeeded: they may soon be given up."""
     here = Counter(pod.domain for pod in pods if pod.domain is not None)
-    empty = [max(0, domain.count - here[domain.values]) for domain in assignment.domains]
-    done = [ended.get(domain.values, 0) for domain in assignment.domains]
-    if surplus:
-        gone = give_up(empty, done, surplus)
-        empty = [count - less for count, less in zip(empty, gone, strict=True)]
-        done = [count - less for count, less in zip(done, gone, strict=True)]
+    gone = _count_given_up(assignment, pods, ended, surplus)
+    empty = [max(0, domain.count - here[domain.values]) - less for domain, less in zip(assignment.domains, gone, strict=True)]
+    done = [ended.get(domain.values, 0) - less for domain, less in zip(assignment.domains, gone, strict=True)]
     fresh = [max(0, count - used) for count, used in zip(empty, done, strict=True)]
     used = [count - own for count, own in zip(empty, fresh, strict=True)]
     places = (i for counts in (fresh, used) for i, count in enumerate(counts) for _ in range(count))
