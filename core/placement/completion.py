@@ -31,13 +31,15 @@ class Around:
     """What pods are added around, per node: those of the pod set that stay, those that lost their node.
 
     `present` are the pods that say where the pod set is: its own that stay, in a group also the other
-    members'. `gone` pods have lost a node that nobody knows any more.
+    members'. `gone` pods have lost a node that nobody knows any more. `beside` are pods that stay on nodes outside of the tree, each
+    counted on one that is in the same domains of all levels but the lowest.
     """
 
     kept: Indices
     present: Indices
     lost: Indices
     gone: int = 0
+    beside: Indices | None = None
 
 
 class Completion:
@@ -87,16 +89,20 @@ class Completion:
     def _complete_slices(self, level: int, missing: int) -> tuple[NotFit | None, int]:
         """Fills up each domain of a layer that holds part of a slice; all finer layers are whole already."""
         size = self.shape.sizes[level]
-        counts = self.tree.sum_nodes(level, self.around.kept + self.added)
+        own = self.around.kept + self.added
+        if self.around.beside is not None and level < self.tree.lowest:
+            own = own + self.around.beside
+        counts = self.tree.sum_nodes(level, own)
         inner, domains = self._below(level), np.flatnonzero(counts % size)
         lacking = size - counts[domains] % size
         left, units = missing - lacking.cumsum(), lacking // inner.slice_size
-        stops = (left < 0) | (self._fits(inner, level, domains).units_at(level, inner)[domains] < units)
+        broken = (left < 0) | (lacking % inner.slice_size > 0)  # on a node outside of the tree a finer slice may stand partly
+        stops = broken | (self._fits(inner, level, domains).units_at(level, inner)[domains] < units)
         end = int(stops.argmax()) if stops.any() else len(domains)
         self._put_each(inner, level, domains[:end], units[:end])
         if end == len(domains):
             return None, missing - int(lacking.sum())
-        if left[end] < 0:
+        if broken[end]:
             return self._stale(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
         domain, short = int(domains[end]), int(lacking[end])
         note = f"{show_count(short, 'more pod')} must complete slices of {size} in {self._name(level, domain)}"

@@ -38,7 +38,7 @@ class Located:
 
     `gone` are lost pods on nodes that are not in the tree any more; `stale` says why pods that seem to stay may not. `outside` are domains
     with pods that stay on nodes outside of the tree, and `anchors` counts these pods on nodes of the tree in the same domains, as far as
-    there are such.
+    there are such; `beside` counts only those with the same domains of all levels but the lowest.
     """
 
     kept: Indices
@@ -47,6 +47,7 @@ class Located:
     stale: str | None = None
     outside: tuple[DomainCount, ...] = ()
     anchors: Indices | None = None
+    beside: Indices | None = None
 
     @property
     def present(self) -> Indices:
@@ -104,8 +105,11 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
     if len(unready):
         stale = f"node {tree.names[unready[0]]} has pods, is not ready and not among the failed nodes"
     lost = np.where(out, counts, np.minimum(counts, count_stuck(tree, [held])))
-    anchors = count_anchors(tree, held.request, [(held.outside[each.values], each.count) for each in outside]) if outside else None
-    return Located(counts - lost, lost, gone, stale, tuple(outside), anchors)
+    if not outside:
+        return Located(counts - lost, lost, gone, stale)
+    staying = [(held.outside[each.values], each.count) for each in outside]
+    anchors, beside = count_anchors(tree, held.request, staying), count_beside(tree, staying)
+    return Located(counts - lost, lost, gone, stale, tuple(outside), anchors, beside)
 
 
 def _explain_missing(tree: TopologyTree, values: tuple[str, ...]) -> str:
@@ -131,11 +135,20 @@ def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outs
 def count_anchors(tree: TopologyTree, request: PodSetRequest, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
     """Pods on nodes outside of the tree, by the labels of these, counted on nodes of the tree in the same domains, as far as there are
     such."""
-    anchors = np.zeros(len(tree), dtype=np.int64)
-    for labels, count in outside:
-        if (anchor := _find_anchor(tree, request, labels)) != _NOWHERE:
-            anchors[anchor] += count
-    return anchors
+    return _count_at(tree, ((_find_anchor(tree, request, labels), count) for labels, count in outside))
+
+
+def count_beside(tree: TopologyTree, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
+    """As `count_anchors`, on nodes in the same domains of all levels but the lowest."""
+    return _count_at(tree, ((_find_first(tree, labels, tree.lowest), count) for labels, count in outside))
+
+
+def _count_at(tree: TopologyTree, counts: Iterable[tuple[int, int]]) -> Indices:
+    found = np.zeros(len(tree), dtype=np.int64)
+    for node, count in counts:
+        if node != _NOWHERE:
+            found[node] += count
+    return found
 
 
 def _find_anchor(tree: TopologyTree, request: PodSetRequest, labels: Mapping[str, str]) -> int:
@@ -145,12 +158,15 @@ def _find_anchor(tree: TopologyTree, request: PodSetRequest, labels: Mapping[str
     level = tree.find_level(topology.level) if topology is not None and topology.level is not None else None
     if topology is not None and topology.mode is Mode.REQUIRED and level == tree.lowest:
         return _NOWHERE  # no other node is in the domain of one node
-    for depth in (tree.lowest, tree.lowest if level is None else level + 1):
-        wanted = tuple(labels.get(label, "") for label in tree.declared[:depth])
-        at = bisect_left(tree.paths, wanted)
-        if wanted and at < len(tree) and tree.paths[at][:depth] == wanted:
-            return at
-    return _NOWHERE
+    found = _find_first(tree, labels, tree.lowest)
+    return found if found != _NOWHERE or level is None else _find_first(tree, labels, level + 1)
+
+
+def _find_first(tree: TopologyTree, labels: Mapping[str, str], depth: int) -> int:
+    """Returns the first node of the tree that has the values of some labels at so many levels, from the highest; _NOWHERE if none has."""
+    wanted = tuple(labels.get(label, "") for label in tree.declared[:depth])
+    at = bisect_left(tree.paths, wanted)
+    return at if wanted and at < len(tree) and tree.paths[at][:depth] == wanted else _NOWHERE
 
 
 def count_stuck(tree: TopologyTree, all_held: Iterable[Held]) -> Indices:

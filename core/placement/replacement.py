@@ -69,7 +69,7 @@ def replace_failed(
 
 def _make_part(held: Held, found: Located) -> Part:
     request = replace(held.request, count=held.assignment.count)
-    return Part(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors)
+    return Part(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors, found.beside)
 
 
 def _with_outside(placement: Placement, held: Held, found: Located) -> Placement:

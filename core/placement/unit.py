@@ -23,7 +23,8 @@ class Part:
     """One pod set of a unit: its pods per node that stay, those that lost their node, and how many need a place.
 
     `gone` of the lost pods were on nodes that are not in the tree any more; `before` were all its pods until now. `anchors`, where pods
-    stay on nodes outside of the tree, counts these on nodes of the tree that are in the same domains, as far as there are such.
+    stay on nodes outside of the tree, counts these on nodes of the tree that are in the same domains, as far as there are such; `beside`
+    those of them with the same domains of all levels but the lowest.
     """
 
     request: PodSetRequest
@@ -33,6 +34,7 @@ class Part:
     gone: int = 0
     before: int = 0
     anchors: Indices | None = None
+    beside: Indices | None = None
 
     @property
     def present(self) -> Indices:
@@ -112,7 +114,7 @@ def _complete_in_order(
             return shape
         try:
             eligible = view.eligible(part.request) & healthy
-            around = Around(part.kept, present, part.lost, part.gone)
+            around = Around(part.kept, present, part.lost, part.gone, part.beside)
             completion = Completion(view, part.request, shape, profile, around, eligible, free)
         except InvalidSelector as error:
             return NotFit(Refusal.INVALID_SELECTOR, part.request.name, f"pod set {part.request.name}: {error}")

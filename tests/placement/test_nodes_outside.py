@@ -63,6 +63,26 @@ def test_replace_failed_with_pods_stuck_on_a_node_that_left_leaves_no_required_h
     assert "run on nodes outside of the topology" in refusal_sentence("t", refusal)
 
 
+def test_replace_failed_with_part_of_a_slice_on_a_node_that_left_completes_it_in_its_rack():
+    """Seed 4209: only the pods on nodes of the tree counted, so that these seemed to be in no whole slices."""
+    job = leave(request(6, Mode.REQUIRED, BLOCK, slices=[(RACK, 3)]), LEFT, stuck=1, left=5, b0_r0_n0=1)
+    found = places(fail(grid(2, 2, 3, cpu=2), job, failed=[]))
+    assert (found.pop("left"), sum(found.values()), {name[:5] for name in found}) == (4, 2, {"b0-r0"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "slices", "size"), [({BLOCK: "b0"}, [(RACK, 3)], 3), (LEFT, [(RACK, 6), (HOST, 3)], 6)], ids=["unknown rack", "of a host"]
+)
+def test_replace_failed_with_part_of_a_slice_that_no_other_node_completes_is_refused(
+    labels: dict[str, str], slices: list[tuple[str, int]], size: int
+):
+    job = leave(request(6, Mode.REQUIRED, BLOCK, slices=slices), labels, stuck=1, left=3, b0_r0_n0=3)
+    refusal = fail(grid(2, 2, 3), job, failed=[]).refusal
+    assert refusal is not None
+    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert "whole slices" in refusal.detail
+
+
 def test_replace_failed_with_a_lost_node_that_left_moves_all_its_pods():
     job = leave(request(3, Mode.REQUIRED, RACK), LEFT, b0_r0_n0=1, left=2)
     found = places(fail(grid(2, 2, 3), job, failed=["left"]))
