@@ -31,7 +31,7 @@ class Around:
     """What pods are added around, per node: those of the pod set that stay, those that lost their node.
 
     `present` are the pods that say where the pod set is: its own that stay, in a group also the other
-    members'. `gone` pods have lost a node that nobody knows any more. `beside` are pods that stay on nodes outside of the tree, each
+    members'. `gone` pods have lost a node that is not known any more. `beside` are pods that stay on nodes outside of the tree, each
     counted on one that is in the same domains of all levels but the lowest.
     """
 

@@ -57,8 +57,8 @@ def distribute(
     come no more; `ended` are pods that have succeeded, per domain.
 
     One pod whose rank is missing, malformed, out of range or taken twice, or that runs outside of the assignment, makes the whole pod set
-    greedy (BEHAVIOUR.md, Ranks and ungating). So does one whose place by rank was given up. Pods that run in other domains than their
-    ranks say, as after a node was replaced, stay, and the missing ranks are placed around them: the peer drops all ranks then
+    greedy (BEHAVIOUR.md, Ranks and ungating). So does one with a place by rank that was given up. Pods that run in other domains than their
+    ranks say, as after a node was replaced, stay, and the missing ranks are placed around them: Kueue drops all ranks then
     (peer-weaknesses D21).
     """
     if request is None or request.pod_index_label is None:

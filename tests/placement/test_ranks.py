@@ -213,7 +213,7 @@ def test_pods_without_ranks_take_places_at_which_nobody_has_ended_first():
     assert distribute(here, [pod("new")], None, ended={("r0",): 1}, surplus=1).domains == {"new": 1}
 
 
-def test_a_pod_whose_place_by_rank_was_given_up_takes_one_that_is_kept():
+def test_pod_with_its_place_by_rank_given_up_takes_one_that_is_kept():
     """As of an index that failed and is made again last, after a pod beyond the ranks has ended at its place."""
     here = assignment(2, 2)
     result = distribute(here, [pod("a-1", 1)], BY_INDEX, ended={("r0",): 2, ("r1",): 2}, surplus=3)
@@ -221,7 +221,7 @@ def test_a_pod_whose_place_by_rank_was_given_up_takes_one_that_is_kept():
     assert result.broken == "the place of rank 1 was given up before pod a-1 came"
 
 
-def test_a_pod_whose_place_by_rank_is_kept_takes_it_while_others_are_given_up():
+def test_pod_with_its_place_by_rank_kept_takes_it_while_others_are_given_up():
     here, ended = assignment(2, 2), Counter[tuple[str, ...]]({("r0",): 1, ("r1",): 2})
     result = distribute(here, [pod("a-1", 1)], BY_INDEX, ended=ended, surplus=3)
     assert (result.domains, result.by_rank) == ({"a-1": 0}, True)
