@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
@@ -23,6 +24,11 @@ TOLERATIONS: list[dict[str, Any]] = [
     {"operator": "Exists", "effect": "NoSchedule"},
     {"operator": "Exists"},
 ]
+
+
+def scale_examples(ratio: float) -> int:
+    """Returns how many examples a test gets that needs more or fewer than others, as a multiple of the profile's in tests/conftest.py."""
+    return round(ratio * settings().max_examples)
 
 
 @dataclass(frozen=True)

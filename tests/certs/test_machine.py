@@ -19,6 +19,7 @@ from certs.plan import MAX_RETIRING
 from certs.rotation import KINDS, Configuration
 from core.runtime.errors import Forbidden
 from tests.certs.in_memory import CONFIGURATIONS, START, Replica, Server, accepts
+from tests.strategies import scale_examples
 
 FOREIGN = issue_ca("somebody else", START, timedelta(days=36500)).certificate
 SPANS = [timedelta(seconds=70), timedelta(hours=1), timedelta(hours=7), timedelta(hours=25), timedelta(days=40), timedelta(days=300)]
@@ -150,4 +151,6 @@ class Rotating(RuleBasedStateMachine):
 
 
 TestRotating = Rotating.TestCase
-TestRotating.settings = settings(max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+TestRotating.settings = settings(
+    max_examples=scale_examples(0.5), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.commands import BLOCK, RACK, Commands, Obj, job, node, queues
 from tests.cli.lives import queued
 from tests.podgroups.devices import claim, device_class, pool_of_nodes, resource_slice, template
+from tests.strategies import scale_examples
 
 POD: Obj = {
     "apiVersion": "v1",
@@ -95,7 +96,7 @@ DEVICES: list[Obj] = [
 ]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scale_examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands, data: st.DataObject):
     documents = copy.deepcopy(DEVICES)
@@ -123,7 +124,7 @@ def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands
         assert value is None or ran.code == 2, ran.err
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scale_examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_json_in_any_place_is_used_or_told_of(topogate: Commands, data: st.DataObject):
     documents = copy.deepcopy([*CLUSTER, job("a", 2, required=RACK)])

@@ -32,6 +32,7 @@ from core.plan.merge import merge_patch
 from core.plan.workload import build_workload, pod_sets_differ
 from tests.jobs.test_job import merge, without_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
+from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, hook, patch_of
 from tests.webhook.test_misshapen import JSON, places, replaced
 from webhook.jsonpatch import apply
@@ -144,7 +145,7 @@ def test_a_template_may_not_change_while_its_job_runs(scenario: Scenario):
     assert kind.validate_update(running, kind.suspend(running)).errors == ()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scale_examples(1.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_json_in_place_of_any_part_is_answered(scenario: Scenario, data: st.DataObject):
     """Custom resources reach a mutating webhook before their schema was judged."""

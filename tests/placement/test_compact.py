@@ -26,7 +26,7 @@ from tests.builders import BLOCK, RACK, request
 from tests.placement.reference import _spreads, can_fit, free_amounts, path, room
 from tests.placement.test_balanced import cluster_of, counts
 from tests.placement.test_properties import check
-from tests.strategies import Cluster, clusters, jobs, scenes
+from tests.strategies import Cluster, clusters, jobs, scale_examples, scenes
 
 
 def domains_by_level(cluster: Cluster, spread: Sequence[int]) -> list[Counter[tuple[str, ...]]]:
@@ -141,7 +141,7 @@ def test_examples(blocks: list[list[list[int]]], asked: PodSetRequest, kep: list
 
 
 @given(SCENES)
-@settings(max_examples=400)
+@settings(max_examples=scale_examples(6))
 def test_no_spread_of_the_pods_is_more_compact(scene: tuple[Cluster, PodSetRequest]):
     cluster, asked = scene
     decision = place(cluster.view(), [asked], COMPACT)
@@ -157,7 +157,7 @@ def test_no_spread_of_the_pods_is_more_compact(scene: tuple[Cluster, PodSetReque
 
 
 @given(SCENES, st.integers(0, 60_000))
-@settings(max_examples=200)
+@settings(max_examples=scale_examples(3))
 def test_stopped_early_an_answer_says_how_far_off_it_may_be(scene: tuple[Cluster, PodSetRequest], limit: int):
     cluster, asked = scene
     kep = place(cluster.view(), [asked], MIXED)

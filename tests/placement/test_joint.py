@@ -25,7 +25,7 @@ from core.placement.remedy import Refused
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, shape_problems
 from tests.placement.reference import _spreads, free_amounts, path, room
-from tests.strategies import Cluster, clusters, requests
+from tests.strategies import Cluster, clusters, requests, scale_examples
 
 PROFILES = st.sampled_from([MIXED, ALWAYS_BEST_FIT])
 Spread = Mapping[str, int]
@@ -54,7 +54,7 @@ def is_together(cluster: Cluster, spreads: Sequence[Spread], level: str) -> bool
     return len({path(cluster, node, level) for node in cluster.nodes if node.name in used}) <= 1
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 @given(clusters(max_nodes=4, cpus=3), st.data(), PROFILES)
 def test_pod_sets_fit_in_any_order_if_and_only_if_there_is_a_way(cluster: Cluster, data: st.DataObject, profile: Profile):
     wanted = [data.draw(requests(cluster.levels, max_count=4, name=f"ps{i}")) for i in range(data.draw(st.integers(2, 3)))]
@@ -67,7 +67,7 @@ def test_pod_sets_fit_in_any_order_if_and_only_if_there_is_a_way(cluster: Cluste
             assert broken_promises(cluster, order, decision, {}, free_amounts(cluster)) == []
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 @given(clusters(max_nodes=4, cpus=3), st.data(), PROFILES)
 def test_a_group_of_any_size_is_in_one_domain_if_and_only_if_one_holds_it(cluster: Cluster, data: st.DataObject, profile: Profile):
     level = data.draw(st.sampled_from(cluster.levels))
@@ -82,7 +82,7 @@ def test_a_group_of_any_size_is_in_one_domain_if_and_only_if_one_holds_it(cluste
         assert decision.refusal.kind is not Refusal.NOT_FIT or set(decision.refusal.group) == {each.name for each in wanted}
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 @given(clusters(max_nodes=4, cpus=3), st.data(), st.booleans())
 def test_a_workload_is_in_one_domain_where_that_is_required_and_wherever_it_can_be_where_preferred(
     cluster: Cluster, data: st.DataObject, required: bool

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
@@ -329,7 +329,6 @@ def without_reason(outcome: object) -> object:
 @given(plan=plans)
 @example(plan=RENEWED_PROMISE)
 @example(plan=PROMISE_BESIDE_OTHERS)
-@settings(max_examples=60)
 def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | None, plan: Plan):
     """Each decision is made in one piece here; `test_pieces` has the others.
 

@@ -19,6 +19,7 @@ from core.queueing.pending import Pending
 from core.state.facts import WorkloadFacts
 from tests.queueing.scene import admitted, in_queue_order
 from tests.queueing.shared import Shared
+from tests.strategies import scale_examples
 
 CPU = ("tas", "cpu")
 ANYWHERE = {"unconstrained": True}
@@ -293,7 +294,7 @@ def next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> WorkloadFa
 
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=10), st.lists(st.booleans(), min_size=10, max_size=10))
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: list[bool]):
     """Whether those whose turn it is get what they ask for is up to chance here: quota is only counted."""
     for i, job in enumerate(coming):
@@ -311,7 +312,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
 
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=10))
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 def test_nobody_who_fits_is_left_waiting(made: Shared, coming: list[Job]):
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)

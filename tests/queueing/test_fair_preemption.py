@@ -23,6 +23,7 @@ from core.state.workloads import admission_usage
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
 from tests.queueing.shared import Shared, victims
+from tests.strategies import scale_examples
 
 FINAL, INITIAL = PreemptionStrategy.FINAL_SHARE, PreemptionStrategy.INITIAL_SHARE
 ANYWHERE = {"unconstrained": True}
@@ -288,7 +289,7 @@ any_scene = st.sampled_from(ORDERS).flatmap(lambda strategies: busy_scenes(FairS
 
 
 @given(any_scene, jobs)
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: Job):
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
@@ -302,7 +303,7 @@ def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: J
 
 
 @given(any_scene, jobs)
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 def test_where_not_all_can_be_tried_shares_are_kept_all_the_same(scene: Shared, job: Job):
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
@@ -324,7 +325,7 @@ def test_where_not_all_can_be_tried_shares_are_kept_all_the_same(scene: Shared, 
 
 
 @given(any_scene, jobs)
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     """Once the preemptor runs, nobody who went for it could preempt it."""
     job.submit(scene, "wanting")
@@ -353,6 +354,6 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     st.lists(jobs, min_size=1, max_size=8),
     st.data(),
 )
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
     live(scene, coming, data)

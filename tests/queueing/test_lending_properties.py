@@ -14,6 +14,7 @@ from core.queueing.outcome import NotFound
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import admitted, times
 from tests.queueing.test_lending import Lending, lending
+from tests.strategies import scale_examples
 
 RACKS, WIDE = 2, 4
 THIEVES = [f"t{i}" for i in range(12)]
@@ -110,7 +111,7 @@ def check(scene: Lives) -> None:
                 assert node in scene.where(name)
 
 
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 @given(st.data())
 def test_no_node_holds_more_pods_than_it_has_room_for_and_only_the_lower_borrow(data: st.DataObject) -> None:
     scene = begun(data)
@@ -120,7 +121,7 @@ def test_no_node_holds_more_pods_than_it_has_room_for_and_only_the_lower_borrow(
         check(scene)
 
 
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 @given(st.data())
 def test_a_holder_has_its_spare_once_those_are_gone_who_stand_there(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
@@ -189,7 +190,7 @@ def losing(scene: Lives, data: st.DataObject) -> Promise | None:
     return Promise(holder, gone, nodes, {name: where for name, where in stood.items() if name not in {holder, *gone}})
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 @given(st.data())
 def test_for_whose_sake_somebody_went_is_whole_once_they_are_gone_whoever_comes_meanwhile(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
@@ -230,7 +231,7 @@ def test_for_whose_sake_somebody_went_is_whole_once_they_are_gone_whoever_comes_
     assert not rests or left & {*scene.where(promise.holder)}, "they did not go for nothing"
 
 
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 @given(st.data())
 def test_when_nothing_happens_any_more_it_comes_to_rest(data: st.DataObject) -> None:
     scene = begun(data)

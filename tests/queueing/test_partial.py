@@ -21,6 +21,7 @@ from core.state.facts import WorkloadFacts
 from tests.builders import RACK, pod_set_json, workload_json
 from tests.queueing.running import Running
 from tests.queueing.shared import Shared, victims
+from tests.strategies import scale_examples
 
 HOST = "kubernetes.io/hostname"
 ANYWHERE = {"unconstrained": True}
@@ -224,7 +225,7 @@ def test_a_failed_node_is_replaced_for_those_that_run():
     st.sampled_from([1, 1, 2, 3]),
     st.sampled_from(["required", "preferred", "unconstrained"]),
 )
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_the_most_that_fit_as_found_by_trying_all(nominal: int, racks: int, asked: int, least: int, cpu: int, size: int, mode: str):
     asked, least = max(asked, least) * size, min(asked, least)
     made = scene(str(nominal), racks)

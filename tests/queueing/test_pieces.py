@@ -23,6 +23,7 @@ from tests.queueing.lives import Job, busy_scenes, check, jobs, rebuilt_without
 from tests.queueing.shared import Shared, victims
 from tests.queueing.test_preemption import crowded
 from tests.queueing.test_preemption_properties import may_go
+from tests.strategies import scale_examples
 
 NAME = "urgent"
 
@@ -105,7 +106,7 @@ def test_search_that_never_holds_is_made_in_one_piece(what: str):
 
 
 @given(busy_scenes(), jobs, st.data())
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job: Job, data: st.DataObject):
     """Found defect B1."""
     job.submit(scene, NAME)

@@ -18,6 +18,7 @@ from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
 from tests.queueing.shared import Shared
+from tests.strategies import scale_examples
 
 
 def cost(chosen: list[WorkloadFacts]) -> tuple[int, int, int]:
@@ -73,7 +74,7 @@ def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> tuple[int, int, 
 
 
 @given(busy_scenes(), jobs)
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: Job):
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
@@ -87,7 +88,7 @@ def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: J
 
 
 @given(busy_scenes(), jobs)
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 def test_where_not_all_can_be_tried_each_victim_is_needed(scene: Shared, job: Job):
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
@@ -106,6 +107,6 @@ def test_where_not_all_can_be_tried_each_victim_is_needed(scene: Shared, job: Jo
 
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=8), st.data())
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(1.5))
 def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
     live(scene, coming, data)

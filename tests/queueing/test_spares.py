@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.admission import Admission
@@ -477,7 +477,6 @@ def test_two_pod_sets_use_what_both_hold() -> None:
 # --- whatever happens -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_whatever_happens_to_nodes_spares_are_whole_in_the_domain_and_nobody_elses(data: st.DataObject) -> None:
     scene = sparing(4, 4)

@@ -21,6 +21,7 @@ from core.queueing.portions import MOST_S
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
 from tests.queueing.scene import Scene, admitted, refused
 from tests.queueing.shared import ALL_MAY, Shared
+from tests.strategies import scale_examples
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def _some(turns: int) -> Callable[[], bool]:
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("shares", [False, True])
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=scale_examples(2))
 def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, is_slow: bool, data: st.DataObject):
     """Also where each queue may have two decisions in a round."""
     scene = data.draw(scenes(FairSharing() if shares else None))
@@ -174,7 +175,6 @@ def _preempts(outcome: Found | NotFound) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=60)
 def test_groups_hold_all_that_wait_each_once_and_in_order(data: st.DataObject):
     scene = two_cohorts()
     pending = Pending(scene.state.workloads)

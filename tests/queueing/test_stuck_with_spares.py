@@ -13,6 +13,7 @@ from tests.builders import NAMESPACE, RACK, pod_set_json, workload_json
 from tests.queueing.running import told
 from tests.queueing.scene import admitted
 from tests.queueing.test_spares import Sparing, check, sparing
+from tests.strategies import scale_examples
 
 
 def stick(scene: Sparing, name: str, *pods: tuple[str, int], pod_set: str = "main") -> None:
@@ -103,7 +104,7 @@ def _assigned(scene: Sparing, name: str) -> Any:
     return assignment.domains
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale_examples(1.5))
 @given(st.data())
 def test_whatever_is_lost_and_stuck_only_so_many_move_and_spares_stay_whole(data: st.DataObject) -> None:
     scene, names = sparing(4, 4), ["w0", "w1"]

@@ -15,6 +15,7 @@ from core.queueing.pending import Group, Pending
 from core.queueing.turns import PriorityTurns, Turn, Turns
 from core.state.cluster import ClusterState
 from tests.queueing.shared import Shared
+from tests.strategies import scale_examples
 
 ROUND = 0
 Make = Callable[[ClusterState], Turns]
@@ -83,7 +84,7 @@ class Life:
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @given(lives)
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 def test_turns_that_are_kept_while_workloads_change_are_those_made_anew(make: Make, actions: list[tuple[str, ...]]):
     life = Life(make)
     for action in actions:

@@ -134,7 +134,7 @@ def _plain(usage: Mapping[str, Mapping[str, int]]) -> Usage:
     return {node: +Counter(amounts) for node, amounts in usage.items() if +Counter(amounts)}
 
 
-@settings(max_examples=60, stateful_step_count=40)
+@settings(stateful_step_count=40)
 class ClusterMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()

@@ -38,6 +38,7 @@ from core.names import (
 from core.runtime.resource import Resource
 from tests.api.converting import objects
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
+from tests.strategies import scale_examples
 from tests.webhook.asking import hook, review, run
 from tests.webhook.test_misshapen import WHOLE, places, replaced
 from webhook.review import Reviews
@@ -210,7 +211,7 @@ def causes(answer: Json) -> list[Json]:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-@settings(max_examples=120, suppress_health_check=[HealthCheck.data_too_large])
+@settings(max_examples=scale_examples(2), suppress_health_check=[HealthCheck.data_too_large])
 @given(data=st.data())
 def test_any_text_in_any_place_of_an_object_is_refused_or_answered(kind: str, data: st.DataObject):
     new, old = OBJECTS[kind], data.draw(st.sampled_from([None, OBJECTS[kind], *in_other_queues(OBJECTS[kind])]))
@@ -242,7 +243,7 @@ def test_any_text_in_any_place_of_the_review_around_it_is_refused_or_answered(to
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["down", "up"])
-@settings(max_examples=300, suppress_health_check=[HealthCheck.data_too_large])
+@settings(max_examples=scale_examples(5), suppress_health_check=[HealthCheck.data_too_large])
 @given(data=st.data())
 def test_any_text_in_any_place_of_an_object_is_converted_or_refused(new: bool, data: st.DataObject):
     obj = data.draw(objects(new=new))

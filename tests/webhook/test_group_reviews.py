@@ -24,6 +24,7 @@ from core.names import (
     SLICE_SIZE,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
+from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, apply, causes, patch_of
 from tests.webhook.test_misshapen import JSON, places, replaced
 from webhook.lookup import LookupFailed
@@ -420,7 +421,7 @@ def test_what_an_older_rule_let_pass_may_be_labelled_and_finished():
 
 
 @pytest.mark.parametrize("kind", GROUPED)
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(0.5))
 @given(data=st.data())
 def test_whatever_stands_in_any_place_it_is_answered_and_what_is_changed_once_is_changed_for_good(kind: str, data: st.DataObject):
     whole = {**made(kind), "status": {}}

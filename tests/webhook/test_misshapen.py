@@ -14,6 +14,7 @@ from core.jobs.kinds import KINDS
 from core.jobs.shape import Fields, find_misshapen, spec_shape_of
 from core.names import API_VERSION, PREFERRED_TOPOLOGY, SLICE_CONSTRAINTS
 from e2e import manifests
+from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, apply, causes, hook, patch_of
 from tests.webhook.test_object_reviews import GOOD, pod_set, workload
 
@@ -76,7 +77,7 @@ PLACES = {kind: [path for path in places(obj) if path and path[0] in ("metadata"
 
 
 @pytest.mark.parametrize("kind", WHOLE)
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(2.5))
 @given(data=st.data())
 def test_random_json_in_place_of_any_part_is_answered(kind: str, data: st.DataObject):
     good, webhook = WHOLE[kind], Webhook(default_queue=True)
