@@ -1,16 +1,17 @@
 """The webhooks of the chart, asked in process: their registration decides what they are asked, their real code answers.
 
 The expressions of match conditions are not evaluated but known by name; one that is not known here counts as true, so that the webhook
-decides. ValidatingAdmissionPolicies are left to the real API server.
+decides. Of the ValidatingAdmissionPolicies those are played that keep users from unsuspending what is queued, since nothing else does;
+the others are left to the real API server.
 """
 
 import itertools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.api.admission import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
-from core.names import FIELD_MANAGER, MIN_PARALLELISM
+from core.names import FIELD_MANAGER, MIN_PARALLELISM, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from sim.files import read_yaml
 from sim.kinds import Kind
 from sim.patches import apply_json_patch
@@ -18,7 +19,9 @@ from sim.server import Refused, Request, Resource, Server
 
 Json = dict[str, Any]
 Answer = Callable[[str, AdmissionRequest], Coroutine[Any, Any, Json]]
-REGISTRATION = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "webhooks"
+FILES = Path(__file__).parent.parent / "charts" / "topogate" / "files"
+USER = "user"  # of a namespace, with the role `edit`
+_STARTED = ("spec", "template", "metadata", "annotations", WORKLOAD_ANNOTATION)
 _TOPOGATE = "system:serviceaccount:topogate-system:"  # those that may write the status of Workloads
 _OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 
@@ -82,12 +85,44 @@ def _holds(condition: str, old: Json | None, new: Json | None, manager: str) -> 
     return True
 
 
+class UnsuspendPolicy:
+    """A policy by which a queued object of one kind is not unsuspended by its user, who may not write the status of Workloads."""
+
+    def __init__(self, policy: Mapping[str, Any]) -> None:
+        self._name: str = policy["metadata"]["name"]
+        self._message: str = policy["spec"]["validations"][0]["message"]
+        self._rules = policy["spec"]["matchConstraints"]["resourceRules"]
+        conditions = {each["name"]: each["expression"] for each in policy["spec"]["matchConditions"]}
+        self._is_for_started = "was-started" in conditions
+        self._path = conditions["was-suspended"].rpartition("oldObject.")[2].split(".")
+
+    def judge(self, request: Request, old: Json, new: Json) -> None:
+        """Raises Refused."""
+        kind, labels = request.kind, new["metadata"].get("labels") or {}
+        if not any(_covers(rule, kind, kind.plural, "UPDATE") for rule in self._rules) or QUEUE_NAME_LABEL not in labels:
+            return
+        if self._is_for_started and not _find(old, _STARTED):
+            return
+        if _find(old, self._path) and not _find(new, self._path):
+            why = f"ValidatingAdmissionPolicy '{self._name}' with binding '{self._name}' denied request: {self._message}"
+            raise Refused(403, "Forbidden", f'{kind.plural}.{kind.group} "{request.name}" is forbidden: {why}')
+
+
+def _find(obj: Json, path: Sequence[str]) -> Any:
+    found: Any = obj
+    for name in path:
+        found = (found or {}).get(name)
+    return found
+
+
 class Admission:
     """Asks the webhooks of every write. `exempt` users, such as controllers of the cluster, are asked of as everybody is."""
 
-    def __init__(self, server: Server, answer: Answer, folder: Path = REGISTRATION) -> None:
+    def __init__(self, server: Server, answer: Answer) -> None:
         self._server, self._answer = server, answer
-        registered = (read_yaml(folder / f"{name}.yaml") for name in ("mutating", "validating"))
+        policies = (read_yaml(path) for path in sorted((FILES / "policies").glob("topogate-unsuspend-*.yaml")))
+        self._policies = [UnsuspendPolicy(each) for file in policies for each in file if each["kind"] == "ValidatingAdmissionPolicy"]
+        registered = (read_yaml(FILES / "webhooks" / f"{name}.yaml") for name in ("mutating", "validating"))
         self._mutating, self._validating = ([Hook(hook) for hook in each["webhooks"]] for each in registered)
         self._uids = itertools.count(1)
         self._covering: dict[tuple[Resource, str, str, str], tuple[list[Hook], list[Hook]]] = {}
@@ -106,6 +141,9 @@ class Admission:
             if new is not None and hook.is_asked(old, new, namespace, manager):
                 response = self._ask(hook, request, operation, old, new)
                 new = apply_json_patch(new, patch_of(response))
+        if operation == "UPDATE" and request.user == USER and not request.subresource and old is not None and new is not None:
+            for policy in self._policies:
+                policy.judge(request, old, new)
         for hook in validating:
             if hook.is_asked(old, new, namespace, manager):
                 self._ask(hook, request, operation, old, new)

@@ -8,7 +8,6 @@ import yaml
 
 
 @cache
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The object in a file. It is not to be changed."""
-    found: dict[str, Any] = yaml.load(path.read_text(), yaml.CSafeLoader)
-    return found
+def read_yaml(path: Path) -> Any:
+    """The object, or the list of objects, in a file. It is not to be changed."""
+    return yaml.load(path.read_text(), yaml.CSafeLoader)

@@ -133,10 +133,10 @@ class World:
         namespace = obj["metadata"].get("namespace", "")
         self.server.delete(Request("delete", find_kind(self.server, obj), namespace, obj["metadata"]["name"], "", {}, options, user=user))
 
-    def patch(self, group: str, plural: str, obj: Json, body: Json, subresource: str = "") -> None:
+    def patch(self, group: str, plural: str, obj: Json, body: Json, subresource: str = "", user: str = "user") -> None:
         """Merge patch by a user. Raises Refused."""
         key = obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
-        self.server.patch(Request("patch", self.server.kind_of[group, plural], *key, subresource, {}, body, MERGE, "user"))
+        self.server.patch(Request("patch", self.server.kind_of[group, plural], *key, subresource, {}, body, MERGE, user))
 
     def resource_of(self, obj: Json) -> tuple[str, str]:
         """What an object is stored under."""
@@ -277,6 +277,7 @@ class World:
         self._reports.end()
         vars(reconciler.verdicts).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES, _too_large=_too_large)
         ending = [task for replica in self.replicas for task in replica.end()]
-        self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
+        if ending:
+            self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
