@@ -332,15 +332,16 @@ class Jobs:
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is None or facts.admission is None:
             return Done()
-        if self._has_pods(kind, job) or self._steps.may_have_run(job):
-            # Made while it was unsuspended by hand: without gates, or with gates that would never be taken off.
+        # Pods made while it was unsuspended by hand have no gates, or gates that would never be taken off.
+        if self._has_pods(kind, job):
             await self._event(kind, job, EVENT_WAITING_FOR_PODS, "it has its place, and starts when the pods of before are gone")
             return RequeueAfter(STOP_POLL_S)
-        queue = workload["spec"].get("queueName") or ""
+        if self._steps.may_have_run(job):
+            return RequeueAfter(STOP_POLL_S)
         attributes = tracing.made_for(kind.kind, job["metadata"]["name"]) | {t.WORKLOAD: workload["metadata"]["name"]}
         with tracing.step(t.START, workload, attributes, links=[tracing.decision_of(workload)]):
             try:
-                infos = start_infos(workload, facts.admission, self._observed.state.flavors, queue)
+                infos = start_infos(workload, facts.admission, self._observed.state.flavors, workload["spec"].get("queueName") or "")
             except MissingFlavor as error:
                 raise Retryable(str(error)) from error
             try:
@@ -596,5 +597,4 @@ def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:
 
 
 def _evicted_for(workload: Obj, reason: str) -> bool:
-    condition = find_condition(workload, EVICTED)
-    return condition is not None and condition.get("reason") == reason
+    return (find_condition(workload, EVICTED) or {}).get("reason") == reason

@@ -102,8 +102,8 @@ class WorkloadSteps:
         return not self._observed.pods_progress.has_passed((workload["metadata"]["uid"], generation), version)
 
     def may_have_run(self, job: Obj) -> bool:
-        """Whether a suspended job may have pods that have not been observed yet: its spec was changed, perhaps for a moment to run.
-        Within seconds it is known, as above."""
+        """Whether a suspended job may have pods that have not been observed yet: its spec was changed, or may have been, perhaps for a
+        moment to run. Within seconds it is known, as above."""
         metadata = job["metadata"]
         generation = metadata.get("generation")
         return generation != 1 and not self._observed.pods_progress.has_passed((metadata["uid"], generation), metadata["resourceVersion"])

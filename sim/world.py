@@ -16,7 +16,7 @@ from e2e.recount import Objects, find_broken
 from e2e.recount_places import find_misplaced, find_unordered, get_family, get_named_family, is_well
 from e2e.recount_promises import find_overbooked
 from e2e.standins.pods import has_condition
-from sim.admission import Admission
+from sim.admission import USER, Admission
 from sim.files import read_yaml
 from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
@@ -116,7 +116,7 @@ class World:
 
     # --- what users do ------------------------------------------------------------------------------
 
-    def apply(self, obj: Json, user: str = "user") -> Json:
+    def apply(self, obj: Json, user: str = USER) -> Json:
         """Creates an object, with its status if it has one. Raises Refused."""
         kind = find_kind(self.server, obj)
         namespace = obj["metadata"].get("namespace", "") if kind.namespaced else ""
@@ -128,12 +128,12 @@ class World:
             made = self.server.patch(patch)
         return made
 
-    def delete(self, obj: Json, user: str = "user", **options: Any) -> None:
+    def delete(self, obj: Json, user: str = USER, **options: Any) -> None:
         """Deletes an object, as it is by now. Raises Refused."""
         namespace = obj["metadata"].get("namespace", "")
         self.server.delete(Request("delete", find_kind(self.server, obj), namespace, obj["metadata"]["name"], "", {}, options, user=user))
 
-    def patch(self, group: str, plural: str, obj: Json, body: Json, subresource: str = "", user: str = "user") -> None:
+    def patch(self, group: str, plural: str, obj: Json, body: Json, subresource: str = "", user: str = USER) -> None:
         """Merge patch by a user. Raises Refused."""
         key = obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
         self.server.patch(Request("patch", self.server.kind_of[group, plural], *key, subresource, {}, body, MERGE, user))

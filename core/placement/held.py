@@ -108,7 +108,7 @@ def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, .
     if not outside:
         return Located(counts - lost, lost, gone, stale)
     staying = [(held.outside[each.values], each.count) for each in outside]
-    anchors, beside = count_anchors(tree, held.request, staying), count_beside(tree, staying)
+    anchors, beside = count_anchors(tree, held.request, staying), _count_beside(tree, staying)
     return Located(counts - lost, lost, gone, stale, tuple(outside), anchors, beside)
 
 
@@ -138,7 +138,7 @@ def count_anchors(tree: TopologyTree, request: PodSetRequest, outside: Iterable[
     return _count_at(tree, ((_find_anchor(tree, request, labels), count) for labels, count in outside))
 
 
-def count_beside(tree: TopologyTree, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
+def _count_beside(tree: TopologyTree, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
     """As `count_anchors`, on nodes in the same domains of all levels but the lowest."""
     return _count_at(tree, ((_find_first(tree, labels, tree.lowest), count) for labels, count in outside))
 

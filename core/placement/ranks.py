@@ -73,24 +73,28 @@ def distribute(
         values = [domain.values for domain in assignment.domains]
         wrong = next((pod for pod in staying if pod.domain is not None and pod.domain != values[order[pod.name]]), None)
         gated = [pod.name for pod in staying if pod.domain is None]
-        late = _find_late(assignment, gated, order, _count_given_up(assignment, pods, ended or {}, surplus))
         if wrong is not None:
             if not surplus and all(pod.domain is None or pod.domain in values for pod in staying):
                 return _around(assignment, pods, ranks, ended or {})
             broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
-        elif late is not None:
+        elif (
+            late := _find_late(assignment, gated, order, _count_given_up(assignment, _count_here(pods), ended or {}, surplus))
+        ) is not None:
             broken = f"the place of rank {ranks[late]} was given up before pod {late} came"
         else:
             return Distribution({name: order[name] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
     return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False, broken=broken)
 
 
+def _count_here(pods: Sequence[RankedPod]) -> Counter[tuple[str, ...]]:
+    return Counter(pod.domain for pod in pods if pod.domain is not None)
+
+
 def _count_given_up(
-    assignment: TopologyAssignment, pods: Sequence[RankedPod], ended: Mapping[tuple[str, ...], int], surplus: int
+    assignment: TopologyAssignment, here: Mapping[tuple[str, ...], int], ended: Mapping[tuple[str, ...], int], surplus: int
 ) -> list[int]:
-    """Places per domain that are others' by now."""
-    here = Counter(pod.domain for pod in pods if pod.domain is not None)
-    empty = [max(0, domain.count - here[domain.values]) for domain in assignment.domains]
+    """Places per domain that are others' by now; `here` are pods that have one."""
+    empty = [max(0, domain.count - here.get(domain.values, 0)) for domain in assignment.domains]
     return give_up(empty, [ended.get(domain.values, 0) for domain in assignment.domains], surplus)
 
 
@@ -220,8 +224,8 @@ def _greedy(
     assignment: TopologyAssignment, pods: Sequence[RankedPod], ended: Mapping[tuple[str, ...], int], surplus: int
 ) -> dict[str, int]:
     """Into empty places, those last at which a pod has succeeded: they may soon be given up."""
-    here = Counter(pod.domain for pod in pods if pod.domain is not None)
-    gone = _count_given_up(assignment, pods, ended, surplus)
+    here = _count_here(pods)
+    gone = _count_given_up(assignment, here, ended, surplus)
     empty = [max(0, domain.count - here[domain.values]) - less for domain, less in zip(assignment.domains, gone, strict=True)]
     done = [ended.get(domain.values, 0) - less for domain, less in zip(assignment.domains, gone, strict=True)]
     fresh = [max(0, count - used) for count, used in zip(empty, done, strict=True)]

@@ -38,6 +38,21 @@ def test_job_that_waits_for_pods_of_before_says_so_and_starts_when_they_are_gone
     world.close()
 
 
+def test_job_edited_while_it_waited_starts_without_an_event_about_pods() -> None:
+    """Whether it may have pods that are not seen yet is not known for a moment: it said that it waits for pods, and there were none."""
+    world = make_world(POOL, gpus=1)
+    world.start_reconciler()
+    world.apply(manifests.job("j", "ns", pods=2, gpus=1, unconstrained="true"))
+    world.run_for(10)
+    [job] = world.objects(*JOB)
+    assert job["spec"]["suspend"]
+    world.patch(*JOB, job, {"spec": {"parallelism": 1, "completions": 1}})
+    world.run_for(10)
+    assert not world.objects(*JOB)[0]["spec"]["suspend"]
+    assert [event for event in world.objects("", "events") if event["reason"] == "WaitingForPods"] == []
+    world.close()
+
+
 def test_quota_of_a_rayjob_that_is_evicted_is_kept_while_pods_of_its_cluster_run() -> None:
     """Seed 554: its RayCluster was gone, and the garbage collector had not deleted the pods yet. Another workload had the quota then, and
     no nodes."""
