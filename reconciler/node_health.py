@@ -216,13 +216,14 @@ class NodeHealth:
         lost = {host or hosts_by_node.get(name, name): why for (name, host), why in found.items()}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
+        for (name, _), verdict in verdicts.items():
+            if not await self._clear(name, verdict):
+                return RequeueAfter(BATCH_S)  # a pod is bound, perhaps to a node that seemed to be lost
         rest_s = self._find_rest(facts, lost.keys()) if lost.keys() != facts.unhealthy_nodes else 0.0
         if lost.keys() != facts.unhealthy_nodes and rest_s <= 0:
             await self._say(workload, facts, lost, nodes)
             if key in self._hosts:  # it may be gone by now
                 self._reported[key] = facts.admission, lost.keys(), self._clock.monotonic()
-        for (name, _), verdict in verdicts.items():
-            await self._clear(name, verdict)
         waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
         waits += [rest_s] if rest_s > 0 else []
         if any(verdict.stuck for verdict in verdicts.values()) and self._is_held(facts):
@@ -444,8 +445,10 @@ class NodeHealth:
         for pod in [pod for pod in self._pods(workload, facts, pods) if is_pinned(pod, placed)]:
             await self._clear(pod.node_selector[HOSTNAME_LABEL], Verdict("of which its workload has nothing", in_the_way=(pod,)))
 
-    async def _clear(self, node: str, verdict: Verdict) -> None:
-        """Ends pods that wait for a node which will not take them, so that others are made, which get another place."""
+    async def _clear(self, node: str, verdict: Verdict) -> bool:
+        """Ends pods that wait for a node which will not take them, so that others are made, which get another place. Returns whether they
+        were as they had been seen: the watch of pods may be behind, and one that has been bound meanwhile runs on."""
+        is_as_seen = True
         for pod in verdict.in_the_way:
             message = f"Pod terminated by topogate: it waits for node {node}, {verdict.lost or 'which does not take it'}"
             obj = self._observed.pods.store.get(pod.key)
@@ -453,10 +456,14 @@ class NodeHealth:
                 continue
             try:
                 await self._writer.terminate_pod(obj, message)
-            except (NotFound, Conflict):
-                continue  # gone, or bound
+            except NotFound:
+                continue
+            except Conflict:
+                is_as_seen = False
+                continue
             await self._writer.event(r.PODS, obj, EVENT_POD_TERMINATED, message)
             logger.info("pod terminated", extra={"pod": pod.key, "node": node})
+        return is_as_seen
 
 
 def _name_of(taint: Mapping[str, Any]) -> tuple[str, str]:

@@ -329,7 +329,7 @@ def test_unschedulable_counts_from_when_the_scheduler_said_so_and_not_from_when_
     harness.clock.time += 60
     harness.look()
     assert harness.unhealthy == ["n0"]
-    assert harness.told[0] == ("NodeUnhealthy", "node n0: pod waiting cannot be scheduled there: 0/1 nodes")
+    assert ("NodeUnhealthy", "node n0: pod waiting cannot be scheduled there: 0/1 nodes") in harness.told
 
 
 def test_a_taint_without_a_time_counts_from_when_it_was_seen():

@@ -62,3 +62,26 @@ def test_watch_from_just_before_the_last_change_that_is_forgotten_is_answered_41
     with pytest.raises(Refused, match="too old resource version"):
         maps.read_changes(before)
     assert maps.read_changes(maps.api.version) == []
+
+
+def test_pod_that_is_not_seen_bound_keeps_its_place_when_its_node_is_cordoned():
+    """Seed 4602: it was taken for one that waits for the node, which had run nothing then. It ran outside of the new place."""
+    world = open_world(1)
+    world.apply(job("j", 1, seconds=None, rack=POOL.rack_label))
+    while not pods_of(world, "j"):
+        world.run_for(0.1)
+    world.run_for(0.3)
+    world.replicas[0].faults.late_s["pods"] = 5.0
+    while not (node := pods_of(world, "j")[0]["spec"].get("nodeName")):
+        world.run_for(0.05)
+    world.patch("", "nodes", {"metadata": {"name": node}}, {"spec": {"unschedulable": True}})
+    for _ in range(30):
+        world.run_for(0.5)
+        world.audit()
+    [pod] = pods_of(world, "j")
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    [given] = workload["status"]["admission"]["podSetAssignments"]
+    assert pod["status"]["phase"] == "Running"
+    assert given["topologyAssignment"]["slices"][0]["valuesPerLevel"] == [{"universal": node}]
+    assert not workload["status"].get("unhealthyNodes")
+    world.close()
