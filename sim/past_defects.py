@@ -107,10 +107,10 @@ async def _renew_or_end(self: LeaderElection) -> None:
         ours = self._election.lease
         try:
             async with asyncio.timeout(self._retry_period_s * 2):
-                held = await self._write_or_look(ours)
+                await self._write_or_look(ours)
         except (KubeError, TimeoutError):
-            held = self.leads
-        if not held:
+            pass
+        if not self.leads:
             raise LeadershipLost(f"the lease {self._name} could not be renewed")
 
 

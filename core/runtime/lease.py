@@ -299,20 +299,22 @@ class LeaderElection:
                     if not self.leads:
                         # Too late to be sure of it: another process may have led meanwhile, and what it wrote we may not have seen.
                         await self._look()
-                    held = not self._election.was_taken(ours) and await self._write_or_look(ours)
+                    if not self._election.was_taken(ours):
+                        await self._write_or_look(ours)
             except (KubeError, TimeoutError) as error:
                 logger.warning("lease not renewed", extra={"lease": self._name, "error": str(error) or "timeout"})
                 continue
-            if not held:
+            if self._election.was_taken(ours):  # not where an answer has come too late to lead by it: the next may be in time
                 raise LeadershipLost(f"the lease {self._name} is held by {self._election.holder or 'nobody'}")
 
-    async def _write_or_look(self, ours: Obj | None) -> bool:
+    async def _write_or_look(self, ours: Obj | None) -> None:
         try:
-            return await self._write()
+            await self._write()
         except (Conflict, NotFound):
             # It was touched: by another holder, or only a label was set. Look once, and decide by what is there.
             await self._look()
-            return not self._election.was_taken(ours) and await self._write()
+            if not self._election.was_taken(ours):
+                await self._write()
 
     async def _try(self) -> bool:
         """One attempt to get or keep the lease; whether we lead after it. As leader the Lease known is written without reading it first."""

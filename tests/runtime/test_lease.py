@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from core.runtime.client import Client
+from core.runtime.clock import SystemClock
 from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
 from core.runtime.lease import Election, LeaderElection, LeadershipLost
 from core.runtime.resource import Obj
+from sim.server import Change
 from tests.runtime.lease_server import LeaseServer
 
 NAMES = ["one", "two", "three"]
@@ -208,6 +210,38 @@ async def test_a_leader_that_cannot_renew_writes_nothing_before_others_may_lead_
     assert left["back"] > 5
     assert 0 < left["just before"] <= 0.2
     assert left["ten seconds after"] <= 0
+
+
+class StandingClock(SystemClock):
+    """Of a process that stood still for `stood_s` in all, which nothing in it has noticed."""
+
+    stood_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.stood_s
+
+
+@pytest.mark.looptime
+async def test_renewal_with_an_answer_read_too_late_is_made_again(looptime):
+    """Seed 5358: the process stood still between a renewal and its answer, and ended, though no other had taken the lease."""
+    server, clock = LeaseServer(), StandingClock()
+    election = LeaderElection(server.client, "ns", "lease", "one", clock=clock, chance=lambda: 0.0)
+
+    def stand_still(_: Change) -> None:
+        server.api.on_change.remove(stand_still)
+        clock.stood_s = 12.0
+
+    async def work() -> None:
+        await asyncio.sleep(20.5)
+        server.api.on_change.append(stand_still)
+        await asyncio.sleep(1.8)
+        assert clock.stood_s
+        assert not election.leads
+        await asyncio.sleep(2)
+        assert election.leads
+
+    await election.run(work)
+    assert {*server.writes} == {"one", ""}
 
 
 @pytest.mark.looptime
