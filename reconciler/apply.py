@@ -272,10 +272,10 @@ class Writer:
             field_manager=FIELD_MANAGER,
         )
 
-    async def delete_pod(self, pod: PodFacts) -> None:
-        """Deletes the very pod that was seen."""
+    async def delete_pod(self, pod: PodFacts, version: str | None = None) -> None:
+        """Deletes the very pod that was seen; with a resource version only if it still is as it was then."""
         namespace, _, name = pod.key.partition("/")
-        await self._client.delete(r.PODS, name, namespace, uid=pod.uid)
+        await self._client.delete(r.PODS, name, namespace, uid=pod.uid, resource_version=version)
 
     # --- provisioning requests ------------------------------------------------------------------------
 

@@ -1,14 +1,19 @@
-"""Pods that their node does not take though it serves others of their workload: told on the Workload, and handed to the second pass.
+"""Pods that their node does not take though it serves others of their workload: reported on the Workload, and handed to the second pass.
+Before another place is written for them they are deleted.
 
 Nothing of it is kept but the condition: who starts anew finds them again by the pods, after the same delay.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
+from core.model.admission import Admission
 from core.names import PODS_SCHEDULABLE
 from core.plan.conditions import Condition
 from core.plan.node_health import Share, Verdict, count_stuck
+from core.plan.ungate import find_strays
+from core.runtime.errors import Conflict, NotFound
 from core.runtime.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
 from reconciler import resources as r
@@ -21,6 +26,28 @@ MANAGER = "topogate-node-health"
 LOOK_S = 10.0  # while there are any: a decision whose write has failed is made again
 _NAMED = 3
 _WELL = "All pods are scheduled, or wait for no longer than usual"
+
+
+async def delete_stuck(observed: Observed, writer: Writer, facts: WorkloadFacts, admission: Admission) -> None:
+    """Deletes pods of a workload that wait where another admission gives them no place any more, so that others are made for that. Raises
+    Conflict where one of them is bound: it runs on, and needs no other place."""
+    pods = [pod for pod in observed.pods_of(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
+    before = {pod.key for pod in _find_strays(pods, facts.admission)}
+    for pod in _find_strays(pods, admission):
+        seen = observed.pods.store.get(pod.key)
+        if pod.key in before or seen is None:
+            continue
+        if pod.node:
+            raise Conflict(409, "Conflict", f"pod {pod.key} is bound by now")
+        with suppress(NotFound):
+            await writer.delete_pod(pod, seen["metadata"]["resourceVersion"])
+
+
+def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:
+    """Pods that an admission gives no place."""
+    for given in admission.pod_sets if admission is not None else ():
+        if given.assignment is not None:
+            yield from find_strays(given.assignment, [pod for pod in pods if pod.pod_set == given.name and not pod.terminal])
 
 
 class StuckPods:

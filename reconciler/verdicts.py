@@ -57,6 +57,7 @@ from reconciler.metrics import Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
 from reconciler.replies import Replies
+from reconciler.stuck_pods import delete_stuck
 from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
@@ -237,6 +238,8 @@ class Verdicts:
         self._tell_of_solve(workload, judged, queue, found)
         before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if comes_back(workload) else ""
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
+            if verdict.workload.admitted and not verdict.workload.unhealthy_nodes:
+                await delete_stuck(self._observed, self._writer, verdict.workload, found.admission)
             workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]), verdict.workload.uid)

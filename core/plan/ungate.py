@@ -98,7 +98,7 @@ def plan_ungating(
             released = [action for action in released if action.pod.key not in over]
             actions += released[: max(0, given.count - _staying(live))]
             continue
-        strays += _find_strays(given.assignment, live)
+        strays += find_strays(given.assignment, live)
         if not any(pod.gated for pod in live):
             continue
         start = starts[pod_set.name]
@@ -197,7 +197,7 @@ def _actions(
     return actions
 
 
-def _find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> list[PodFacts]:
+def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> list[PodFacts]:
     """Ungated pods beyond what the assignment gives their domain; of too many in one domain those that are not bound first."""
     room = Counter({domain.values: domain.count for domain in assignment.domains})
     strays = []
