@@ -18,9 +18,9 @@ import yaml
 
 from certs import pki
 from core.jobs.kinds import KINDS
-from core.names import MANAGED_NAMESPACE_LABEL
+from core.names import MANAGED_NAMESPACE_LABEL, OLD_API_VERSION
 from e2e.accounts import PARTS, install_accounts, uninstall_accounts, write_kubeconfig_of
-from e2e.api import APPLY_PATCH
+from e2e.api import APPLY_PATCH, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import install_crds, register_conversion
 from e2e.manifests import path as path_of
@@ -208,9 +208,26 @@ class Topogate:
             self.cluster.api.patch(f"{ROLES}/{role['metadata']['name']}?fieldManager=e2e&force=true", role, APPLY_PATCH)
 
     def register_conversion(self) -> None:
-        """Tells the API server to have objects converted by the webhook."""
+        """Makes the API server have objects converted by the webhook. Returns when it does so, a moment after it has taken the CRDs."""
         bundle = base64.b64encode(self.ca_bundle).decode()
         register_conversion(self.cluster.api, conversion(bundle, {"url": self.webhook_url}))
+        wait_for("objects of v1beta1 to be converted", self._converts)
+
+    def _converts(self) -> bool:
+        """Whether a Workload of v1beta1 is taken, for trial only. Its CRD is the last of those with a webhook, and the API server acts on
+        them in order."""
+        containers = [{"name": "c", "image": "registry.example/c:1"}]
+        spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": containers}}}]}
+        trial = {"apiVersion": OLD_API_VERSION, "kind": "Workload", "metadata": {"name": "trial"}, "spec": spec}
+        path = f"/apis/{OLD_API_VERSION}/namespaces/{SYSTEM_NAMESPACE}/workloads?dryRun=All"
+        try:
+            self.cluster.api.create(path, trial)
+        except ApiError as error:
+            # Of the service that the CRD named before; or "apiserver is shutting down": the kind's store is made anew for its CRD.
+            if error.status not in (500, 503):
+                raise
+            return False
+        return True
 
     def kill_webhook(self) -> None:
         """SIGKILL, as a crash is."""

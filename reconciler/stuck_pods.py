@@ -33,14 +33,15 @@ async def delete_stuck(observed: Observed, writer: Writer, facts: WorkloadFacts,
     Conflict where one of them is bound: it runs on, and needs no other place."""
     pods = [pod for pod in observed.pods_of(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
     before = {pod.key for pod in _find_strays(pods, facts.admission)}
-    for pod in _find_strays(pods, admission):
-        seen = observed.pods.store.get(pod.key)
-        if pod.key in before or seen is None:
-            continue
+    moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
+    for pod in moved:
         if pod.node:
             raise Conflict(409, "Conflict", f"pod {pod.key} is bound by now")
-        with suppress(NotFound):
-            await writer.delete_pod(pod, seen["metadata"]["resourceVersion"])
+    for pod in moved:
+        seen = observed.pods.store.get(pod.key)
+        if seen is not None:
+            with suppress(NotFound):
+                await writer.delete_pod(pod, seen["metadata"]["resourceVersion"])
 
 
 def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:

@@ -299,10 +299,13 @@ class Ungater:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"
             else:
                 message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
+                seen = self._observed.pods.store.get(pod.key)
+                if seen is None:
+                    continue
                 try:
-                    await self._writer.delete_pod(pod)
+                    await self._writer.delete_pod(pod, seen["metadata"]["resourceVersion"])
                 except (NotFound, Conflict):
-                    continue  # gone
+                    continue  # gone, or bound by now: its change is looked at next
             logger.warning("pod outside of its workload's assignment", extra={"pod": pod.key, "node": pod.node})
             await self._writer.event(r.WORKLOADS, workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
 

@@ -155,6 +155,23 @@ def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is
     assert [event.reason for event in harness.events if event.reason == "PodOutsideAssignment"] == told
 
 
+@pytest.mark.parametrize("bound", [False, True])
+def test_pod_of_another_assignment_is_deleted_only_where_it_is_not_bound_by_then(bound: bool):
+    """Its watch is behind: it runs when the request to delete it arrives."""
+    harness = Ungated()
+    harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+    harness.put(workload())
+    stray = pod(0)
+    stray["spec"] = {"nodeSelector": {HOSTNAME_LABEL: "other"}}
+    harness.put(stray)
+    harness.late = {"Pod"}
+    if bound:
+        harness.put({**stray, "spec": {**stray["spec"], "nodeName": "other"}})
+    harness.reconcile()
+    reasons = [event.reason for event in harness.events if event.reason == "PodOutsideAssignment"]
+    assert ([pod["metadata"]["name"] for pod in harness.all("Pod")], reasons) == ((["p0"], []) if bound else ([], ["PodOutsideAssignment"]))
+
+
 def test_a_workload_that_goes_while_its_pods_are_ungated_is_no_failure():
     harness = Ungated()
     harness.put(workload())
