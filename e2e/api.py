@@ -160,12 +160,16 @@ def _read_warning(header: str) -> str:
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = PATIENCE_S, poll_s: float = 0.1) -> T:
-    """The first truthy answer of `probe`; a `TimeoutError` that says what was waited for, and the last answer, else."""
-    deadline = time.monotonic() + timeout_s
+    """The first truthy answer of `probe`; a `TimeoutError` that says what was waited for, and the last answer, else.
+
+    It is called every `poll_s`; what takes seconds less often, up to three times that.
+    """
+    began = time.monotonic()
     while True:
         answer = probe()
         if answer:
             return answer
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout_s:
             raise TimeoutError(f"waited {timeout_s:.0f} s for {what}; the last answer was {answer!r}")
-        time.sleep(poll_s)
+        time.sleep(min(max(poll_s, waited / 20), 3 * poll_s))

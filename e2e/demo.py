@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -182,7 +183,7 @@ class Demo:
         mine = {
             name: node for name, node in now.nodes.items() if node["metadata"]["labels"].get("node-group") == self.pool.labels["node-group"]
         }
-        picture = seats(truth.Snapshot(mine, now.pods, now.jobs, now.workloads), self.pool.block_label, self.pool.rack_label)
+        picture = seats(replace(now, read_nodes=lambda: [*mine.values()]), self.pool.block_label, self.pool.rack_label)
         draw_seats(picture, self.console)
         OUT.mkdir(exist_ok=True)
         (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))

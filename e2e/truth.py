@@ -33,17 +33,30 @@ Obj = dict[str, Any]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the API server has at one moment."""
+    """What the API server had at one moment. All but the pods is read when it is first asked for, as it was then: most looks at a cluster
+    that is waited for need no nodes, and it has thousands of events."""
 
-    nodes: Mapping[str, Obj]
     pods: list[Obj]
-    jobs: list[Obj]
-    workloads: list[Obj]
+    read_nodes: Callable[[], list[Obj]]
+    read_jobs: Callable[[], list[Obj]]
+    read_workloads: Callable[[], list[Obj]]
     read_events: Callable[[], list[Obj]] = list
 
     @cached_property
+    def nodes(self) -> Mapping[str, Obj]:
+        """By name."""
+        return {node["metadata"]["name"]: node for node in self.read_nodes()}
+
+    @cached_property
+    def jobs(self) -> list[Obj]:
+        return self.read_jobs()
+
+    @cached_property
+    def workloads(self) -> list[Obj]:
+        return self.read_workloads()
+
+    @cached_property
     def events(self) -> list[Obj]:
-        """Events of the same moment, read when they are first asked for: a cluster has thousands, and most checks need none."""
         return self.read_events()
 
     def workload_of(self, job: str) -> Obj | None:
@@ -72,7 +85,8 @@ class Snapshot:
 
 
 def read(api: Api, namespaces: Iterable[str] | None = None) -> Snapshot:
-    """Everything as it was at one moment; with `namespaces`, jobs and workloads of these only (pods always of all: capacity is shared)."""
+    """Everything as it was at one moment, which is known for five minutes; with `namespaces`, jobs and workloads of these only (pods
+    always of all: capacity is shared)."""
     pods = api.get("/api/v1/pods")
     then = f"?resourceVersion={pods['metadata']['resourceVersion']}&resourceVersionMatch=Exact"
     within = [""] if namespaces is None else [f"/namespaces/{namespace}" for namespace in dict.fromkeys(namespaces)]
@@ -81,10 +95,10 @@ def read(api: Api, namespaces: Iterable[str] | None = None) -> Snapshot:
         return [obj for each in within for obj in api.list(f"{group_version}{each}/{plural}{then}")]
 
     return Snapshot(
-        {node["metadata"]["name"]: node for node in api.list("/api/v1/nodes" + then)},
         sorted(pods["items"], key=lambda pod: pod["metadata"]["name"]),
-        list_mine("/apis/batch/v1", "jobs"),
-        list_mine("/apis/kueue.x-k8s.io/v1beta2", "workloads"),
+        partial(api.list, "/api/v1/nodes" + then),
+        partial(list_mine, "/apis/batch/v1", "jobs"),
+        partial(list_mine, "/apis/kueue.x-k8s.io/v1beta2", "workloads"),
         partial(list_mine, "/api/v1", "events"),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,9 +36,9 @@ def granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     }
 
 
-@pytest.mark.parametrize(("folder", "wanted"), [(FOLDER, webhook.chart.render_all()), (rights.FOLDER, rights.render_all())])
-def test_the_files_are_what_the_code_says(folder: Path, wanted: dict[str, str]):
-    assert generated.find_drift(folder, wanted) == ""
+@pytest.mark.parametrize(("folder", "render"), [(FOLDER, webhook.chart.render_all), (rights.FOLDER, rights.render_all)])
+def test_the_files_are_what_the_code_says(folder: Path, render: Callable[[], dict[str, str]]):
+    assert generated.find_drift(folder, render()) == ""
 
 
 def test_no_policy_is_left_over_from_earlier():

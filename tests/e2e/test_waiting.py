@@ -30,16 +30,15 @@ def pod(of: str, *, gated: bool = False, node: str = "") -> Obj:
 
 def test_the_picture() -> None:
     reserved = ("QuotaReserved", "True", "QuotaReserved")
-    now = Snapshot(
-        {"n": {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}},
-        [pod("half", gated=True), pod("half", node="n"), pod("lost")],
-        [job("done", Complete="True"), job("a"), job("b"), job("new"), job("half", suspend=False), job("lost", suspend=False), job("gone")],
-        [
-            *(workload(name, ("QuotaReserved", "False", "WaitingForQuota")) for name in ("a", "b")),
-            *(workload(name, reserved) for name in ("half", "lost")),
-            workload("gone", reserved, ("Evicted", "True", "Preempted")),
-        ],
-    )
+    stopped, started = ("a", "b", "new"), ("half", "lost")
+    jobs = [job("done", Complete="True"), *map(job, stopped), *(job(name, suspend=False) for name in started), job("gone")]
+    workloads = [
+        *(workload(name, ("QuotaReserved", "False", "WaitingForQuota")) for name in ("a", "b")),
+        *(workload(name, reserved) for name in ("half", "lost")),
+        workload("gone", reserved, ("Evicted", "True", "Preempted")),
+    ]
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    now = Snapshot([pod("half", gated=True), pod("half", node="n"), pod("lost")], lambda: [node], lambda: jobs, lambda: workloads)
     assert describe_waiting(now).splitlines() == [
         "6 of 7 jobs are not complete; 3 of 8 nvidia.com/gpu in use",
         "     2 wait in main (WaitingForQuota); for one, a: a WaitingForQuota",
