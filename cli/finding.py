@@ -56,11 +56,11 @@ def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
     if asked.kind in _WORKLOAD:
         return None
     if asked.kind in _NATIVE_GROUPS and observed.native is not None:
-        return _get(observed.native.pod_groups, asked, namespace)
+        return _get(observed, observed.native.pod_groups, asked, namespace)
     if asked.kind.partition(".")[0] in _GROUPS:
         return observed.pod_group(f"{namespace}/{asked.name}")
     informer = _informer_of(observed, asked.kind)
-    owner = _get(informer, asked, namespace)
+    owner = _get(observed, informer, asked, namespace)
     below = observed.owners.descendants(show_as_owner(owner))
     pods = [owner] if informer is observed.pods else [pod for key in below for pod in observed.pods.store.by_index("owner", key)]
     names = sorted({key.name for pod in pods if (key := group_of(pod)) is not None})
@@ -79,14 +79,14 @@ def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
     """The Workload that is meant; of several of one job that by which its pods run. Raises Failure, and BadInput for an unknown kind."""
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
-        return _get(workloads, asked, namespace)
+        return _get(observed, workloads, asked, namespace)
     if asked.kind.partition(".")[0] in _GROUPS:
         of_group = workloads.store.by_index("unit", str(Unit(GROUP, namespace, asked.name)))
         if not of_group:
             raise Failure(f"there is no PodGroup {asked.name} in namespace {namespace}, and no group of queued pods of that name")
         return of_group[0]
     informer = _informer_of(observed, asked.kind)
-    owner = _get(informer, asked, namespace)
+    owner = _get(observed, informer, asked, namespace)
     if informer is observed.between[r.DEPLOYMENTS.kind]:
         return _choose(_of_pods(observed, owner), owner, asked, namespace, one=False)
     found = {object_key(workload): workload for workload in find_owned(workloads.store, owner)}
@@ -134,10 +134,14 @@ def _names_of(resource: Resource) -> Sequence[str]:
     return (*names, *(f"{name}.{resource.group}" for name in names)) if resource.group else names
 
 
-def _get(informer: Informer, asked: Asked, namespace: str) -> Obj:
+def _get(observed: Observed, informer: Informer, asked: Asked, namespace: str) -> Obj:
     found = informer.store.get(f"{namespace}/{asked.name}")
     if found is not None:
         return found
+    named_so = [each.resource.kind for each in observed.owning if each.store.get(f"{namespace}/{asked.name}") is not None]
+    if named_so:
+        others = " and ".join(f"{kind} {asked.name} (explain {kind.lower()} {asked.name})" for kind in sorted(named_so))
+        raise Failure(f"{informer.resource.kind} {asked.name} is not in namespace {namespace}; there is {others}")
     there = [obj["metadata"]["name"] for obj in informer.store.list() if obj["metadata"]["namespace"] == namespace]
     near = get_close_matches(asked.name, there, n=_SHOWN) or there[:_SHOWN]
     hint = f"there are {', '.join(near)}{' and others' if len(there) > len(near) else ''}" if near else "there is none in that namespace"

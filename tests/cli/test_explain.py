@@ -271,6 +271,8 @@ def test_pods_and_their_groups_lead_to_their_workload_and_a_replica_of_many_is_t
     file = topogate.write("cluster.yaml", *nodes(), *queues(), pod, group, parent, *replicas)
     for words in (["pod", "p"], ["po/p"], ["podgroup", "team"], ["team"]):
         assert topogate.run("explain", *words, "--nodes", file).out.startswith("Workload default/team\n"), words
+    other = topogate.run("explain", "job", "lws", "--nodes", file).err
+    assert "Job lws is not in namespace default; there is LeaderWorkerSet lws (explain leaderworkerset lws)" in other
     several = topogate.run("explain", "leaderworkerset", "lws", "--nodes", file)
     assert several.code == 1
     assert several.err.startswith("topogate: leaderworkerset default/lws has 2 Workloads: lws-0, lws-1; explain one of these")
