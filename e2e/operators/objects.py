@@ -14,7 +14,7 @@ Obj = dict[str, Any]
 EXAMPLES = "registry.example/"
 PAUSE = "registry.k8s.io/pause:3.10"
 SPARK_ACCOUNT = "spark"
-_IMAGES = {"worker": PAUSE, "agnhost": "registry.k8s.io/e2e-test-images/agnhost"}
+_IMAGES = {"agnhost": "registry.k8s.io/e2e-test-images/agnhost"}
 # Each finds its own container by its name, and refuses a template without it.
 _CONTAINERS = {
     "PyTorchJob": "pytorch",
@@ -53,7 +53,7 @@ def _make_real(container: Obj, kind: str) -> None:
     image = str(container.get("image") or "")
     if image.startswith(EXAMPLES):
         name, _, tag = image.removeprefix(EXAMPLES).partition(":")
-        known = _IMAGES[name]
+        known = _IMAGES.get(name, PAUSE)
         container["image"] = RAY_IMAGE if kind.startswith("Ray") else known if ":" in known else f"{known}:{tag}"
     container["name"] = _CONTAINERS.get(kind, container.get("name"))
 

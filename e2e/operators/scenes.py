@@ -28,6 +28,7 @@ from tests.reconciler.kinds.lives import LIVES, LOSING_NODES, lives_of
 from tests.reconciler.kinds.own_lives import (
     jobset_restarted_after_a_pod_has_failed,
     jobset_with_a_second_job_that_depends_on_the_first,
+    launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks,
     leader_worker_set_rolled_with_a_surge,
     ray_resized_by_its_autoscaler,
 )
@@ -218,6 +219,7 @@ ACTS: tuple[Act, ...] = (
         leaderworkersets.test_a_deactivated_group_comes_back_gated_and_the_other_runs_on,
         leaderworkersets.test_deleted_while_it_is_gated_it_leaves_nothing,
     ),
+    *_of_pods("MPIJob", launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks),
     *(Act(kind, "resized by its autoscaler", partial(resize_ray, kind)) for kind in ("RayCluster", "RayJob", "RayService")),
     *(Act(story.stand_in, story.name, partial(tell_story, story)) for story in STORIES if story.stand_in is not None),
 )

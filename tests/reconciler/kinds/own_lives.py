@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from core.names import QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
+import yaml
+
+from core.names import QUEUE_NAME_LABEL, RANK_ORDER_KEPT, REQUIRED_TOPOLOGY
 from e2e import truth
 from e2e.accounts import issue_token
 from e2e.api import JSON_PATCH, PATIENCE_S
@@ -14,6 +17,7 @@ from tests.reconciler.kinds.pods import live, template, workloads
 from tests.reconciler.scenes import Scene
 
 Obj = dict[str, Any]
+MPI_JOB = Path(__file__).parents[3] / "examples" / "kinds" / "mpijob.yaml"
 
 
 def _replicated(name: str, pods: int, level: str, run_seconds: int | None = None, **more: Any) -> Obj:
@@ -88,6 +92,24 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
         return are_bound(now, "registry.example/server:2") and len(workloads(now, scene)) == 2
 
     scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out, 2 * PATIENCE_S)
+
+
+def launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks(scene: Scene) -> None:
+    """The example for users: a launcher and its workers are one group, whose ranks are those of the workers."""
+    made: Obj = yaml.safe_load(MPI_JOB.read_text())
+    made["metadata"]["namespace"] = scene.namespace
+    for part in made["spec"]["mpiReplicaSpecs"].values():
+        part["template"]["metadata"]["annotations"][REQUIRED_TOPOLOGY] = scene.rack
+    scene.create(made)
+    name = made["metadata"]["name"]
+    now = scene.until_bound(name, 5)
+    assert len({now.label_of(pod, scene.rack) for pod in now.pods_of(name)}) == 1
+    workers = [pod for pod in now.pods_of(name) if pod["metadata"]["labels"]["training.kubeflow.org/job-role"] == "worker"]
+    ranked = sorted(workers, key=lambda pod: int(pod["metadata"]["labels"]["training.kubeflow.org/replica-index"]))
+    hosts = [pod["spec"]["nodeName"] for pod in ranked]
+    assert len(hosts) == 4
+    assert hosts == [host for each in dict.fromkeys(hosts) for host in hosts if host == each], "a host is left and entered again"
+    scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workload_of(name), RANK_ORDER_KEPT), PATIENCE_S)
 
 
 def ray_resized_by_its_autoscaler(kind: str, scene: Scene) -> None:
