@@ -189,7 +189,7 @@ def _judge_makers(world: World) -> Iterator[str]:
             uid, name = maker["metadata"]["uid"], maker["metadata"]["name"]
             live = sum((controller_of(pod) or {}).get("uid") == uid and not is_over(pod) for pod in world.objects(*POD))
             wanted = _count_wanted(maker)
-            if live != wanted and not (live < wanted and resource == JOB and _is_backing_off(world, maker)):
+            if live != wanted and not (live < wanted and resource == JOB and is_backing_off(world, maker)):
                 yield f"{maker['kind']} {name} has {live} pods, and wants {wanted}"
     for model in world.models:
         if isinstance(model, Operator):
@@ -199,7 +199,7 @@ def _judge_makers(world: World) -> Iterator[str]:
                     yield f"{maker['kind']} {maker['metadata']['name']} has no {', '.join(missing)}"
 
 
-def _is_backing_off(world: World, job: Json) -> bool:
+def is_backing_off(world: World, job: Json) -> bool:
     """Whether pods of a Job have failed and others are made later: after six failures in more than five minutes."""
     key = job["metadata"]["namespace"], job["metadata"]["name"]
     return any(isinstance(model, JobController) and model.is_backing_off(key) for model in world.models)

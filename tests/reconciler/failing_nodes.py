@@ -15,7 +15,8 @@ from e2e.recount_places import read_domains
 from e2e.recount_promises import find_misplaced_spares, find_misshapen
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
-from sim.models.base import NODE, POD, is_over
+from sim.ending import is_backing_off
+from sim.models.base import JOB, NODE, POD, is_over
 from sim.models.scheduler import Scheduler, takes
 from sim.replica import USER
 from sim.server import Request
@@ -160,16 +161,20 @@ class FailingNodes:
         [found] = [each for each in self.world.objects("jobset.x-k8s.io", "jobsets") if each["metadata"]["name"] == job]
         self.world.delete(found, propagationPolicy="Background")
 
-    def settle(self, rest_s: float = 0.0) -> None:
-        """Lets time pass until nothing is written any more; what must hold is checked after each second in which something was written."""
+    def settle(self, rest_s: float = 0.0, *, until_jobs_make_pods: bool = False) -> None:
+        """Lets time pass until nothing is written any more; what must hold is checked after each second in which something was written.
+
+        The Job controller may be silent for ten minutes after pods have failed; only `until_jobs_make_pods` waits for it.
+        """
         for _ in range(_MOST_ROUNDS):
             writes = self.world.server.writes
+            waits = until_jobs_make_pods and any(is_backing_off(self.world, job) for job in self.world.objects(*JOB))
             for _ in range(max(_QUIET_S, int(rest_s))):
                 before = self.world.server.writes
                 self.world.run_for(1.0)
                 if self.world.server.writes != before:
                     self._check()
-            if self.world.server.writes == writes:
+            if self.world.server.writes == writes and not waits:
                 break
         else:
             raise AssertionError("it never comes to rest")

@@ -21,7 +21,6 @@ Json = dict[str, Any]
 LEVELS = (BLOCK, RACK)
 MANY_SEEDS, AT_ONCE = 500, 5  # of `make test-all`, of one test
 FEW = range(20, 26)  # tests of `make test`: seeds 100 to 129 fail with each defect that was put into the product to try them
-LONGEST_PAUSE_S = 660.0  # of the Job controller, before it makes anew what has failed many times
 DEEDS = (
     "fails",
     "is lost",
@@ -98,13 +97,13 @@ def test_failing_nodes_lose_no_pod_move_none_without_need_and_use_no_spare_of_ot
 def test_failing_nodes_that_lose_labels_as_well_lose_no_pod(first: int):
     for seed in range(first, first + AT_ONCE):
         try:
-            live_through(seed, (*DEEDS, *["loses its label", "comes back"] * 3), most_spares=0, rest_s=LONGEST_PAUSE_S)
+            live_through(seed, (*DEEDS, *["loses its label", "comes back"] * 3), most_spares=0)
         except (AssertionError, Broken) as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def live_through(seed: int, deeds: Sequence[str] = DEEDS, *, most_spares: int = 2, rest_s: float = REST_S) -> None:
-    """Plays what happens to the nodes of a cluster, and looks at each second of it; `rest_s` is how long nothing happens at its end."""
+def live_through(seed: int, deeds: Sequence[str] = DEEDS, *, most_spares: int = 2) -> None:
+    """Plays what happens to the nodes of a cluster, and looks at each second of it."""
     chance = random.Random(seed)
     fails_fast, spares = chance.random() < 0.5, chance.choice([0, most_spares])
     with opened(fails_fast=fails_fast) as nodes:
@@ -116,14 +115,14 @@ def live_through(seed: int, deeds: Sequence[str] = DEEDS, *, most_spares: int = 
                 nodes.happen(chance.choice(names), chance.choice(deeds))
             nodes.settle(chance.choice([0, REST_S]))
         assert fails_fast or not nodes.evicted
-        for name in names:
-            nodes.happen(name, "comes back")
-        nodes.settle(rest_s)
         run_all_to_their_end(nodes)
 
 
 def run_all_to_their_end(nodes: FailingNodes) -> None:
-    """All nodes are well: who is admitted is whole, and who ever had a place gets one again once others have ended."""
+    """Once all nodes are well again, jobs that are admitted are whole, and those that ever had a place get one when others have ended."""
+    for name in sorted(nodes.known):
+        nodes.happen(name, "comes back")
+    nodes.settle(REST_S, until_jobs_make_pods=True)
     waiting = set(nodes.placed)
     for _ in range(len(nodes.workloads) + 1):
         admitted = {job: workload for job, workload in nodes.workloads.items() if is_admitted(workload)}
@@ -146,6 +145,19 @@ def running(count: int, cpu: int, required: str = RACK) -> Iterator[FailingNodes
         nodes.submit("w", [make_pod_set(required=required)])
         nodes.settle()
         yield nodes
+
+
+def test_job_with_many_failed_pods_is_whole_once_its_controller_makes_pods_again():
+    """The Job controller waits for 320 s once six pods have failed."""
+    with opened() as nodes:
+        nodes.add_node("n0", {BLOCK: "b", RACK: "r"}, 6)
+        nodes.submit("w", [make_pod_set(count=6, cpu="1", required=RACK)])
+        nodes.settle()
+        nodes.happen("n0", "is lost")
+        nodes.happen("n0", "comes back")
+        nodes.settle(REST_S)
+        assert not nodes.list_bound()
+        run_all_to_their_end(nodes)
 
 
 @pytest.mark.parametrize("deed", ["fails", "comes back"])
