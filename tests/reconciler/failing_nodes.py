@@ -37,6 +37,7 @@ class FailingNodes:
         self.placed: set[str] = set()  # jobs that ever had a place
         self.evicted: set[str] = set()  # Workloads
         self._problems: list[str] = []
+        self._given_up: set[tuple[str, str]] = set()  # Workloads with nodes, not back since, for which topogate ended pods
         self._hung: set[str] = set()  # uids of pods that no kubelet was there to end: others may have followed them
         self._admit = self.world.server._admit
         self.world.server._admit = self._judge_write
@@ -141,6 +142,7 @@ class FailingNodes:
     def _bring_back(self, node: str) -> None:
         """The node is as it was first."""
         self.world.kubelets.down.discard(node)
+        self._given_up = {each for each in self._given_up if each[1] != node}
         if node in self.nodes:
             labels = {"labels": self._read_labels(node)}
             self.world.patch(*NODE, self.nodes[node], {"metadata": labels, "spec": {"taints": None, "unschedulable": None}})
@@ -253,8 +255,9 @@ class FailingNodes:
         if not is_admitted(workload) or host is None:
             return
         [given] = [given for pod_set, _, given in list_assigned(workload) if _belongs(old, workload, pod_set)]
-        node = self.nodes.get(host)
+        node, wanted = self.nodes.get(host), (workload["metadata"]["name"], host)
         if (new is None or is_over(new)) and not is_over(old):
+            self._given_up.add(wanted)
             if old["spec"].get("nodeName"):
                 yield f"pod {old['metadata']['name']} runs, and is ended"
             elif new is not None and node is not None and _is_up(node) and takes(node, old, {}) and given[host]:
@@ -265,6 +268,8 @@ class FailingNodes:
             seen = replica.reconciler.observed.workloads.store.get(f"{NAMESPACE}/{workload['metadata']['name']}")
             if host in _list_unhealthy(seen):
                 yield f"pod {old['metadata']['name']} is sent to {host}, which its Workload calls lost"
+            if wanted in self._given_up:
+                yield f"pod {old['metadata']['name']} is sent to {host}, and others that waited for it were ended"
 
 
 def is_admitted(workload: Json) -> bool:
