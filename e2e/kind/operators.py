@@ -1,7 +1,7 @@
-"""The operators, at which versions and from where, and what they must be told so that topogate can queue what they run.
+"""From where the operators come in a kind cluster, and what they must be told so that topogate can queue what they run.
 
-Versions were looked up in 2026-09 in what the projects and their users published; none has been run here. `docs/kind.md`
-says for each where it was seen.
+Which there are, of which version and for which kinds, `e2e.operators.catalogue` says. None has been run here: `docs/kind.md`
+says where each address was seen.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-RAY = "2.52.0"
-SPARK = "4.0.1"
-RAY_IMAGE = f"rayproject/ray:{RAY}"
-SPARK_IMAGE = f"docker.io/library/spark:{SPARK}"
+from e2e.operators import catalogue
+from e2e.operators.objects import RAY_IMAGE, SPARK_IMAGE
+
+_CATALOGUE = {operator.name: operator for operator in catalogue.OPERATORS}
+_VERSION = {name: operator.version.removeprefix("v") for name, operator in _CATALOGUE.items()}
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,26 @@ class Chart:
 
 @dataclass(frozen=True)
 class Operator:
-    """`needs` names operators that it is of no use without; `images` are those of its pods that are too large to be
-    pulled while a scene waits."""
+    """`images` are those of its pods that are too large to be pulled while a scene waits."""
 
     name: str
-    version: str
-    kinds: tuple[str, ...]
     source: Manifests | Chart
     crds: tuple[str, ...]
     deployments: tuple[tuple[str, str], ...]  # namespace, name
-    needs: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        return _VERSION[self.name]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return _CATALOGUE[self.name].kinds
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Operators that it is of no use without; a chart brings its other parts."""
+        return tuple(name for name in _CATALOGUE[self.name].needs if _CATALOGUE[name].kinds)
 
 
 # Two operators bring a kind MPIJob, of different versions; the one of MPI operator is topogate's.
@@ -76,7 +86,7 @@ spec:
         - --enable-scheme=jaxjob
 """,
 }
-# It has the peer's job reconciler inside, which would suspend AppWrappers, with or without a queue (manageJobsWithoutQueueName),
+# It has Kueue's job reconciler inside, which would suspend AppWrappers, with or without a queue (manageJobsWithoutQueueName),
 # and make Workloads of its own for them.
 _NO_QUEUEING = {
     "target": {"kind": "ConfigMap", "name": "appwrapper-operator-config"},
@@ -103,35 +113,27 @@ data:
 OPERATORS = (
     Operator(
         "jobset",
-        "0.12.0",
-        ("JobSet",),
-        Manifests("https://github.com/kubernetes-sigs/jobset/releases/download/v0.12.0/manifests.yaml"),
+        Manifests(f"https://github.com/kubernetes-sigs/jobset/releases/download/v{_VERSION['jobset']}/manifests.yaml"),
         ("jobsets.jobset.x-k8s.io",),
         (("jobset-system", "jobset-controller-manager"),),
     ),
     Operator(
         "lws",
-        "0.8.0",
-        ("LeaderWorkerSet",),
-        Manifests("https://github.com/kubernetes-sigs/lws/releases/download/v0.8.0/manifests.yaml"),
+        Manifests(f"https://github.com/kubernetes-sigs/lws/releases/download/v{_VERSION['lws']}/manifests.yaml"),
         ("leaderworkersets.leaderworkerset.x-k8s.io",),
         (("lws-system", "lws-controller-manager"),),
     ),
     Operator(
         "mpi-operator",
         # Up to 0.7.0 it does not hand changes of the launcher on when a job is resumed (kubeflow/mpi-operator#770).
-        "0.8.2",
-        ("MPIJob",),
-        Manifests("https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.8.2/deploy/v2beta1/mpi-operator.yaml"),
+        Manifests(f"https://raw.githubusercontent.com/kubeflow/mpi-operator/v{_VERSION['mpi-operator']}/deploy/v2beta1/mpi-operator.yaml"),
         ("mpijobs.kubeflow.org",),
         (("mpi-operator", "mpi-operator"),),
     ),
     Operator(
         "training-operator",
-        "1.9.3",
-        ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"),
         Manifests(
-            "https://github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3",
+            f"https://github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v{_VERSION['training-operator']}",
             (_NO_MPI_CRD, _NO_MPI_CONTROLLER),
         ),
         tuple(f"{plural}.kubeflow.org" for plural in ("pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs")),
@@ -140,26 +142,21 @@ OPERATORS = (
     Operator(
         "trainer",
         # runtimePatches since 2.2; 2.3 merges them as strategic merge patches do (kubernetes-sigs/kueue#14504).
-        "2.3.0",
-        ("TrainJob",),
         Chart(
             "oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
-            "2.3.0",
+            _VERSION["trainer"],
             "kubeflow-system",
             values={"jobset": {"install": False}},  # one JobSet controller in a cluster, and that is the one above
         ),
         ("trainjobs.trainer.kubeflow.org", "clustertrainingruntimes.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"),
         (("kubeflow-system", "kubeflow-trainer-controller-manager"),),
-        needs=("jobset",),
     ),
     Operator(
         "kuberay",
         # 1.7 gives RayService a suspension of its own, beside that of its cluster (kubernetes-sigs/kueue#14669).
-        "1.6.2",
-        ("RayCluster", "RayJob", "RayService"),
         Chart(
             "kuberay-operator",
-            "1.6.2",
+            _VERSION["kuberay"],
             "kuberay-system",
             "https://ray-project.github.io/kuberay-helm/",
             # The labels that ranks of workers are read from. Helm replaces lists whole; gates that are not named keep their defaults.
@@ -172,11 +169,9 @@ OPERATORS = (
     Operator(
         "spark-operator",
         # Suspension since 2.4.0 (kubeflow/spark-operator#2387).
-        "2.5.1",
-        ("SparkApplication",),
         Chart(
             "spark-operator",
-            "2.5.1",
+            _VERSION["spark-operator"],
             "spark-operator",
             "https://kubeflow.github.io/spark-operator",
             # Every namespace; and the webhook is what gives drivers and executors their GPUs.
@@ -188,12 +183,11 @@ OPERATORS = (
     ),
     Operator(
         "appwrapper",
-        "1.2.0",
-        ("AppWrapper",),
-        Manifests("https://github.com/project-codeflare/appwrapper/releases/download/v1.2.0/install.yaml", (_NO_QUEUEING,)),
+        Manifests(
+            f"https://github.com/project-codeflare/appwrapper/releases/download/v{_VERSION['appwrapper']}/install.yaml", (_NO_QUEUEING,)
+        ),
         ("appwrappers.workload.codeflare.dev",),
         (("appwrapper-system", "appwrapper-controller-manager"),),
-        needs=("training-operator",),  # what the scene wraps is a PyTorchJob
     ),
 )
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from e2e.kind.operators import RAY, RAY_IMAGE, SPARK, SPARK_IMAGE
+from e2e.operators.spark import VERSION as SPARK
 from e2e.scenarios.stories import Story
 
 Obj = dict[str, Any]
 EXAMPLES = "registry.example/"
 PAUSE = "registry.k8s.io/pause:3.10"
+RAY = "2.52.0"
+RAY_IMAGE, SPARK_IMAGE = f"rayproject/ray:{RAY}", f"docker.io/library/spark:{SPARK}"
 SPARK_ACCOUNT = "spark"
 _IMAGES = {"agnhost": "registry.k8s.io/e2e-test-images/agnhost"}
 # Each finds its own container by its name, and refuses a template without it.

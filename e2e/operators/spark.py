@@ -18,6 +18,7 @@ from e2e.binaries import build_lock, cache_dir
 from e2e.progress import run_with_progress
 
 PINS = Path(__file__).with_name("spark.txt")
+VERSION = PINS.read_text().partition("pyspark==")[2].partition(" ")[0]
 _PARTS = ("bin", "jars")  # of Spark
 # Spark asks for a module of faster arithmetic, which this Java does not have.
 _JAVA = """\

@@ -111,7 +111,7 @@ def operator(tmp_path: Path) -> Operator:
     (home / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["objects.yaml"]}))
     # From <temporary folder>/topogate-kind-xyz/jobset.
     source = Manifests("../../shipped")
-    return Operator("jobset", "1", ("JobSet",), source, ("jobsets.jobset.x-k8s.io",), (("shipped", "controller"),), images=("manager:1",))
+    return Operator("jobset", source, ("jobsets.jobset.x-k8s.io",), (("shipped", "controller"),), images=("manager:1",))
 
 
 def test_a_kind_is_installed_and_played(
@@ -132,7 +132,7 @@ def test_a_kind_is_installed_and_played(
     assert on == [operators_node], "workers were closed while it was installed"
     assert url.startswith("https://127.0.0.1:"), "the gateway, as docker said"
     told = capsys.readouterr().out
-    assert "installing jobset 1 ..." in told
+    assert f"installing jobset {operator.version} ..." in told
     assert f"ok     JobSet: {LIFE.what}" in told
     assert told.endswith("2 of 2 scenes went well\n")
     lines = said_to_kind.read_text().splitlines()
