@@ -207,7 +207,7 @@ def _path(have: Labels, levels: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _same_host(nodes: Nodes, levels: Sequence[str]) -> list[str]:
-    """Nodes that share even the whole path cannot be told apart (DESIGN decision 3)."""
+    """Nodes that share even the whole path are left out (decision 3 of docs/decisions/0004)."""
     if levels[-1:] != [HOSTNAME_LABEL]:
         return []
     paths: dict[tuple[str, ...], list[str]] = {}

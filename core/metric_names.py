@@ -79,7 +79,7 @@ _OF_LEVEL = (FLAVOR, LEVEL, RESOURCE)
 WAITS = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0)
 # A group of pods is evaluated a fifth of a second after its last pod, and may wait for room as long as a workload.
 PLACEMENTS = (0.25, 0.5, *WAITS)
-# One decision takes well under a millisecond on 10,240 nodes (DESIGN 5), a search for victims the longest.
+# One decision takes well under a millisecond on 10,240 nodes, a search for victims the longest.
 DECISIONS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 # A write takes milliseconds, on a busy API server seconds.
 WRITES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

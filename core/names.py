@@ -258,4 +258,4 @@ SYSTEM_NAMESPACE = "topogate-system"  # where topogate is, unless told otherwise
 VARIABLE_PREFIX = "TOPOGATE_"  # of environment variables that stand for flags
 PAUSE_CONFIG_MAP = "topogate-pause"  # in the namespace of the reconciler
 MAIN_POD_SET = "main"
-AUTO_LEVEL = "auto"  # as a level: the lowest one where the pod set fits (DESIGN rule k)
+AUTO_LEVEL = "auto"  # as a level: the lowest one where the pod set fits (rule k of docs/decisions/0004)

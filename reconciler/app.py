@@ -307,7 +307,7 @@ class Deciding:
                 eternal(group, controller.name, controller.run())
 
     async def _audit(self) -> None:
-        """Recounts the ledger now and then; a drift is a bug of ours that should be known before users meet it (DESIGN decision 7)."""
+        """Recounts the ledger now and then: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""
         while True:
             await self._clock.sleep(AUDIT_S)
             drift, missing = await self._recount(), await self._find_missing()

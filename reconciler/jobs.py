@@ -471,7 +471,7 @@ class Jobs:
         return changes
 
     async def _set_aside(self, workload: Obj, error: Invalid) -> Result:
-        """The job asks for what no Workload may ask for (DESIGN rule h): deactivated, with the rule, until the job changes."""
+        """Deactivates the Workload of a job that breaks a rule until the job changes (rule h of docs/decisions/0004)."""
         if workload["spec"].get("active", True) is not False:
             workload = await self._writer.deactivate(workload, REASON_MISCONFIGURED)
         facts = self._observed.state.workloads.facts.get(object_key(workload))

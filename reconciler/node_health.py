@@ -43,7 +43,7 @@ from reconciler.stuck_pods import StuckPods
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
 GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must not have another place by then
-MOST_NAMED = 1000  # what the API takes (DESIGN rule j)
+MOST_NAMED = 1000  # what the API takes (rule j of docs/decisions/0004)
 STORM_LOOK_S = 10.0
 REPORT_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
 _Domain = tuple[str, tuple[str, ...]]  # a pod set and what its assignment calls one of its domains

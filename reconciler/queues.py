@@ -346,7 +346,7 @@ class Queues:
     # --- topologies -----------------------------------------------------------------------------------
 
     async def _topology(self, obj: Obj, why_held: str) -> None:
-        """Says which nodes of its flavors cannot be told their place, and why (DESIGN decision 3)."""
+        """Reports which nodes of its flavors have no clear place, and why (decision 3 of docs/decisions/0004)."""
         state, name = self._observed.state, obj["metadata"]["name"]
         views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
         problems, nodes = [], set[str]()  # several flavors may have a node

@@ -55,7 +55,7 @@ def importers(*names: str) -> set[str]:
 
 
 def test_the_dependency_law_holds():
-    """DESIGN 3, by import-linter, exactly as `make check` runs it."""
+    """The law of docs/decisions/0004, by import-linter, exactly as `make check` runs it."""
     done = subprocess.run(
         [Path(sys.executable).parent / "lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -13,7 +13,8 @@ from core.model.pods_ready import PodsReadyRules
 class SecondPass:
     """When a workload that waits for its place after its admission checks is tried again, in seconds.
 
-    The first pause is `base_delay_s`, each next one twice as long; after `timeout_s` the workload is evicted. Defaults are DESIGN's rule i.
+    The first pause is `base_delay_s`, each next one twice as long; after `timeout_s` the workload is evicted (rule i
+    of docs/decisions/0004).
     """
 
     base_delay_s: float = 10.0

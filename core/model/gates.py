@@ -1,4 +1,4 @@
-"""Feature gates that topogate serves: names and defaults are the peer's of today (DESIGN rule a), but for those that are its own.
+"""Feature gates that topogate serves: with Kueue's names and defaults (rule a of docs/decisions/0004), but for topogate's own.
 
 A gate has one of two effects here. Both values of a gate that switches are served. What topogate always does stays on: `false` is accepted
 with a warning, so that a configuration file of Kueue loads unchanged.

@@ -1,6 +1,6 @@
 """Why a pod set got its place, or none: values first, sentences from them.
 
-The values serve condition messages, events, spans, pages and tests alike (DESIGN decision 10).
+The values serve condition messages, events, spans, pages and tests alike (decision 10 of docs/decisions/0004).
 """
 
 from dataclasses import dataclass, replace

@@ -14,7 +14,7 @@ class Shape:
 
     `start` is the level asked for; at `slice_level` and above one unit is `slice_size` pods;
     `sizes[level]` is the number of pods that must stay together at each level (1: none). With `auto`
-    the level was left to us: also a required one may be any from `start` upwards (DESIGN rule k).
+    the level was left to us: also a required one may be any from `start` upwards (rule k of docs/decisions/0004).
     """
 
     start: int

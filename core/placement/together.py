@@ -65,7 +65,7 @@ def place_together(
 
 
 def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
-    """One after the other; if that fails for want of capacity, all at once (DESIGN rule l)."""
+    """One after the other; if that fails for want of capacity, all at once (rule l of docs/decisions/0004)."""
     decision = in_order(view, requests, free)
     if decision.refusal is None or decision.refusal.kind is not Refusal.NOT_FIT or len(requests) < 2:
         return decision

@@ -1,6 +1,6 @@
 """The topology as arrays: nodes sorted by their path of level values, every domain one contiguous range.
 
-Nodes are always the leaves (DESIGN decision 4): below the lowest declared level there is one more,
+Nodes are always the leaves (decision 4 of docs/decisions/0004): below the lowest declared level there is one more,
 the nodes themselves, unless that level is the hostname, whose domains are single nodes.
 
     level 0 (block)   | b1                | b2      |      starts[0] = [0, 4]
@@ -40,7 +40,7 @@ class NodeLabels:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Nodes that cannot be told their place, and are therefore used by nobody (DESIGN decision 3)."""
+    """Nodes without a clear place, which no pod gets (decision 3 of docs/decisions/0004)."""
 
     missing_label: Mapping[str, tuple[str, ...]]  # level label -> names of nodes without it
     same_path: tuple[tuple[str, ...], ...]  # groups of nodes that share every level value

@@ -1,7 +1,7 @@
 """One decision cycle: a batch of workloads, each seeing what those before it were given.
 
-A decision becomes assumed usage in the state at once (DESIGN decision 7), so two workloads that want the same rack in one cycle cannot
-both get it. A refused workload is judged again only after something that could help has changed; a refusal stands for all that ask its
+A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get the same rack in
+one cycle. A refused workload is judged again only after something that could help has changed; a refusal stands for all that ask its
 queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
 else one of higher priority borrows what is reclaimed. The room that others leave for a workload is its own: those behind it in the queue
 see it as taken, those before it do not. So a preemption leads to the admission it was made for.

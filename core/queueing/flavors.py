@@ -112,7 +112,7 @@ def find_admission(
     """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
 
     A workload that is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried
-    at once (DESIGN rule l). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
+    at once (rule l of docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
     """
 
     def profile_for(topology: TopologyFacts) -> Profile:
@@ -194,7 +194,7 @@ def _find_at_once(
 
 
 def units_of(workload: WorkloadFacts) -> list[Unit]:
-    """What gets one flavor together: the pod sets of a group (DESIGN rule g), or all that are tied to one domain; all others alone."""
+    """Pod sets that get one flavor together: those of a group (rule g of docs/decisions/0004), or tied to one domain; or one alone."""
     if workload.together is not None:
         return [workload.pod_sets]
     units: dict[str, list[PodSetFacts]] = {}

@@ -1,7 +1,7 @@
 """Partial admission: the most pods with which a workload can be admitted that can do with fewer (KEP-420; PodSet, minCount).
 
-All pod sets that have a `minCount` shrink together, each by the same part of what it could give up; slices stay whole (DESIGN
-rule d). With fewer pods less is taken of every quota and node, so that the most that will do is found by halving.
+All pod sets that have a `minCount` shrink together, each by the same part of what it could give up; slices stay whole
+(rule d of docs/decisions/0004). With fewer pods less is taken of every quota and node, so that the most that will do is found by halving.
 """
 
 from collections.abc import Callable, Iterator

@@ -3,7 +3,7 @@
 What the object alone shows is refused when it is created. What is left: levels that the topology does not have, slices
 above their pod set, layers out of the topology's order; and groups with pod sets that ask for different levels, which only a Workload
 that is written by hand can have. No change of the cluster helps then, so the workload is
-deactivated instead of waiting for ever (DESIGN rule h).
+deactivated instead of waiting for ever (rule h of docs/decisions/0004).
 """
 
 from collections.abc import Iterator, Mapping

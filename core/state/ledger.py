@@ -1,4 +1,4 @@
-"""The one ledger of usage per node (DESIGN decision 7).
+"""The one ledger of usage per node (decision 7 of docs/decisions/0004).
 
 Every pod is in exactly one counter until it is gone:
 

@@ -1,4 +1,4 @@
-"""What the peer's CRDs admit and refuse, ours admit and refuse too - on the real API server, except where DESIGN decides otherwise."""
+"""Objects that Kueue's CRDs admit or refuse are admitted or refused by ours on the real API server, but for those of `DELTAS`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DELTAS: dict[str, tuple[bool, str]] = {
     "crd-0094": (False, "each layer's size is a multiple of the next one's (KEP)"),
     "crd-0095": (False, "each layer names another topology (KEP: ordered from coarsest to finest)"),
     "crd-0098": (False, "a slice size without a slice topology means nothing (KEP: size goes with topology)"),
-    "crd-0142": (True, "up to 1,000 unhealthy nodes instead of 8 (DESIGN, decision 2j)"),
+    "crd-0142": (True, "up to 1,000 unhealthy nodes instead of 8 (rule j of docs/decisions/0004)"),
 }
 
 

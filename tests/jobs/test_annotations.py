@@ -240,7 +240,7 @@ def test_members_of_a_group_ask_for_the_same_level():
 
 
 def test_a_level_on_only_some_pod_sets_draws_a_warning():
-    """DESIGN rule e."""
+    """Rule e of docs/decisions/0004."""
     some = PodSetAnnotations("a", {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "rack"}}}, 2)
     rules = validate_pod_sets([some, PodSetAnnotations("b", {}, 2)])
     assert rules.errors == ()

@@ -46,7 +46,7 @@ def test_fractions_are_rounded_up_once_for_a_pod() -> None:
 
 
 def test_pauses_double_until_the_workload_is_evicted() -> None:
-    """DESIGN rule i."""
+    """Rule i of docs/decisions/0004."""
     assert [SecondPass().pause_s(attempt) for attempt in range(1, 7)] == [10, 20, 40, 80, None, None]
     assert [SecondPass(1, 10).pause_s(attempt) for attempt in range(1, 5)] == [1, 2, 4, None]
 

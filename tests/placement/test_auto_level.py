@@ -1,4 +1,4 @@
-"""`auto` as a level (DESIGN rule k): the lowest level where the pod set fits, above single nodes if it is required."""
+"""`auto` as a level (rule k of docs/decisions/0004): the lowest level where the pod set fits, above single nodes if it is required."""
 
 import pytest
 

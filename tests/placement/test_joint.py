@@ -101,7 +101,7 @@ def test_a_workload_is_in_one_domain_where_that_is_required_and_wherever_it_can_
 
 
 def test_what_an_unconstrained_pod_set_would_take_is_left_to_one_that_needs_it():
-    """DESIGN rule l, in its simplest form: the driver could be anywhere, the workers only where the GPUs are."""
+    """Rule l of docs/decisions/0004, in its simplest form: the driver could be anywhere, the workers only where the GPUs are."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(grid(1, 2, 1))]
     driver, workers = request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")
     decision = place(view_of(THREE_LEVELS, nodes), [driver, workers], MIXED)

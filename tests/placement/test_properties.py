@@ -1,4 +1,4 @@
-"""Whatever the cluster and the request: the promises of `place` (DESIGN 5) hold."""
+"""Whatever the cluster and the request: the promises of `place` (docs/decisions/0004) hold."""
 
 from __future__ import annotations
 

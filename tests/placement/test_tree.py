@@ -1,4 +1,4 @@
-"""The tree: nodes are found by name, domains are ranges, and nodes without a clear place are left out and named (DESIGN decision 3)."""
+"""The tree: nodes are found by name, domains are ranges, nodes without a clear place are left out (decision 3 of docs/decisions/0004)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_racks_of_one_name_in_different_blocks_are_different_racks():
 
 
 def test_a_rack_whose_nodes_have_room_only_together_takes_no_whole_pod():
-    """DESIGN decision 4: three nodes with half of a pod's CPU free each."""
+    """Decision 4 of docs/decisions/0004: three nodes with half of a pod's CPU free each."""
     nodes = [Node(f"n{i}", {RACK: "r"}, {"cpu": 500, "pods": 10}) for i in range(3)]
     refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None

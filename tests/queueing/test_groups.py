@@ -1,4 +1,4 @@
-"""A pod set group is one unit of flavor assignment: one flavor, quota for all or none, one domain (DESIGN rule g)."""
+"""A pod set group is one unit of flavor assignment: one flavor, quota for all or none, one domain (rule g of docs/decisions/0004)."""
 
 from __future__ import annotations
 

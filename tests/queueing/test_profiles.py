@@ -104,7 +104,7 @@ def test_a_job_that_asks_for_kep_gets_it_as_the_gates_have_it():
 
 
 def test_pod_sets_placed_at_once_have_the_profile_too():
-    """DESIGN rule l: the first pod set alone would take the SSD that the second one needs."""
+    """Rule l of docs/decisions/0004: the first pod set alone would take the SSD that the second one needs."""
     for profile in ("kep", "compact"):
         choice = Choice(profiles_from_gates({}))
         choice.scene.node(Node("n4", {RACK: "r", HOSTNAME_LABEL: "n4", "disk": "ssd"}, {"cpu": 1000, "pods": 10}))

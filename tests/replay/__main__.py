@@ -23,7 +23,7 @@ class Family:
     """How cases of one family are answered and judged.
 
     `answer` sees a case without its expected part; `differences` compares an answer with it.
-    `rule` names the deliberate difference (DESIGN decision 2) that applies, if any; `leave_out` says why
+    `rule` names the deliberate difference (decision 2 of docs/decisions/0004) that applies, if any; `leave_out` says why
     a case is not replayed at all, if it is not.
     """
 

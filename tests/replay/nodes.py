@@ -242,12 +242,12 @@ def _unread(node: Json) -> tuple[Any, ...]:
 
 
 RULES = (
-    Rule("any number of nodes is replaced at once (DESIGN rule j)", lambda case: len(case.get("requests", ())) > 1),
+    Rule("any number of nodes is replaced at once (rule j of docs/decisions/0004)", lambda case: len(case.get("requests", ())) > 1),
     Rule("tolerationSeconds are waited for, and looked at again when they are over (issue 9, part 1)", _tolerates_for_a_time),
     Rule("a NoSchedule taint never moves what runs, whichever gate is off (KEP-2724, Tainted nodes)", _keeps_what_runs),
     Rule("a pod that waits for a node which is gone is ended, too: nothing else would ever end it", _waits_for_nobody),
     Rule("the delay of a node that is not ready counts from when it was not", _was_just_ready),
     Rule("a flap before anything ran on a node changes nothing (issue 9, part 1)", _nothing_ran),
-    Rule("each pod is counted once, by what it takes (DESIGN decision 7)", _is_own_usage),
-    Rule("of a node only what placement and health go by is read (DESIGN decision 6)", _is_unread),
+    Rule("each pod is counted once, by what it takes (decision 7 of docs/decisions/0004)", _is_own_usage),
+    Rule("of a node only what placement and health go by is read (decision 6 of docs/decisions/0004)", _is_unread),
 )

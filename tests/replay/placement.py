@@ -18,7 +18,7 @@ from core.placement.replacement import replace_failed
 from core.placement.resize import resize
 from core.placement.tree import NodeLabels, TopologyTree
 
-RULES = {"l": "pod sets that do not fit one after the other, but all at once, fit (DESIGN decision 2, rule l)"}
+RULES = {"l": "pod sets that do not fit one after the other, but all at once, fit (rule l of docs/decisions/0004)"}
 
 
 def build_view(case: Mapping[str, Any]) -> FreeCapacity:
@@ -190,5 +190,5 @@ def _brief(entry: Mapping[str, Any]) -> str:
 
 
 def rule(case: Mapping[str, Any]) -> str | None:
-    """The deliberate difference (DESIGN decision 2) that a case is touched by."""
+    """The deliberate difference (decision 2 of docs/decisions/0004) that a case is touched by."""
     return RULES["l"] if decide(case).looked_ahead else None

@@ -1,4 +1,4 @@
-"""Deliberate differences (DESIGN decision 2) of the families whose cases are objects or annotations: one table.
+"""Deliberate differences (decision 2 of docs/decisions/0004) of the families whose cases are objects or annotations: one table.
 
 Each is a sentence, a look at the input alone that says whether it touches a case, and what of a difference it explains.
 """
