@@ -95,6 +95,7 @@ def test_examples_applied_again_report_no_difference(is_older: bool, options: tu
         cluster.add_nodes(NodePool(labels={"node-group": "gpu"}))
         eventually("all to run", lambda now: all(truth.all_bound(now, job, pods) == [] for job, pods in PODS.items()))
         eventually("all other pods to run", lambda now: all(is_running(pod) for pod in now.pods))
+        wait_for("the ClusterQueue to be in use", lambda: applier.read_applied()["ClusterQueue/research"][1]["finalizers"])
         applier.check_nothing_changes("running")
         for job in PODS:
             cluster.api.patch(f"/apis/batch/v1/namespaces/default/jobs/{job}", {"spec": {"suspend": True}})
