@@ -197,7 +197,7 @@ class Verdicts:
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
                 admission = admission_from_wire((now.get("status") or {}).get("admission"))
-                if admission is not None and not (verdict.is_second_pass and _wants_second_pass(now, admission)):
+                if admission is not None and not (verdict.is_second_pass and _wants_second_pass(now, admission, verdict.workload)):
                     self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]), verdict.workload.uid)
                     return
                 if verdict.is_second_pass and admission is not None:
@@ -401,9 +401,10 @@ def _swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]
     return sorted({node for _, node in before - now})
 
 
-def _wants_second_pass(workload: Obj, admission: Admission) -> bool:
-    """Whether what a second pass found is not written."""
-    return admission.awaits_topology or bool((workload.get("status") or {}).get("unhealthyNodes"))
+def _wants_second_pass(workload: Obj, admission: Admission, before: WorkloadFacts) -> bool:
+    """Whether what a second pass found is not written: where pods were stuck `before`, only the admission shows it."""
+    is_as_before = before.admitted and not before.unhealthy_nodes and admission == before.admission
+    return is_as_before or admission.awaits_topology or bool((workload.get("status") or {}).get("unhealthyNodes"))
 
 
 def _find_too_large(workload: Obj, outcome: Found | NotFound) -> NotFound | None:

@@ -17,7 +17,8 @@ from core.runtime.errors import Conflict, Unreachable
 from core.runtime.resource import Obj
 from core.state.facts import condition_is_true
 from reconciler.scheduler import Scheduler
-from sim.server import Request
+from sim.routes import carry_out
+from sim.server import Refused, Request
 from tests.builders import RACK
 from tests.reconciler.harness_queues import QueuesHarness
 from tests.runtime.fakes import LoopClock
@@ -133,6 +134,32 @@ async def test_failed_nodes_are_replaced_and_only_the_move_is_told(error: Except
         assert [reason for reason in harness.reasons() if reason not in before] == [EVENT_PODS_MOVED]
         assert harness.observed.state.ledger.drift() == {}
         assert not harness.observed.state.workloads.is_assumed("ns/w")
+
+
+async def test_place_for_stuck_pods_that_was_not_written_is_not_written_late() -> None:
+    """The answer is lost, and the write is still on its way: the place is free for others by then."""
+    harness = PassHarness(checked=False)
+    harness.submit(3)
+    late: list[Request] = []
+
+    def lose_answer(request: Request) -> None:
+        if not late and request.params.get("fieldManager") == MANAGER_ADMISSION:
+            late.append(request)
+            raise Unreachable("lost")
+
+    async with harness.running():
+        await asyncio.sleep(1)
+        before = harness.nodes()
+        assert "r1-n" in before
+        harness.node("r1-m", "r1")
+        harness.on_write = lose_answer
+        harness.observed.state.observe_stuck("ns/w", {"main": (("r1-n", 1),)})
+        await asyncio.sleep(10)
+        assert late
+        assert harness.nodes() == before
+        assert not harness.observed.state.workloads.is_assumed("ns/w")
+        with pytest.raises(Refused, match="modified"):
+            carry_out(harness.server, late[0])
 
 
 @pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
