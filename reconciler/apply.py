@@ -197,7 +197,7 @@ class Writer:
         )
 
     async def read_pod(self, namespace: str, name: str) -> Obj:
-        """A pod as the API server has it: what is kept of pods is not enough to make a template of."""
+        """A pod as the API server has it now: all of it, of which less is kept here, and as it may not have been seen yet."""
         return await self._client.get(r.PODS, name, namespace)
 
     async def release_pod(self, pod: Obj) -> Obj:
@@ -272,10 +272,17 @@ class Writer:
             field_manager=FIELD_MANAGER,
         )
 
-    async def delete_pod(self, pod: PodFacts, version: str | None = None) -> None:
-        """Deletes the very pod that was seen; with a resource version only if it still is as it was then."""
+    async def delete_pod(self, pod: PodFacts) -> None:
+        """Deletes the very pod that was seen."""
         namespace, _, name = pod.key.partition("/")
-        await self._client.delete(r.PODS, name, namespace, uid=pod.uid, resource_version=version)
+        await self._client.delete(r.PODS, name, namespace, uid=pod.uid)
+
+    async def delete_seen_pod(self, pod: Obj) -> None:
+        """Deletes a pod if it still is as it was seen."""
+        metadata = pod["metadata"]
+        await self._client.delete(
+            r.PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], resource_version=metadata["resourceVersion"]
+        )
 
     # --- provisioning requests ------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from core.plan.requeue import plan_eviction
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, NotFound
+from core.runtime.errors import Conflict, KubeError, NotFound
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
@@ -39,6 +39,7 @@ from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 from reconciler.stuck_pods import StuckPods
+from reconciler.waiting_pods import REFUSALS, change_waiting
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
@@ -216,14 +217,17 @@ class NodeHealth:
         lost = {host or hosts_by_node.get(name, name): why for (name, host), why in found.items()}
         if lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
-        for (name, _), verdict in verdicts.items():
-            if not await self._clear(name, verdict):
-                return RequeueAfter(BATCH_S)  # a pod is bound, perhaps to a node that seemed to be lost
+        refused: list[KubeError] = []
+        are_as_seen = [await self._clear(name, verdict, refused) or not verdict.lost for (name, _), verdict in verdicts.items()]
+        if not all(are_as_seen):
+            return RequeueAfter(BATCH_S)  # a pod is bound to a node that seemed to be lost
         rest_s = self._find_rest(facts, lost.keys()) if lost.keys() != facts.unhealthy_nodes else 0.0
         if lost.keys() != facts.unhealthy_nodes and rest_s <= 0:
             await self._say(workload, facts, lost, nodes)
             if key in self._hosts:  # it may be gone by now
                 self._reported[key] = facts.admission, lost.keys(), self._clock.monotonic()
+        for error in refused:
+            raise error
         waits = [verdict.look_again_s for verdict in verdicts.values() if verdict.look_again_s is not None]
         waits += [rest_s] if rest_s > 0 else []
         if any(verdict.stuck for verdict in verdicts.values()) and self._is_held(facts):
@@ -441,25 +445,29 @@ class NodeHealth:
 
     async def _clear_all(self, workload: Obj, facts: WorkloadFacts) -> None:
         """Pods that have a place from an admission that is over."""
-        placed, pods = find_placed(facts), self._observed.pods_of(family_of(workload))
+        placed, pods, refused = find_placed(facts), self._observed.pods_of(family_of(workload)), list[KubeError]()
         for pod in [pod for pod in self._pods(workload, facts, pods) if is_pinned(pod, placed)]:
-            await self._clear(pod.node_selector[HOSTNAME_LABEL], Verdict("of which its workload has nothing", in_the_way=(pod,)))
+            verdict = Verdict("of which its workload has nothing", in_the_way=(pod,))
+            await self._clear(pod.node_selector[HOSTNAME_LABEL], verdict, refused)
+        for error in refused:
+            raise error
 
-    async def _clear(self, node: str, verdict: Verdict) -> bool:
-        """Ends pods that wait for a node which will not take them, so that others are made, which get another place. Returns whether they
-        were as they had been seen: the watch of pods may be behind, and one that has been bound meanwhile runs on."""
+    async def _clear(self, node: str, verdict: Verdict, refused: list[KubeError]) -> bool:
+        """Ends pods that wait for a node which will not take them, so that others are made, which get another place. Returns whether all
+        still waited: the watch of pods may be behind, and one that has been bound meanwhile runs on. Adds to `refused` what keeps a pod
+        from being ended."""
         is_as_seen = True
         for pod in verdict.in_the_way:
             message = f"Pod terminated by topogate: it waits for node {node}, {verdict.lost or 'which does not take it'}"
-            obj = self._observed.pods.store.get(pod.key)
-            if obj is None:
-                continue
             try:
-                await self._writer.terminate_pod(obj, message)
+                obj = await change_waiting(self._observed, self._writer, pod, partial(self._writer.terminate_pod, message=message))
             except NotFound:
                 continue
             except Conflict:
                 is_as_seen = False
+                continue
+            except REFUSALS as error:
+                refused.append(error)
                 continue
             await self._writer.event(r.PODS, obj, EVENT_POD_TERMINATED, message)
             logger.info("pod terminated", extra={"pod": pod.key, "node": node})

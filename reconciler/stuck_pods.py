@@ -20,6 +20,7 @@ from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.observed import Observed
+from reconciler.waiting_pods import change_waiting
 
 logger = logging.getLogger(__name__)
 MANAGER = "topogate-node-health"
@@ -38,10 +39,8 @@ async def delete_stuck(observed: Observed, writer: Writer, facts: WorkloadFacts,
         if pod.node:
             raise Conflict(409, "Conflict", f"pod {pod.key} is bound by now")
     for pod in moved:
-        seen = observed.pods.store.get(pod.key)
-        if seen is not None:
-            with suppress(NotFound):
-                await writer.delete_pod(pod, seen["metadata"]["resourceVersion"])
+        with suppress(NotFound):
+            await change_waiting(observed, writer, pod, writer.delete_seen_pod)
 
 
 def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:

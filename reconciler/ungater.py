@@ -47,6 +47,7 @@ from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
+from reconciler.waiting_pods import REFUSALS, change_waiting
 
 logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
@@ -133,7 +134,7 @@ class Ungater:
         pods, plan = await run_apart(len(naming), planned)
         if not self._is_given(workload, facts) or not self._expectations.satisfied(key, now):
             return RequeueAfter(BATCH_S)  # what changed it has queued it again, or it is about to give places back
-        await self._deal_with_strays(workload, plan.strays, find_placed(facts))
+        refused = await self._deal_with_strays(workload, plan.strays, find_placed(facts))
         if unowned and plan.actions:
             workload = await self._keep_until_pods_end(workload)
         for pod, message in plan.excessive[:MOST_TOLD]:
@@ -144,8 +145,8 @@ class Ungater:
         failed = await self._ungate(key, workload, facts.admission, plan.actions, some_run=some_run) if plan.actions else []
         # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
         await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
-        if failed:
-            raise failed[0]
+        for error in (*refused, *failed):
+            raise error
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
         if plan.excessive and not plan.held:
             return RequeueAfter(EXCESS_S)
@@ -287,8 +288,10 @@ class Ungater:
             seconds = (self._clock.now() - since).total_seconds()
             self._recorder.ungated(max(0.0, seconds), tracing.traceparent_of(workload))
 
-    async def _deal_with_strays(self, workload: Obj, strays: Sequence[PodFacts], placed: Collection[str]) -> None:
-        """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is told of."""
+    async def _deal_with_strays(self, workload: Obj, strays: Sequence[PodFacts], placed: Collection[str]) -> list[KubeError]:
+        """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported. Returns the
+        refusals of those that must not be deleted: others are ungated nevertheless."""
+        refused: list[KubeError] = []
         for pod in strays:
             name = pod.key.partition("/")[2]
             if pod.node and pod.node not in self._observed.state.nodes:
@@ -299,15 +302,16 @@ class Ungater:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"
             else:
                 message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
-                seen = self._observed.pods.store.get(pod.key)
-                if seen is None:
-                    continue
                 try:
-                    await self._writer.delete_pod(pod, seen["metadata"]["resourceVersion"])
+                    await change_waiting(self._observed, self._writer, pod, self._writer.delete_seen_pod)
                 except (NotFound, Conflict):
                     continue  # gone, or bound by now: its change is looked at next
+                except REFUSALS as error:
+                    refused.append(error)
+                    continue
             logger.warning("pod outside of its workload's assignment", extra={"pod": pod.key, "node": pod.node})
             await self._writer.event(r.WORKLOADS, workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
+        return refused
 
     def _node_of(self, given: PodSetAdmission | None, action: Ungate) -> str | None:
         """The node whose slot is to be kept for a pod: where its domain is one node."""
