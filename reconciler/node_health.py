@@ -223,7 +223,10 @@ class NodeHealth:
             return RequeueAfter(BATCH_S)  # a pod is bound to a node that seemed to be lost
         rest_s = self._find_rest(facts, lost.keys()) if lost.keys() != facts.unhealthy_nodes else 0.0
         if lost.keys() != facts.unhealthy_nodes and rest_s <= 0:
-            await self._say(workload, facts, lost, nodes)
+            try:
+                await self._say(workload, facts, lost, nodes)
+            except Conflict:  # what showed that a node is lost may have ended with its pods
+                await self._say(await self._read_again(workload), facts, lost, nodes)
             if key in self._hosts:  # it may be gone by now
                 self._reported[key] = facts.admission, lost.keys(), self._clock.monotonic()
         for error in refused:
@@ -442,6 +445,15 @@ class NodeHealth:
         for name in sorted(lost.keys() - facts.unhealthy_nodes):
             await self._writer.event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", warning=True)
         logger.info("nodes lost", extra={"workload": facts.key, "nodes": dict(sorted(lost.items()))})
+
+    async def _read_again(self, workload: Obj) -> Obj:
+        """A workload as it is now. Raises Conflict where something has changed by which its nodes are judged."""
+        metadata = workload["metadata"]
+        found = await self._writer.read_workload(metadata["namespace"], metadata["name"])
+        is_alike = all(found["metadata"].get(part) == metadata.get(part) for part in ("uid", "generation", "deletionTimestamp"))
+        if not is_alike or managed_status(found) != managed_status(workload):
+            raise Conflict(409, "Conflict", f"workload {metadata['name']} has changed since its nodes were judged")
+        return found
 
     async def _clear_all(self, workload: Obj, facts: WorkloadFacts) -> None:
         """Pods that have a place from an admission that is over."""

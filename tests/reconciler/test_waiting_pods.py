@@ -3,8 +3,11 @@ keeps nothing else from being done."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.runtime.controller import RequeueAfter
 from core.runtime.errors import Conflict, Forbidden
@@ -14,6 +17,8 @@ from sim.server import Refused, Request
 from tests.builders import Node, node_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
 from tests.reconciler.test_ungater import Ungated, pod, workload
+
+DELAY_S = HealthRules().unschedulable_delay_s
 
 
 def bind_other(harness: Harness) -> None:
@@ -55,14 +60,16 @@ def refuse(harness: Harness, name: str) -> None:
     harness.on_write = note
 
 
-def lose_nodes() -> NodesHarness:
+def lose_nodes(cordoned: bool = True) -> NodesHarness:
     """Two nodes that are lost for a workload, and a pod that waits for each."""
     harness = NodesHarness()
     for name in ("n0", "n1"):
-        harness.node(name, unschedulable=True)
+        harness.node(name, unschedulable=cordoned)
     harness.workload("n0", "n1")
     for name in ("n0", "n1"):
-        harness.pod(f"for-{name}", pinned=name, phase="Pending")
+        refused: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+        refused["lastTransitionTime"] = harness.now()
+        harness.pod(f"for-{name}", pinned=name, phase="Pending", conditions=[refused])
     return harness
 
 
@@ -120,6 +127,22 @@ def test_lost_nodes_are_named_where_a_policy_keeps_a_pod_from_being_ended():
         harness.look()
     assert harness.unhealthy == ["n0", "n1"]
     assert read_phases(harness) == {"for-n0": "Pending", "for-n1": "Failed"}
+
+
+def test_node_is_named_though_its_workload_was_changed_while_pods_were_ended():
+    """Only the pod that was ended had said that its node does not take it."""
+    harness = lose_nodes(cordoned=False)
+    harness.clock.time += DELAY_S
+
+    def change_workload(request: Request) -> None:
+        if request.name == "for-n0":
+            found = harness.get("Workload", "w")
+            harness.put({**found, "metadata": {**found["metadata"], "labels": {"changed": "yes"}}})
+
+    harness.on_write = change_workload
+    harness.look()
+    assert harness.unhealthy == ["n0", "n1"]
+    assert read_phases(harness) == {"for-n0": "Failed", "for-n1": "Failed"}
 
 
 def make_strays() -> Ungated:
