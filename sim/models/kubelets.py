@@ -1,11 +1,12 @@
 """Kubelets, whose containers end after the time that a pod says."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of
-from sim.server import Server
+from e2e.standins.pods import has_condition
+from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of, set_pod_condition
+from sim.server import Change, Server
 
 RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
 STAGGER_SECONDS = "sim.topogate.dev/stagger-seconds"  # annotation: and so much longer for each index below its own
@@ -15,10 +16,11 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Kubelets(Model):
-    """All kubelets: pods that are bound run, end after their time, and go when they are deleted. A node that is `down` does nothing."""
+    """All kubelets: pods that are bound run, end after their time, and go when they are deleted. A node that is `down` does nothing. A pod
+    that ran on through an outage of its node is ready again soon after the node is."""
 
     user = "system:node"
-    resources = (POD,)
+    resources = (POD, NODE)
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
         super().__init__(server, loop, now)
@@ -27,11 +29,19 @@ class Kubelets(Model):
         self._since: dict[str, float] = {}
         self._ending_since: dict[str, float] = {}
 
+    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
+        if change.resource == POD:
+            yield POD, key_of(change.last)
+        elif change.old is not None and not has_condition(change.old, "Ready") and has_condition(change.last, "Ready"):
+            yield from ((POD, key) for key in self._list_bound(change.last["metadata"]["name"]))
+
     def look_at_node(self, node: str) -> None:
         """The kubelet of a node is back."""
-        for key, stored in sorted(self.server.objects[POD].items()):
-            if stored.obj["spec"].get("nodeName") == node:
-                self.add(POD, key)
+        for key in self._list_bound(node):
+            self.add(POD, key)
+
+    def _list_bound(self, node: str) -> list[Key]:
+        return [key for key, stored in sorted(self.server.objects[POD].items()) if stored.obj["spec"].get("nodeName") == node]
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         pod = self.find(POD, key)
@@ -55,6 +65,8 @@ class Kubelets(Model):
             self._since[uid] = self.loop.time()
             status = {"phase": "Running", "startTime": self.time(), "conditions": _begin(pod, self.time())}
             self.patch(POD, key, {"status": status}, "status")
+        elif not has_condition(pod, "Ready") and has_condition(self.server.objects[NODE][key_of_node(node)].obj, "Ready"):
+            self.patch(POD, key, {"status": {"conditions": set_pod_condition(pod, "Ready", "True", self.time())}}, "status")
         notes = pod["metadata"].get("annotations") or {}
         if RUN_SECONDS in notes:
             seconds = float(notes[RUN_SECONDS]) + float(notes.get(STAGGER_SECONDS, 0)) * int(notes.get(INDEX, 0))

@@ -19,6 +19,7 @@ import pytest
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool, node_objects
+from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
 from sim.kinds import build_in
 from sim.loop import VirtualClock, VirtualLoop
@@ -200,3 +201,24 @@ def test_nodes_and_jobs_that_fail_come_to_rest_in_memory():
         simulated.rest(20)
         assert life.read(simulated.api, "n") == before, life.ops
         simulated.close()
+
+
+@pytest.mark.parametrize("is_kubelet_back", [False, True])
+def test_pod_that_runs_on_through_an_outage_is_ready_again_once_its_node_is(is_kubelet_back: bool):
+    simulated, node = Simulated("n", JobLife(0)), node_objects(POOL)[0]["metadata"]["name"]
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i:1"}], "automountServiceAccountToken": False}
+    simulated.api.create("/api/v1/namespaces/n/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    simulated.rest(5)
+    before = simulated.api.get("/api/v1/namespaces/n/pods/p")
+    simulated._kubelets.down.add(node)
+    report(simulated, node, "Ready", "Unknown")
+    simulated.rest(10)
+    [marked] = simulated.api.list("/api/v1/namespaces/n/pods")
+    if is_kubelet_back:
+        simulated._kubelets.down.discard(node)
+    report(simulated, node, "Ready", "True")
+    simulated.rest(5)
+    [after] = simulated.api.list("/api/v1/namespaces/n/pods")
+    simulated.close()
+    assert [has_condition(pod, "Ready") for pod in (before, marked, after)] == [True, False, is_kubelet_back]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
