@@ -237,6 +237,14 @@ class Workloads:
         """Whether a decision on the workload is still on its way."""
         return key in self._assumed
 
+    def is_moving(self, key: str) -> bool:
+        """Whether a decision on its way gives pods of a workload that was admitted other places than those that are observed."""
+        assumed, facts = self._assumed.get(key), self.facts.get(key)
+        if assumed is None or facts is None or facts.admission is None:
+            return False
+        before, after = ([given.assignment for given in admission.pod_sets] for admission in (facts.admission, assumed.admission))
+        return before != after
+
     def holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished. Its usage is what
         it still needs, its counts are what it was given."""

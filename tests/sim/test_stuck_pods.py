@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from e2e import manifests
 from e2e.nodes import NodePool
+from reconciler.apply import Writer
 from sim.models.base import NODE, POD, is_over
 from sim.world import WORKLOADS, World
 from tests.sim.one_queue import make_world
@@ -79,3 +81,25 @@ def test_stuck_pod_gets_the_place_that_another_node_has(world: World) -> None:
     [moved] = [each["message"] for each in world.objects("", "events") if each["reason"] == "PodsMoved" and "Workload" in str(each)]
     assert "they were stuck" in moved
     assert not workload["status"].get("unhealthyNodes")
+
+
+def test_pod_made_anew_before_its_other_place_is_written_waits_for_that(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was sent to the place that the old one had, and the node took it by then."""
+    home, before, written = find_home(world), find_places(world), list[str]()
+    apply_admission = Writer.apply_admission
+
+    async def apply_late(self: Writer, workload: Json, *rest: Any, **options: Any) -> Json:
+        written.append(workload["metadata"]["name"])
+        await asyncio.sleep(25)
+        return await apply_admission(self, workload, *rest, **options)
+
+    monkeypatch.setattr(Writer, "apply_admission", apply_late)
+    change_node(world, find_other(home), {"unschedulable": None})
+    world.loop.call_later(20, change_node, world, home, {"taints": None})
+    for _ in range(40):
+        world.run_for(1)
+        world.audit()
+    after = find_places(world)
+    assert len(written) == 1
+    assert sorted(after.values()) == ["b1-r1-n1", "b1-r1-n2"]
+    assert len(before.keys() - after.keys()) == 1
