@@ -36,6 +36,7 @@ class Done(NamedTuple):
     next: int
     writes: int
     failures: dict[int, str]
+    renewals: int = 0  # of leases, which are no part of `writes`
 
 
 def play_some(first: int, count: int, until: float) -> Done:
@@ -48,6 +49,7 @@ def play_some(first: int, count: int, until: float) -> Done:
         first + len(played),
         sum(each.writes for each in played.values()),
         {seed: p.problem for seed, p in played.items() if p.problem},
+        sum(each.renewals for each in played.values()),
     )
 
 
@@ -120,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.anew:
         options.state.unlink(missing_ok=True)
     record = RECORD if options.state == STATE and not options.anew else None
-    state, began, writes = State(options.state, compute_digest(), record), time.monotonic(), 0
+    state, began, writes, renewals = State(options.state, compute_digest(), record), time.monotonic(), 0, 0
     if state.again:
         print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
     if state.next > 1:
@@ -128,12 +130,13 @@ def main(arguments: list[str] | None = None) -> int:
     until = began + 60 * options.minutes
     for done in play_many(state, options.seeds, options.processes, until):
         state.add(done)
-        writes += done.writes
+        writes, renewals = writes + done.writes, renewals + done.renewals
         for seed, problem in done.failures.items():
             print(f"seed {seed}: {problem}")
         spent = time.monotonic() - began
         told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed, {len(state.again)} to be played again"
-        print(f"{told}, {spent / 60:.1f} min, {60 * writes / spent:.0f} writes a minute", flush=True)
+        rates = f"{60 * writes / spent:.0f} writes a minute, {60 * (writes + renewals) / spent:.0f} with those of leases"
+        print(f"{told}, {spent / 60:.1f} min, {rates}", flush=True)
     if time.monotonic() >= until and (state.again or state.next <= options.seeds):
         print(f"the limit of {options.minutes:g} minutes was reached; started again it goes on with seed {state.next}", flush=True)
     if options.record:
