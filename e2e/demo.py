@@ -180,10 +180,9 @@ class Demo:
 
     def _show(self) -> None:
         now = self.read()
-        mine = {
-            name: node for name, node in now.nodes.items() if node["metadata"]["labels"].get("node-group") == self.pool.labels["node-group"]
-        }
-        picture = seats(replace(now, read_nodes=lambda: [*mine.values()]), self.pool.block_label, self.pool.rack_label)
+        group = self.pool.labels["node-group"]
+        mine = [node for node in now.nodes.values() if node["metadata"]["labels"].get("node-group") == group]
+        picture = seats(replace(now, read_nodes=lambda: mine), self.pool.block_label, self.pool.rack_label)
         draw_seats(picture, self.console)
         OUT.mkdir(exist_ok=True)
         (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))
