@@ -114,6 +114,7 @@ class Reconciler:
             keeps_spares=replacement.is_on,
             places_groups=gates.is_on(POD_GROUPS),
         )
+        client.on_reply = self.observed.observe_reply
         self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
         self._prepare = partial(

@@ -36,7 +36,7 @@ from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.resource import Obj
-from core.runtime.store import Change, object_key
+from core.runtime.store import object_key
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import resources as r
 from reconciler.apply import Writer
@@ -47,7 +47,7 @@ from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 POLL_S = 1.0
-_GIVEN_BACK = "reduced admission"  # what the ungater waits to see
+_GIVEN_BACK = "reduced admission"  # what the ungater waits for
 MOST_REPLACED = 4  # Workloads of one job that are over, beside the first
 
 
@@ -62,15 +62,6 @@ class Elastic:
         self._clock = clock
         self._is_on = is_on
         self._with_topology = with_topology
-        self._reduced: dict[str, int] = {}  # by key of workloads that gave back: the version of that, until it is seen
-        observed.workloads.add_handler(self._on_workload)
-
-    def _on_workload(self, change: Change) -> None:
-        """No pod of it is ungated by what it had before."""
-        key = object_key(change.obj)
-        if key in self._reduced and (change.new is None or int(change.new["metadata"]["resourceVersion"]) >= self._reduced[key]):
-            del self._reduced[key]
-            self._observed.ungating.observe(family_of(change.obj), _GIVEN_BACK)
 
     def serves(self, kind: JobKind, job: Obj) -> bool:
         """Whether a job is resized while it runs: its pods wait behind the topology gate until they are admitted, on any flavor."""
@@ -126,8 +117,6 @@ class Elastic:
         """The next step of a job that runs; None where it has the size that it was admitted with, or is not resized while it runs."""
         if SLICE_NAME not in (workload["metadata"].get("annotations") or {}):
             return None
-        if object_key(workload) in self._reduced:
-            return RequeueAfter(POLL_S)  # what it gave back is not seen yet
         for left in self._find_left(workload):
             await self._steps.drop_finalizer(left)
         successor = self._successor(workload)
@@ -236,17 +225,11 @@ class Elastic:
         if left is None:
             return RequeueAfter(POLL_S)  # what they hold is theirs until they are gone
         status = managed_status(workload) | {"admission": admission_to_wire(left)}
-        family, key = family_of(workload), object_key(workload)
-        self._observed.ungating.expect(family, [_GIVEN_BACK], self._clock.monotonic())
+        family = family_of(workload)
+        self._observed.ungating.expect(family, [_GIVEN_BACK], self._clock.monotonic())  # no pod is let in by what it had before
         try:
-            reply = await self._writer.apply_admission(workload, status, strict=True)
-        except BaseException:
-            self._observed.ungating.observe(family, _GIVEN_BACK)
-            raise
-        seen = self._observed.workloads.store.get(key)
-        self._reduced[key] = int(reply["metadata"]["resourceVersion"])
-        if seen is None or int(seen["metadata"]["resourceVersion"]) >= self._reduced.get(key, 0):
-            self._reduced.pop(key, None)
+            await self._writer.apply_admission(workload, status, strict=True)
+        finally:
             self._observed.ungating.observe(family, _GIVEN_BACK)
         logger.info("workload shrunk", extra={"workload": object_key(workload), "pods": counts_of(workload)})
         await self._tell(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(workload)}, it gave back what it needs no more")

@@ -25,33 +25,26 @@ class GroupStories:
 
     def __init__(self, writer: Writer, clock: Clock) -> None:
         self._writer, self._clock = writer, clock
-        self._begun: dict[str, str] = {}  # by uid of groups: what was written to them and may not be seen yet
         self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
 
     async def begin(self, group: Obj) -> Obj:
         """The group with its story, which begins here where it has none. Raises KubeError."""
         metadata = group["metadata"]
         if tracing.traceparent_of(group) is not None:
-            self._begun.pop(metadata["uid"], None)
             return group
-        if metadata["uid"] in self._begun:
-            return _with_story(group, self._begun[metadata["uid"]])
         attributes = {t.NAMESPACE: metadata["namespace"], t.POD_GROUP: metadata["name"], t.BEGINS: True}
         with tracer(tracing.TRACER).start_as_current_span(t.GROUP, kind=SpanKind.INTERNAL, attributes=attributes) as span:
             story = current_traceparent()
             if not span.is_recording() or story is None:
                 return group
             try:
-                await self._writer.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story})
+                return await self._writer.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story})
             except (Conflict, NotFound):
                 return group  # its event is on the way
-            self._begun[metadata["uid"]] = story
-        return _with_story(group, story)
 
     def forget(self, group: Obj) -> None:
         """It is gone."""
         metadata = group["metadata"]
-        self._begun.pop(metadata["uid"], None)
         for key in [key for key in self._let_go if (key.namespace, key.name) == (metadata["namespace"], metadata["name"])]:
             del self._let_go[key]
 
@@ -90,11 +83,6 @@ class GroupStories:
             return
         with tracing.step(t.BOUND, group, _named(key, pods), start=since):
             pass
-
-
-def _with_story(group: Obj, story: str) -> Obj:
-    metadata = group["metadata"]
-    return {**group, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: story}}}
 
 
 def _named(key: GroupKey, pods: int | None = None) -> dict[str, str | int]:

@@ -19,7 +19,6 @@ should be. The steps, by what is observed:
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -70,7 +69,6 @@ from core.runtime.client import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable, Terminal
 from core.runtime.errors import AlreadyExists, Invalid, KubeError
-from core.runtime.expectations import Expectations
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
@@ -114,10 +112,8 @@ class Jobs:
         self._steps = WorkloadSteps(observed, writer)
         self._elastic = Elastic(observed, writer, self._steps, clock, is_on=is_elastic, with_topology=with_topology)
         self._prebuilt = Prebuilt(observed, writer, self._steps)
-        self._suspensions = Suspensions(writer, clock, self._change)
+        self._suspensions = Suspensions(writer, clock)
         self._refused_starts = RefusedStarts(self._steps, writer, clock)
-        self._created = Expectations()  # workloads made and not seen yet
-        self._written: dict[tuple[str, str], tuple[str, int]] = {}  # uid and version of jobs as we left them, until that is seen
         self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
@@ -131,8 +127,6 @@ class Jobs:
         observed.pods.add_handler(self._on_pod)
 
     def _on_job(self, kind_key: str, change: Change) -> None:
-        if change.new is None or not self._is_behind(kind_key, change.new):
-            self._written.pop((kind_key, object_key(change.obj)), None)
         self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
         owner = controller_of(change.obj)
         above = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
@@ -163,7 +157,6 @@ class Jobs:
                     await self._clock.sleep(0)
 
     def _on_workload(self, change: Change) -> None:
-        self._created.forget(object_key(change.obj))
         if change.new is None:
             self._left.pop(family_of(change.obj), None)
         for key in self._prebuilt.jobs_of(change.obj):
@@ -186,28 +179,12 @@ class Jobs:
         job = self._observed.jobs[kind_key].store.get(key)
         if job is None:
             return Done()
-        if self._is_behind(kind_key, job):
-            return RequeueAfter(STOP_POLL_S)  # its event is on the way: one that was started would be taken for one that has stopped
         try:
             return await self._reconcile_job(kind, job)
         except (Invalid, Retryable) as error:
             # Nobody reads our log: what keeps a job from going on is told on the job.
             await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
-
-    def _is_behind(self, kind_key: str, job: Obj) -> bool:
-        """Whether a job as it is seen is older than our last write to it."""
-        uid, version = self._written.get((kind_key, object_key(job)), ("", 0))
-        return uid == job["metadata"]["uid"] and int(job["metadata"]["resourceVersion"]) < version
-
-    def _keep(self, kind: JobKind, reply: Obj) -> Obj:
-        """What the API server answered to a write: nothing is judged by anything older."""
-        metadata = reply["metadata"]
-        self._written[r.key_of(kind), object_key(reply)] = metadata["uid"], int(metadata["resourceVersion"])
-        return reply
-
-    async def _change(self, kind: JobKind, job: Obj, changed: Mapping[str, Any]) -> None:
-        self._keep(kind, await self._writer.change_job(kind, job, changed))
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
         job, missing = self._observed.related.expanded(kind, job)
@@ -253,23 +230,15 @@ class Jobs:
             return await self._stop_without_workload(kind, job)
         if prebuilt_name(job) is not None:
             return await self._prebuilt.take(kind, job)
-        name, now = workload_name(kind, job), self._clock.monotonic()
-        key = f"{job['metadata']['namespace']}/{name}"
-        if not self._created.satisfied(key, now):
-            return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(key, now) or 0.0))  # its event is on the way
+        name = workload_name(kind, job)
         priority, priority_class = self._priority(kind, job)
         with tracing.step(t.CREATE, job, tracing.made_for(kind.kind, job["metadata"]["name"]) | {t.WORKLOAD: name}):
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
             workload = self._elastic.marks(kind, job, workload)
-            self._created.expect(key, [name], now)
             try:
                 await self._writer.create_workload(workload)
             except AlreadyExists:
-                self._created.forget(key)
                 return RequeueAfter(STOP_POLL_S)  # ours, from before this process, or of a job of this name that is still going away
-            except KubeError:
-                self._created.forget(key)
-                raise
         logger.info("workload created", extra={"workload": name})
         await self._event(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {job['metadata']['namespace']}/{name}")
         return Done()
@@ -346,7 +315,7 @@ class Jobs:
                 raise Retryable(str(error)) from error
             try:
                 job = await self._reset_status(kind, job)
-                await self._change(kind, job, kind.start(job, infos))
+                await self._writer.change_job(kind, job, kind.start(job, infos))
             except KubeError as error:
                 await self._refused_starts.report(kind, job, workload, error)
                 raise
@@ -398,14 +367,14 @@ class Jobs:
         pod_sets = list_restored_pod_sets(kind, job, workload) if workload is not None else None
         if workload is not None and prebuilt_name(job) is not None:
             pod_sets = originals(kind, job, workload)
-        await self._change(kind, job, kind.restore(job, pod_sets))
+        await self._writer.change_job(kind, job, kind.restore(job, pod_sets))
         return Done()
 
     async def _reset_status(self, kind: JobKind, job: Obj) -> Obj:
         """The stopped job as its templates may change: before Kubernetes 1.36 not those of a Job with a start time, as one has that was
         stopped, or unsuspended by its user while it waited."""
         reset = kind.status_reset(job)
-        return job if reset is None else self._keep(kind, await self._writer.patch_job_status(kind, job, reset))
+        return job if reset is None else await self._writer.patch_job_status(kind, job, reset)
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
@@ -547,7 +516,7 @@ class Jobs:
             if kind.finished(part) is not None or part["metadata"].get("deletionTimestamp"):
                 continue
             if not kind.is_suspended(part):
-                await self._change(kind, part, kind.suspend(part))
+                await self._writer.change_job(kind, part, kind.suspend(part))
                 is_held = True
             elif self._has_pods(kind, part):
                 is_held = True
@@ -566,7 +535,7 @@ class Jobs:
             return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):
-                await self._change(kind, job, kind.suspend(job))
+                await self._writer.change_job(kind, job, kind.suspend(job))
                 await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
                 return Done()
             if self._has_pods(kind, job):
@@ -574,7 +543,7 @@ class Jobs:
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
-                await self._change(kind, job, kind.ungate(job))  # nobody would take it off its pods
+                await self._writer.change_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
         elif not condition_is_true(workload, FINISHED) and await self._has_pods_left(kind, job, workload):
             return RequeueAfter(STOP_POLL_S)
         if not condition_is_true(workload, FINISHED) and self._may_have_unseen_pods(job, workload):

@@ -191,6 +191,13 @@ class Observed:
             self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_unowned)
+        self._by_resource = {informer.resource: informer for informer in self.informers}
+
+    def observe_reply(self, resource: Resource, obj: Obj) -> None:
+        """The API server has answered with an object: what is observed is at least as new from now on."""
+        informer = self._by_resource.get(resource)
+        if informer is not None:
+            informer.observe_reply(obj)
 
     def _observe_pause(self, key: str, pause: Pause | None) -> None:
         if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others

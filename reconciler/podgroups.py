@@ -26,7 +26,6 @@ from core.podgroups.outside import Answers, Unanswered
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
-from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.runtime.store import Change
 from core.runtime.telemetry import context_from
@@ -78,17 +77,6 @@ class _Seen:
     created: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """How a pod looks once the last write to it is seen."""
-
-    gated: bool
-    kept: str | None  # None: whatever it is nominated for
-
-    def is_seen_on(self, member: Member) -> bool:
-        return member.gated == self.gated and self.kept in (None, member.kept)
-
-
 class PodGroups:
     """Reconciles one replica of a group at a time, by its key."""
 
@@ -104,7 +92,6 @@ class PodGroups:
         self._recorder = recorder
         self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
         self._observed, self._writer, self._clock, self.plugins, self._rules = observed, writer, clock, plugins, rules
-        self._expectations, self._awaited = Expectations(), dict[str, _Awaited]()  # by uid of pods
         self._throttle = Throttle(clock)
         self._stories = GroupStories(writer, clock)
         self._conditions = GroupConditions(writer, self._stories, plugins.note)
@@ -144,9 +131,6 @@ class PodGroups:
         assert member is not None  # it names a group
         if not member.is_live or member.node:
             self._decided.pop(uid, None)
-        awaited = self._awaited.get(uid)
-        if awaited is None or not member.is_live or member.node or awaited.is_seen_on(member):
-            self._observe(group, uid)
         self._fold(member)
         if member.is_live:
             self._conditions.came(group)
@@ -158,7 +142,6 @@ class PodGroups:
 
     def _forget(self, group: GroupKey, uid: str) -> None:
         """A pod is gone, is over, or belongs to the group no more: what was kept for it is others'."""
-        self._observe(group, uid)
         self._decided.pop(uid, None)
         forget_place(self._observed, group, uid)
         seen = self._seen.get(group, {})
@@ -176,10 +159,6 @@ class PodGroups:
         if group in self._waiting:
             self._waiting[group] = _ANEW
         self._queue.add_after(group, BATCH_S, "its pods changed")
-
-    def _observe(self, group: GroupKey, uid: str) -> None:
-        self._awaited.pop(uid, None)
-        self._expectations.observe(group, uid)
 
     def _fold(self, member: Member) -> None:
         whole = self._observed.state.whole
@@ -297,8 +276,6 @@ class PodGroups:
             self._is_placed.pop(key, None)
             return Done()  # it is none of topogate's business
         now = self._clock.monotonic()
-        if not self._expectations.satisfied(key, now):
-            return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
         if (rest := self._refused_until.get(key, now) - now) > 0:
             return RequeueAfter(rest)
         self._refused_until.pop(key, None)
@@ -422,22 +399,15 @@ class PodGroups:
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
-        failed = await self._write(key, given_back, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, ""))
+        failed = await self._write(key, given_back, lambda place: self._writer.nominate(*place))
         if group is not None and step.keep:
             with self._stories.keeping(group, key, step, began):
-                failed += await self._write(
-                    key, step.keep, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, place[1])
-                )
+                failed += await self._write(key, step.keep, lambda place: self._writer.nominate(*place))
         if group is not None and step.let_go:
             story = traceparent_of(group)
             story = story if context_from(story) is not None else None  # anybody may have written anything there
             with self._stories.letting_go(group, key, step.let_go):
-                failed += await self._write(
-                    key,
-                    step.let_go,
-                    lambda place: self._writer.let_go(self._as_seen(place[0]), place[1], story),
-                    lambda place: _Awaited(False, None),
-                )
+                failed += await self._write(key, step.let_go, lambda place: self._writer.let_go(self._as_seen(place[0]), place[1], story))
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
         refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
@@ -458,7 +428,7 @@ class PodGroups:
         for member, _ in kept:
             self._decided.pop(member.uid)
         self._refused_until[key] = self._clock.monotonic() + REFUSED_S
-        failed = await self._write(key, kept, lambda place: self._writer.nominate(*place), lambda place: _Awaited(True, ""))
+        failed = await self._write(key, kept, lambda place: self._writer.nominate(*place))
         if failed:
             raise failed[0][1]
 
@@ -469,30 +439,22 @@ class PodGroups:
         return pod
 
     async def _write(
-        self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Awaitable[Obj]], awaited: Callable[[Place], _Awaited]
+        self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Awaitable[Obj]]
     ) -> list[tuple[Member, KubeError]]:
-        """One write per pod, none waited for by another; what is seen of it is waited for before the group is judged again. Returns those
-        that failed, but for pods that are gone."""
-        self._expectations.expect(key, [member.uid for member, _ in places], self._clock.monotonic())
-        self._awaited |= {place[0].uid: awaited(place) for place in places}
+        """One write per pod, none waited for by another. Returns those that failed, but for pods that are gone."""
         results = await asyncio.gather(*(self._write_one(key, place, write) for place in places))
         return [(member, error) for (member, _), error in zip(places, results, strict=True) if error is not None]
 
     async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Awaitable[Obj]]) -> KubeError | None:
         member, _ = place
         try:
-            written = await self._throttle.run(lambda: write(place))
+            await self._throttle.run(lambda: write(place))
         except (Unreachable, ServerError) as error:
-            self._observe(key, member.uid)
             self._unsure.setdefault(key, set()).add(member.key)
             return error
         except KubeError as error:
-            self._observe(key, member.uid)
             self._undecide(member)
             return None if isinstance(error, NotFound | Conflict) else error  # gone, or changed: its event is on the way
-        seen = self._observed.pods.store.get(member.key)
-        if seen is None or seen["metadata"]["uid"] != member.uid or _version(seen) == _version(written):
-            self._observe(key, member.uid)  # nothing was changed, or it is seen already
         return None
 
 
@@ -502,8 +464,3 @@ def _has_same_spec(change: Change) -> bool:
 
 def _allocation(claim: Obj | None) -> object:
     return ((claim or {}).get("status") or {}).get("allocation")
-
-
-def _version(pod: Obj) -> str | None:
-    version = pod["metadata"].get("resourceVersion")
-    return str(version) if version is not None else None

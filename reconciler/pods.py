@@ -67,8 +67,7 @@ from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_diff
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import AlreadyExists, Invalid, KubeError
-from core.runtime.expectations import Expectations
+from core.runtime.errors import AlreadyExists, Invalid
 from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
@@ -101,9 +100,8 @@ class Pods:
         self._writer = writer
         self._clock = clock
         self._steps = WorkloadSteps(observed, writer)
-        self._unit_steps = UnitSteps(writer, clock)
+        self._unit_steps = UnitSteps(writer)
         self._wanted = WantedWorkloads(writer, self._unit_steps, clock, Pod(tuple(observed.kinds.values())))
-        self._created = Expectations()  # workloads made and not seen yet
         self.controller = build_controller("pods", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -117,8 +115,6 @@ class Pods:
             return
         units = {unit for obj in (change.old, change.new) if obj is not None and (unit := unit_of_pod(obj)) is not None}
         for unit in units:
-            if change.new is None or not has_admission_gate(change.new):
-                self._unit_steps.started.observe(unit, change.obj["metadata"]["uid"])
             count = self._observed.pods.store.count_by_index("unit", str(unit))
             self._queue.add_after(unit, max(BATCH_S, count / PODS_A_BATCH_S), "pod changed")
 
@@ -130,7 +126,6 @@ class Pods:
     def _on_workload(self, change: Change) -> None:
         unit = unit_of_workload(change.obj)
         if unit is not None:
-            self._created.forget(unit)
             self._queue.add(unit, "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_parent(self, kind: str, change: Change) -> None:
@@ -154,9 +149,6 @@ class Pods:
 
     async def _reconcile(self, item: Item) -> Result:
         unit = cast("Unit", item.key)
-        now = self._clock.monotonic()
-        if not self._unit_steps.started.satisfied(unit, now):
-            return RequeueAfter(max(STOP_POLL_S, self._unit_steps.started.retry_in(unit, now) or STOP_POLL_S))
         pods = self._observed.pods.store.by_index("unit", str(unit))
         if unit.source == UNKNOWN:
             await self._unit_steps.release(to_release(pods, finished=False, remembers=False))
@@ -262,28 +254,21 @@ class Pods:
             message = f"{unit} is too large: {too_large.accepted}"
             await self._writer.event(resource, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
             return RequeueAfter(MAX_RETRY_S)
-        now = self._clock.monotonic()
-        if not self._created.satisfied(unit, now):
-            return RequeueAfter(max(STOP_POLL_S, self._created.retry_in(unit, now) or 0.0))
         priority, priority_class = await self._find_priority(unit, source, wanted)
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: wanted.name}
         with tracing.step(t.CREATE, workload, attributes, links=tracing.other_stories(pods, than=workload)):
-            self._created.expect(unit, [wanted.name], now)
             try:
                 await self._writer.create_workload(workload)
             except AlreadyExists:
-                self._created.forget(unit)
                 other = self._observed.workloads.store.get(f"{unit.namespace}/{wanted.name}")
                 if other is None or unit_of_workload(other) == unit:
                     return RequeueAfter(STOP_POLL_S)  # of one of this name that is still going away
                 message = f"the name of group {unit.name} is that of the Workload of another; choose another name"
                 await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
                 return RequeueAfter(MAX_RETRY_S)
-            except KubeError as error:
-                self._created.forget(unit)
-                if isinstance(error, Invalid):
-                    await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            except Invalid as error:
+                await self._unit_steps.tell(unit, source, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
                 raise
         logger.info("workload created", extra={"workload": wanted.name})
         await self._unit_steps.tell(unit, source, EVENT_CREATED_WORKLOAD, f"Created Workload: {unit.namespace}/{wanted.name}")
@@ -475,7 +460,7 @@ class Pods:
         attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: workload["metadata"]["name"]}
         causes = [tracing.decision_of(workload), *tracing.other_stories((pod for pod, _ in start), than=workload)]
         with tracing.step(t.START, workload, attributes, links=causes):
-            await self._unit_steps.start(unit, [(pod, infos[role]) for pod, role in start])
+            await self._unit_steps.start([(pod, infos[role]) for pod, role in start])
         logger.info("pods started", extra={"workload": object_key(workload), "count": len(start)})
         await self._unit_steps.tell(unit, source, EVENT_STARTED, f"Admitted by clusterQueue {facts.admission.cluster_queue}")
         return Done()

@@ -30,7 +30,6 @@ from core.runtime.errors import Conflict, NotFound
 from core.runtime.pace import yielding
 from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
-from core.runtime.watcher import is_behind
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, profile_of
 from core.state.queue_facts import ResourceGroup
@@ -67,7 +66,6 @@ class Queues:
         self._queue = self.controller.queue
         self._clock = clock
         self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
-        self._written: dict[tuple[str, str], Obj] = {}  # as it was written last and has perhaps not been observed, by plural and key
         self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
         for resource, informer in {**self._informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
             informer.add_handler(partial(self._on_configuration, resource))
@@ -90,7 +88,7 @@ class Queues:
         if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
             return
         if change.new is None:
-            for remembered in (self._counted, self._held_back, self._written):
+            for remembered in (self._counted, self._held_back):
                 remembered.pop((resource.plural, object_key(change.obj)), None)
         for of_kind, informer in informers.items():
             for key in list(informer.store.keys()):
@@ -155,10 +153,8 @@ class Queues:
         if obj is None:
             self._held_back.pop((plural, key), None)
             self._counted.pop((plural, key), None)
-            self._written.pop((plural, key), None)
             return Done()
         self._counted[plural, key] = self._clock.monotonic()
-        obj = self._find_as_written(plural, key, obj)
         if resource in (r.CLUSTER_QUEUES, r.TOPOLOGIES):
             await self._tell_of_unknown_profile(resource, obj)
         if resource is r.CLUSTER_QUEUES:
@@ -175,17 +171,6 @@ class Queues:
             why_held = await self._hold(resource, obj, r.RESOURCE_FLAVORS, users)
             await self._topology(obj, why_held)
         return Done()
-
-    def _find_as_written(self, plural: str, key: str, obj: Obj) -> Obj:
-        """An object with the status that was written last, where that has not been observed yet. By the status from before, one that is
-        the same again would not be written."""
-        written = self._written.pop((plural, key), None)
-        if written is None or written["metadata"]["uid"] != obj["metadata"]["uid"]:
-            return obj
-        if not is_behind(obj["metadata"]["resourceVersion"], written["metadata"]["resourceVersion"]):
-            return obj
-        self._written[plural, key] = written
-        return {**obj, "status": written.get("status") or {}}
 
     async def _end_namespace(self, name: str) -> Result:
         """Evicts the workloads of a namespace that is being deleted: its pods go first, none can come, and a pod that a finalizer keeps can
@@ -394,7 +379,7 @@ class Queues:
         is_without = any(name in before and name not in status for name in _OPTIONAL)
         if is_without or any(before.get(key) != value for key, value in status.items()):
             with yielding():
-                self._written[resource.plural, object_key(obj)] = await self._writer.patch_status(resource, obj, status)
+                await self._writer.patch_status(resource, obj, status)
 
 
 def _remove_empty_lists(status: Mapping[str, Any]) -> dict[str, Any]:

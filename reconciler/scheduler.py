@@ -271,7 +271,7 @@ class Scheduler:
 
     def _told_in(self, verdict: Verdict) -> float | None:
         """After how many seconds a workload is told why it waits, at the pace of all that are told. None: at once, whatever it is."""
-        outcome, workload = verdict.outcome, self._verdicts.replies.latest(verdict.workload.key)
+        outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
         if (
             verdict.is_second_pass
             or isinstance(outcome, Found)

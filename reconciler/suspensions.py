@@ -4,10 +4,9 @@ The controller of a JobSet resumes its Jobs. Where a Job of it has the queue lab
 undo at once what the other has written.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from core.jobs.contract import JobKind, Json
+from core.jobs.contract import JobKind
 from core.jobs.templates import has_gate
 from core.names import EVENT_STOPPED, QUEUE_NAME_LABEL
 from core.runtime.clock import Clock
@@ -18,7 +17,6 @@ from reconciler import resources as r
 from reconciler.apply import Writer
 
 FREE, LONGEST_S, REMEMBERED_S, MOST_KEPT = 5, 5.0, 300.0, 10_000
-Change = Callable[[JobKind, Obj, Json], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -30,8 +28,8 @@ class _Seen:
 class Suspensions:
     """How often each job was suspended within the last minutes, by uid."""
 
-    def __init__(self, writer: Writer, clock: Clock, change: Change) -> None:
-        self._writer, self._clock, self._change = writer, clock, change
+    def __init__(self, writer: Writer, clock: Clock) -> None:
+        self._writer, self._clock = writer, clock
         self._seen: dict[str, _Seen] = {}
 
     async def suspend(self, kind: JobKind, job: Obj, why: str, *, may_wait: bool) -> Result:
@@ -43,7 +41,7 @@ class Suspensions:
         wait_s = self._find_wait(uid, now) if may_wait else 0.0
         if wait_s > 0:
             return RequeueAfter(wait_s)
-        await self._change(kind, job, kind.suspend(job))
+        await self._writer.change_job(kind, job, kind.suspend(job))
         count = self._note(uid, now)
         await self._writer.event(r.resource_of(kind), job, EVENT_STOPPED, why + (self._explain(job) if count >= FREE else ""))
         return Done()

@@ -267,19 +267,16 @@ class Ungater:
                 await self._throttle.run(lambda: self._writer.nominate(action.pod, node))
             written = await self._throttle.run(lambda: self._writer.ungate(namespace, name, action))
         except (NotFound, Conflict):
-            self._expectations.observe(key, action.pod.uid)  # gone, or another pod of this name; its event is on the way
-            return None
+            return None  # gone, or another pod of this name; its event is on the way
         except Invalid as error:
             # A selector of the user's own contradicts the domain; only a new pod can help, but the others go on.
             logger.warning("pod cannot be ungated", extra={"pod": action.pod.key, "error": str(error)})
-            self._expectations.observe(key, action.pod.uid)
             await self._report_refused(action, error)
             return error
         except KubeError as error:
-            self._expectations.observe(key, action.pod.uid)
             return error
-        if written["metadata"].get("resourceVersion") == _version(self._observed, action.pod):
-            self._expectations.observe(key, action.pod.uid)
+        finally:
+            self._expectations.observe(key, action.pod.uid)  # what was written is seen by now
         self._record(workload, written)
         return None
 
@@ -346,8 +343,3 @@ class Ungater:
         attributes = {t.WORKLOAD: workload["metadata"]["name"], t.POD_COUNT: bound}
         with tracing.step(t.BOUND, workload, attributes, start=progress.began):
             pass
-
-
-def _version(observed: Observed, pod: PodFacts) -> str | None:
-    known = observed.pods.store.get(pod.key)
-    return known["metadata"].get("resourceVersion") if known is not None else None

@@ -9,9 +9,7 @@ from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import PodParent
 from core.names import EVENT_EXCESS_POD_DELETED, EVENT_STOPPED, EVENT_WORKLOAD_REFUSED
 from core.plan.pod_units import Unit
-from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, NotFound
-from core.runtime.expectations import Expectations
 from core.runtime.resource import Obj
 from core.state.facts import controller_of
 from reconciler import resources as r
@@ -25,30 +23,18 @@ class UnitSteps:
     """Writes to pods by what was observed of them. Pods that are gone, or others of their names, are passed over: their
     events are on the way."""
 
-    def __init__(self, writer: Writer, clock: Clock) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._clock = clock
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
-        self.started = Expectations()  # by unit: pods started and not seen so yet
 
     async def tell(self, unit: Unit, source: Obj, reason: str, message: str, *, warning: bool = False) -> None:
         """An event on what the unit's workload is made of: its parent, or a pod."""
         parent = PARENTS_BY_KIND.get(unit.source)
         await self._writer.event(r.PODS if parent is None else r.resource_of(parent), source, reason, message, warning=warning)
 
-    async def start(self, unit: Unit, pods: Sequence[tuple[Obj, PodSetStart]]) -> None:
+    async def start(self, pods: Sequence[tuple[Obj, PodSetStart]]) -> None:
         """Takes the admission gate off them all."""
-        self.started.expect(unit, [pod["metadata"]["uid"] for pod, _ in pods], self._clock.monotonic())
-        await _all(partial(self._start, unit, pod, info) for pod, info in pods)
-
-    async def _start(self, unit: Unit, pod: Obj, info: PodSetStart) -> KubeError | None:
-        try:
-            async with self._writes:
-                await self._writer.start_pod(pod, info)
-        except KubeError as error:
-            self.started.observe(unit, pod["metadata"]["uid"])
-            return None if isinstance(error, NotFound | Conflict) else error
-        return None
+        await _all(partial(self._attempt, partial(self._writer.start_pod, pod, info)) for pod, info in pods)
 
     async def delete(self, pods: Sequence[tuple[Obj, str]], event: str = EVENT_STOPPED) -> None:
         """Deletes them all, then tells of each why."""

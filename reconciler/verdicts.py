@@ -56,7 +56,6 @@ from reconciler.apply import Paused, Writer
 from reconciler.metrics import Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
-from reconciler.replies import Replies
 from reconciler.stuck_pods import delete_stuck
 from reconciler.telling import Events
 
@@ -116,7 +115,6 @@ class Verdicts:
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
         self.events = Events(observed, writer, recorder)
-        self.replies = Replies(observed.workloads)
         self._preempting = Preemptions(observed, writer, self.events, self._writes, loop.spare, recorder)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
@@ -132,7 +130,7 @@ class Verdicts:
     async def write(self, judged: Judged) -> None:
         """One; returns once it is written, taken back, or to be found out about."""
         verdict, key = judged.verdict, judged.verdict.workload.key
-        workload = self.replies.latest(key)
+        workload = self._observed.workloads.store.get(key)
         too_large: NotFound | None = None
         try:
             async with self._writes:
@@ -223,7 +221,7 @@ class Verdicts:
         if isinstance(verdict.outcome, Found):
             self._observed.state.forget(workload.key, workload.uid)
         self._loop.judge_again(workload.uid)
-        if self.replies.latest(workload.key) is None:
+        if workload.key not in self._observed.workloads.store:
             return
         failures, _ = self._held_back.get(workload.uid, (0, 0.0))
         pause = max(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures), retry_after_s or 0.0)
@@ -291,9 +289,7 @@ class Verdicts:
         return await self._annotated(workload, notes)
 
     async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
-        written = await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})
-        self.replies.keep(written)
-        return written
+        return await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -324,9 +320,7 @@ class Verdicts:
 
     async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
         """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
-        written = await self._writer.apply_admission(workload, status, strict=True)
-        self.replies.keep(written)
-        return written
+        return await self._writer.apply_admission(workload, status, strict=True)
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         state, outcome = self._observed.state, verdict.outcome

@@ -125,6 +125,7 @@ class Harness:
         self._missed: list[Change] = []
         self._watches: dict[tuple[str, str], list[tuple[Request, Informer]]] = {}
         self.observed = Observed(self.client, clock, **options)
+        self.client.on_reply = self.observed.observe_reply
         for informer in self.observed.informers:
             self.follow(informer)
         self.server.on_change.append(self._note_change)

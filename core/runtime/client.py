@@ -31,6 +31,9 @@ __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
 OnRequest = Callable[[str, Resource, str | None], None]
 """Told the RBAC verb, the resource and the subresource of every request, so that tests can compare the chart's rights with what is used."""
 
+OnReply = Callable[[Resource, Obj], None]
+_TELLING = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
+
 THROTTLE_RETRIES = 3
 MAX_RETRY_AFTER_S = 10.0
 """A longer wait is the caller's to plan: a worker must not be held for minutes by one key."""
@@ -44,6 +47,7 @@ class Client:
         self._transport = transport
         self.on_request: OnRequest | None = None
         self.fence: Fence | None = None  # of all writes
+        self.on_reply: OnReply | None = None  # told of each object that the server answers a write or a read of it alone with, at once
         self.pace: Pace | None = None  # of single requests; watches stay open and are not counted
 
     @classmethod
@@ -350,7 +354,12 @@ class Client:
             try:
                 fence = self.fence if method != "GET" else None
                 answer = await self._transport.request(method, path, params=params, body=data, content_type=content_type, fence=fence)
-                return await parse_list(answer) if verb == "list" else parse_object(answer)
+                if verb == "list":
+                    return await parse_list(answer)
+                found = parse_object(answer)
+                if self.on_reply is not None and verb in _TELLING and found.get("kind") == resource.kind and "dryRun" not in (params or ()):
+                    self.on_reply(resource, found)
+                return found
             except TooManyRequests as error:
                 wait_s = 1.0 if error.retry_after is None else error.retry_after
                 if retries == 0 or wait_s > MAX_RETRY_AFTER_S:

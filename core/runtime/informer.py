@@ -29,8 +29,8 @@ class Informer:
     Handlers are synchronous and do nothing but fold and enqueue. What a handler, an index or `transform` raises is the fault of one
     object: it is set aside (`set_aside`), the other handlers are called all the same, and its next change is tried like any other.
     `transform` slims objects before they are stored; it must keep namespace, name, uid and resourceVersion. An object that it raises for
-    is stored whole. Nothing is ever written into the store but what the server reported: what a write returned is waited for by
-    expectations, not remembered here. `settle` is called while a first list is read, after each piece of it.
+    is stored whole. What the server answers to a write is folded in like an event (`observe_reply`). `settle` is called while a first list
+    is read, after each piece of it.
     """
 
     def __init__(
@@ -139,6 +139,11 @@ class Informer:
         """As if the server had told of one object, new or changed."""
         self._fold(Applied(obj))
 
+    def observe_reply(self, obj: Obj) -> None:
+        """The server has answered a write with this object, or a read of it alone: readers need not wait for the watch to tell of it."""
+        if self.store.is_news(obj):
+            self._tell(self.store.put_reply(self._slim(obj)))
+
     def forget_all(self) -> None:
         """Tells handlers that everything is gone, and starts anew: for a resource that is not served any more, once `run` is cancelled."""
         self._fold(Init())
@@ -150,7 +155,7 @@ class Informer:
         """Folds an event in, a list with pauses: of a first list nothing is used before it is whole; of a later one each object changes as
         if its own event had come."""
         if isinstance(event, InitDone):
-            for changes in self.store.take_list(AT_ONCE):
+            for changes in self.store.take_list(AT_ONCE, event.version):
                 self._tell(changes)
                 if not self.synced:
                     self._settle()
@@ -166,7 +171,8 @@ class Informer:
             case InitApply(obj):
                 event = InitApply(self._slim(obj))
             case Applied(obj):
-                event = Applied(self._slim(obj))
+                known = self.store.get(object_key(obj))
+                event = Applied(known if known is not None and _is_same(known, obj) else self._slim(obj))
             case Deleted(obj):
                 event = Deleted(self._slim(obj))
             case _:
@@ -195,3 +201,8 @@ class Informer:
                 handler(change)
             if self._latecomers is not None:
                 self._latecomers.hear(change)
+
+
+def _is_same(known: Obj, obj: Obj) -> bool:
+    """Whether both are one state of one object."""
+    return all(known["metadata"].get(name) == obj["metadata"].get(name) for name in ("uid", "resourceVersion"))

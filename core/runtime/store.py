@@ -1,6 +1,10 @@
-"""Copies of objects by key, with indexes, kept right by a watcher's events.
+"""Copies of objects by key, with indexes, kept right by a watcher's events, and by what the API server answers to writes.
 
 Objects are shared with every reader and never changed in place; a newer state is another object.
+
+An answer is as true as an event and comes earlier. `put_reply` folds it in, so that every reader sees what was written at once; events and
+lists that are older are passed over until the watch has caught up. That takes resource versions that can be compared: those of one
+resource can since Kubernetes 1.35 (KEP-5504), and could before. An answer with another version is left to the watch.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ class Store:
 
     A list (Init ... InitDone) is gathered aside and folded in once it is whole, at once or in pieces (`take_list`). What is missing from it
     was deleted while no watch was open, and those deletions are made up from the last known state.
+    A reply that is newer than what the watch has brought stays until an event or a list has its version or a later one, or until a second
+    list is whole: lists are read from what is stored, so that only a server which has lost writes lacks it then.
     Changes that change nothing are not reported. `on_error` is called with an object for which the function of an index raises, and with
     what it raised; such an object is in no index. Without it the error is raised.
     """
@@ -58,6 +64,9 @@ class Store:
         self._objects: dict[str, Obj] = {}
         self._relisted: dict[str, Obj] | None = None
         self._indexes: dict[str, _Index] = {}
+        self._version = 0  # up to which the watch has brought everything
+        self._ahead: dict[str, int] = {}  # by key of objects from replies: their versions, which the watch has not reached
+        self._outlived: dict[str, int] = {}  # those of them that were there when the last list became whole
         self.synced = False
         """Whether a first list has been swapped in. It stays so during later lists: the old state is served until the new one is whole."""
 
@@ -119,30 +128,55 @@ class Store:
                     self._relisted = {}
                 self._relisted[object_key(obj)] = obj
                 return []
-            case InitDone():
-                return [change for piece in self.take_list() for change in piece]
+            case InitDone(version):
+                return [change for piece in self.take_list(version=version) for change in piece]
             case Applied(obj):
-                return self._set(object_key(obj), obj, initial=False)
+                key, number = object_key(obj), read_version(obj)
+                self._version = max(self._version, number)
+                if number < self._ahead.get(key, 0):
+                    return []
+                self._ahead.pop(key, None)
+                return self._set(key, obj, initial=False)
             case Deleted(obj):
                 key = object_key(obj)
+                self._version = max(self._version, read_version(obj))
                 known = self._objects.get(key)
                 if known is None or _uid(known) != _uid(obj):
                     return []
                 return self._drop(key)
 
-    def take_list(self, at_once: int | None = None) -> Iterator[Changes]:
-        """The same as `apply(InitDone())`, so many objects at once, each as if it had come by itself. Nothing else may be folded in
-        meanwhile but a new list, which makes this one void.
+    def is_news(self, reply: Obj) -> bool:
+        """Whether an object that the API server has answered with is newer than what is here."""
+        number, known = read_version(reply), self._objects.get(object_key(reply))
+        return number > self._version and (known is None or number > read_version(known))
+
+    def put_reply(self, reply: Obj) -> Changes:
+        """Folds in an object that the API server has answered with, to a write or a read of it alone, where that is news."""
+        if not self.is_news(reply):
+            return []
+        key = object_key(reply)
+        changes = self._set(key, reply, initial=False)
+        self._ahead[key] = read_version(reply)
+        return changes
+
+    def take_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
+        """The same as `apply(InitDone(version))`, so many objects at once, each as if it had come by itself. Nothing else may be folded in
+        meanwhile but replies, and a new list, which makes this one void.
         """
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None
         initial = not self.synced
+        self._version = int(version) if version.isdecimal() else max(map(read_version, fresh.values()), default=0)
+        ahead = self._ahead.items() if version.isdecimal() else ()
+        self._ahead = {key: number for key, number in ahead if number > self._version and self._outlived.get(key) != number}
+        self._outlived = dict(self._ahead)
         keys = [*sorted(self._objects.keys() - fresh.keys()), *sorted(fresh)]
         size = at_once or len(keys) or 1
         for start in range(0, len(keys), size):
             changes: Changes = []
             for key in keys[start : start + size]:
-                changes += self._set(key, fresh[key], initial=initial) if key in fresh else self._drop(key)
+                if key not in self._ahead:
+                    changes += self._set(key, fresh[key], initial=initial) if key in fresh else self._drop(key)
             yield changes
         self.synced = True
 
@@ -163,6 +197,7 @@ class Store:
 
     def _drop(self, key: str) -> Changes:
         obj = self._objects.pop(key)
+        self._ahead.pop(key, None)
         for index in self._indexes.values():
             index.drop(key)
         return [Change(obj, None)]
@@ -204,3 +239,9 @@ def _uid(obj: Obj) -> str | None:
 
 def _version(obj: Obj) -> str:
     return str(obj["metadata"]["resourceVersion"])
+
+
+def read_version(obj: Obj) -> int:
+    """The resource version of an object as a number; 0 where it is none."""
+    version = str(obj["metadata"].get("resourceVersion") or "")
+    return int(version) if version.isdecimal() else 0

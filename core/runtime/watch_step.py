@@ -38,7 +38,9 @@ class InitApply:
 
 @dataclass(frozen=True, slots=True)
 class InitDone:
-    """The list is whole."""
+    """The list is whole. `version` is the resource version of the moment that it shows; empty where that is not known."""
+
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,7 @@ def _paged(state: Empty | InitPage, page: Page, now: float, chance: float, polic
     pace = _well(state.pace, now)
     if page.continue_token:
         return Step(InitPage(pace, page.continue_token), events, ListPage(page.continue_token, policy.page_limit))
-    events.append(InitDone())
+    events.append(InitDone(page.resource_version))
     return _open(Opening(pace, page.resource_version), now, chance, policy)._replace(events=events)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
@@ -26,7 +25,7 @@ def clock() -> ManualClock:
 def health(clock: ManualClock) -> Health:
     """Of a process that leads and has listed everything."""
     health = Health(clock)
-    health.reconciler = Reconciler(cast("Client", None), clock, STANDARD)
+    health.reconciler = Reconciler(Client.offline(), clock, STANDARD)
     health.reconciler.is_complete = True
     health.reconciler.deciding = health.reconciler._prepare()
     for informer in health.reconciler.observed.awaited:

@@ -25,7 +25,7 @@ class Recorder:
     async def event(self, resource: Any, obj: Json, reason: str, message: str) -> None:
         self.events.append(message)
 
-    async def change(self, kind: Any, job: Json, changed: Any) -> None:
+    async def change_job(self, kind: Any, job: Json, changed: Any) -> None:
         self.writes += 1
 
 
@@ -40,7 +40,7 @@ def build_job(*, is_gated: bool = True) -> Json:
 async def suspend_for(seconds: float, job: Json, *, may_wait: bool = True) -> tuple[Recorder, list[float]]:
     """The other program resumes the job as soon as it is suspended; returns the times at which that was, too."""
     recorder, clock = Recorder(), ManualClock()
-    suspensions = Suspensions(cast(Any, recorder), clock, recorder.change)
+    suspensions = Suspensions(cast(Any, recorder), clock)
     times, until = [], clock.monotonic() + seconds
     while clock.monotonic() < until:
         result = await suspensions.suspend(JOB, job, "Suspended: it is not admitted", may_wait=may_wait)
@@ -68,7 +68,7 @@ async def test_job_with_pods_that_can_run_or_with_quota_is_suspended_at_once(is_
 
 async def test_job_that_was_left_alone_for_minutes_is_suspended_at_once_again():
     recorder, clock = Recorder(), ManualClock()
-    suspensions = Suspensions(cast(Any, recorder), clock, recorder.change)
+    suspensions = Suspensions(cast(Any, recorder), clock)
     for _ in range(FREE):
         assert isinstance(await suspensions.suspend(JOB, build_job(), "why", may_wait=True), Done)
     assert isinstance(await suspensions.suspend(JOB, build_job(), "why", may_wait=True), RequeueAfter)

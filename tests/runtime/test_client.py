@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from core.runtime import errors
-from core.runtime.client import Client, PatchKind, Resource
+from core.runtime.client import Client, Obj, PatchKind, Resource
 from core.runtime.transport import Endpoint, LineSplitter, Transport
 from tests.runtime.fakes import CONFIG_MAP, make_obj
 
@@ -106,6 +106,23 @@ def test_paths(path: str, wanted: str):
 def test_a_namespaced_object_cannot_be_named_without_its_namespace():
     with pytest.raises(ValueError, match="namespace"):
         CONFIG_MAP.path(None, "a")
+
+
+async def test_objects_that_the_server_answers_with_are_told_at_once(server: Server, client: Client):
+    obj, told = make_obj("a", 1), list[tuple[Resource, Obj]]()
+    client.on_reply = lambda resource, found: told.append((resource, found))
+    server.answer(obj)
+    assert await client.get(CONFIG_MAP, "a", "ns") == obj
+    await client.create(CONFIG_MAP, obj)
+    await client.replace(CONFIG_MAP, obj)
+    await client.apply(CONFIG_MAP, "a", "ns", {}, field_manager="me")
+    assert told == [(CONFIG_MAP, obj)] * 4
+    await client.create(CONFIG_MAP, obj, dry_run=True)
+    await client.delete(CONFIG_MAP, "a", "ns")
+    server.handlers.clear()
+    server.answer({**obj, "kind": "Scale"})
+    await client.get(CONFIG_MAP, "a", "ns", subresource="scale")
+    assert len(told) == 4, "these are no state of the object"
 
 
 async def test_each_verb_asks_for_what_it_says(server: Server, client: Client):

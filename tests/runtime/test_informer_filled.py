@@ -85,3 +85,13 @@ async def test_without_a_server_nothing_can_be_asked():
             await client.get(PODS, "a", "ns")
         with pytest.raises(Unreachable, match="there is no API server here"):
             await anext(client.watch(PODS, resource_version="1", timeout_seconds=1))
+
+
+def test_reply_goes_through_the_transform_and_is_told_once():
+    informer = Informer(Client.offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": f"slim {obj['spec']['x']}"}})
+    informer.fill([pod("a")])
+    heard = told(informer)
+    informer.observe_reply(pod("a", "2"))
+    informer.put(pod("a", "2"))
+    informer.observe_reply(pod("a", "1"))
+    assert heard == [(None, "slim 1"), ("slim 1", "slim 2")]

@@ -197,6 +197,24 @@ async def test_nothing_is_missed_while_connections_are_cut(cluster: Cluster, nam
         assert following.asked["watch"] <= 6
 
 
+async def test_writer_sees_its_writes_at_once_while_connections_are_cut(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
+    """What others delete meanwhile is gone in the end, also where the answer to a write comes after the news of that."""
+    async with through_proxy(cluster, tmp_path) as (proxied, proxy):
+        following = Following(proxied, namespace)
+        client.on_reply = lambda resource, obj: following.informer.observe_reply(obj)
+        async with following.running():
+            for n in range(60):
+                await write(client, namespace, f"cm-{n % 10}", n)
+                assert following.state()[f"cm-{n % 10}"] == str(n)
+                if n % 20 == 10:
+                    proxy.cut()
+                if n % 10 == 7:
+                    await client.delete(CONFIG_MAP, f"cm-{n % 10}", namespace)
+            wanted = {f"cm-{n % 10}": str(n) for n in range(50, 60) if n % 10 != 7}
+            await until("all to be seen", lambda: following.state() == wanted and not following.informer.store._ahead)
+            assert following.replayed() == wanted
+
+
 async def test_a_half_open_connection_is_given_up(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
     async with through_proxy(cluster, tmp_path) as (proxied, proxy):
         following = Following(proxied, namespace, policy=Policy(timeout_s=2, silence_s=0.5), chance=lambda: 0.0)

@@ -71,12 +71,12 @@ def test_pages_are_told_as_they_come_and_the_last_opens_the_watch():
     assert (list(first.events), first.action) == ([Init(), InitApply(A), InitApply(B)], ListPage("more", 2))
     assert isinstance(first.state, InitPage)
     last = go(first.state, Page([C], "9"), now=7.0)
-    assert (list(last.events), last.action) == ([InitApply(C), InitDone()], OpenWatch("9", 100))
+    assert (list(last.events), last.action) == ([InitApply(C), InitDone("9")], OpenWatch("9", 100))
     assert last.state == Opening(Pace(healthy_since=0.0), "9", 7.0, 100)
 
 
 def test_an_empty_list_is_a_list():
-    assert list(go(Empty(), Page([], "3")).events) == [Init(), InitDone()]
+    assert list(go(Empty(), Page([], "3")).events) == [Init(), InitDone("3")]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_stale_continue_token_lists_again_in_one_piece():
     assert (following.action, following.cause) == (Sleep(0.8), "gone")
     again = go(following.state, Woke())
     assert again.action == ListPage("", None)
-    assert list(go(again.state, Page([A], "9")).events) == [Init(), InitApply(A), InitDone()]
+    assert list(go(again.state, Page([A], "9")).events) == [Init(), InitApply(A), InitDone("9")]
 
 
 def test_a_page_that_failed_is_asked_for_again():
