@@ -24,9 +24,9 @@ from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
 from certs.pki import KeyPair
 from certs.plan import Plan, Policy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
 from core.names import ROTATE_CA
+from core.resource import Obj, PatchKind, Resource
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, NotFound
-from core.runtime.resource import Obj, PatchKind, Resource
 
 logger = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from core.jobs.contract import FieldError
 from core.jobs.objects import OBJECTS
 from core.jobs.shape import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, find_mismatches, find_misshapen, spec_shape_of
 from core.names import API_VERSION, GROUP, OLD_API_VERSION, OWN_GROUP
+from core.plan import resources as r
 from core.podgroups.devices import read_claim, read_class, read_slice, read_template
 from core.podgroups.members import read_member
-from core.runtime.resource import Obj, Resource
+from core.resource import Obj, Resource
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts
-from reconciler import resources as r
 
 MAX_BYTES = 256 << 20  # what 50,000 nodes need as kubectl prints them
 _TEXTS = ("name", "namespace", "generateName", "uid", "resourceVersion")  # of metadata

@@ -26,7 +26,7 @@ from core.plan.admission import BEFORE, FEWER, PLACED, find_former
 from core.queueing.lending import borrowed_by, loans_of
 from core.queueing.outcome import Found
 from core.queueing.standing import explain_standing
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of, find_condition
 from core.state.owners import read_owner, show_owner

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from core.names import GROUP
+from core.resource import Resource
 from core.runtime.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
 from core.runtime.kubeconfig import UnusableKubeconfig
-from core.runtime.resource import Resource
 
 ADMITTED, ERROR, BAD_INPUT, WAITS = 0, 1, 2, 3
 

@@ -7,13 +7,13 @@ from difflib import get_close_matches
 from cli.failures import BadInput, Failure
 from core.jobs.prebuilt import prebuilt_name
 from core.names import ADMITTED, FINISHED, POD_GROUP_NAME, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
+from core.plan import resources as r
 from core.plan.pod_units import GROUP, Unit, unit_of_pod
 from core.podgroups.members import group_of
+from core.resource import Obj, Resource
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true
-from reconciler import resources as r
 from reconciler.indexes import find_owned, show_as_owner
 from reconciler.observed import Observed
 

@@ -12,14 +12,14 @@ from cli.finding import Asked, find_group
 from cli.report import Report
 from core.model.quantity import show_count
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
+from core.plan import resources as r
 from core.podgroups.acting import Step
 from core.podgroups.explain import GroupExplanation
 from core.podgroups.facts import PodGroupFacts, made_from, read_pod_group
 from core.podgroups.members import GroupKey
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import find_condition
-from reconciler import resources as r
 from reconciler.group_steps import is_native, keys_of
 from reconciler.outlook import Outlook
 

@@ -11,13 +11,13 @@ from cli.documents import Document, read_documents, sort_out
 from cli.failures import BadInput, told_in_a_line
 from core.jobs.contract import JobKind
 from core.jobs.pod_kinds import pod_kinds
+from core.plan import resources as r
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.errors import Forbidden, NotFound
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj
 from core.state.facts import NodeFacts
-from reconciler import resources as r
 from reconciler.group_steps import keep_places
 from reconciler.outlook import Outlook
 from reconciler.settings import Settings

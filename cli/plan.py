@@ -14,15 +14,15 @@ from core.jobs.pod_parents import Deployment, PodParent
 from core.jobs.prebuilt import prebuilt_name
 from core.jobs.templated import integer
 from core.model.quantity import show_count
+from core.plan import resources as r
 from core.plan.pod_units import ALONE, GROUP, Unit, role_of_pod, unit_of_pod
 from core.plan.pod_workloads import Wanted, build_workload_of_pods, read_group, wanted_alone, wanted_of_group, wanted_of_parent
 from core.plan.workload import build_workload
 from core.queueing.outcome import Found, NotFound
 from core.queueing.run import Verdict
+from core.resource import Obj
 from core.runtime.controller import Retryable
-from core.runtime.resource import Obj
 from core.runtime.store import object_key
-from reconciler import resources as r
 from reconciler.outlook import Outlook
 from reconciler.steps import find_priority
 

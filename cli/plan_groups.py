@@ -14,12 +14,12 @@ from core.jobs.pod_parents import PodParent
 from core.jobs.podgroup import Grouping, asked, group_name, rules_of_new, with_membership
 from core.jobs.shape import find_misshapen
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, QUEUE_NAME_LABEL, REPLICA_LABEL
+from core.plan import resources as r
 from core.plan.podgroup import build_pod_group
 from core.podgroups.members import GroupKey, group_of
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import controller_of
-from reconciler import resources as r
 from reconciler.group_steps import keep_place, keys_of, members_of
 from reconciler.observed import Observed
 from reconciler.outlook import Outlook

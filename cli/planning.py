@@ -15,10 +15,10 @@ from cli.plan import Planned, Planner, kinds_by_api
 from cli.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
 from cli.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
+from core.plan import resources as r
 from core.queueing.outcome import Found, NotFound
 from core.runtime.store import object_key
 from core.state.cluster import ClusterState
-from reconciler import resources as r
 from reconciler.settings import Settings
 
 

@@ -13,8 +13,8 @@ from core.jobs.objects import OBJECTS
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
-from core.runtime.resource import Obj, Resource
-from reconciler import resources as r
+from core.plan import resources as r
+from core.resource import Obj, Resource
 from reconciler.outlook import Outlook
 from webhook.jsonpatch import apply
 from webhook.registration import hook_path

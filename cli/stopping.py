@@ -12,13 +12,13 @@ from typing import Any
 from core.model.pause import ADMISSIONS, PAUSABLE, Pause, Stop
 from core.model.quantity import show_count
 from core.names import ACTIVE, EVICTIONS_PAUSED, PAUSE_CONFIG_MAP, REASON_ADMISSIONS_PAUSED
+from core.plan import resources as r
+from core.resource import Obj, PatchKind, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound
 from core.runtime.kubeconfig import UnusableKubeconfig
-from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import find_condition
-from reconciler import resources as r
 
 ERROR, BAD_INPUT = 1, 2
 FIELD_MANAGER = "topogate-pause"

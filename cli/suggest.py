@@ -13,7 +13,7 @@ from core.model.resources import PODS, add
 from core.names import API_VERSION, HOSTNAME_LABEL
 from core.placement.change import show_taint
 from core.placement.feasibility import Taint
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.state.facts import NodeFacts
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")

@@ -17,9 +17,9 @@ from cli.looking import Target
 from cli.report import Report
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.plan import resources as r
 from core.runtime import plugins
 from core.runtime.kubeconfig import find_namespace
-from reconciler import resources as r
 from reconciler.settings import Settings, parse
 
 Result = TypeVar("Result")

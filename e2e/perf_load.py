@@ -28,10 +28,10 @@ from core.names import (
 )
 from core.plan.admission import apply_body, managed_status
 from core.plan.conditions import Condition, set_conditions
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.errors import Conflict, NotFound
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.state.facts import condition_is_true, find_condition
 from e2e.nodes import BLOCK_LABEL, KWOK_ANNOTATION, RACK_LABEL

@@ -7,16 +7,16 @@ keep the times, so that a restart or another leader changes none of them. Jobs a
 import logging
 
 from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
+from core.plan import resources as r
 from core.plan.actions import Evict
 from core.plan.activity import plan_activity
 from core.queueing.rules import can_be_activated
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import find_condition
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed

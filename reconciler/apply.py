@@ -23,18 +23,18 @@ from core.names import (
     TOPOLOGY_GATE,
     TRACEPARENT_ANNOTATION,
 )
+from core.plan import resources as r
 from core.plan.admission import apply_body
 from core.plan.merge import merge_patch
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
 from core.plan.ungate import Ungate
 from core.podgroups.members import Member, pin
+from core.resource import Obj, PatchKind, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred
 from core.runtime.errors import AlreadyExists, Conflict, KubeError, NotFound
-from core.runtime.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
-from reconciler import resources as r
 from reconciler.allowance import Allowance
 from reconciler.metrics import UNRECORDED, Recorder
 

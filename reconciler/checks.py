@@ -11,16 +11,16 @@ from typing import assert_never
 from core import trace_names as t
 from core.model.configuration import SecondPass
 from core.names import ADMITTED, EVICTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
+from core.plan import resources as r
 from core.plan.admission import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
 from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import RetryStrategy
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller

@@ -1,8 +1,8 @@
 """One condition of a Workload, told by whoever owns it."""
 
 from core.plan.conditions import Condition, says, set_conditions
+from core.resource import Obj
 from core.runtime.errors import NotFound
-from core.runtime.resource import Obj
 from reconciler.apply import Writer
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.plan import resources as r
 from core.podgroups.devices import Matcher, NotServed, ResourceSlice, read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
-from reconciler import resources as r
 from reconciler.served import Served
 from reconciler.slim import without_managed_fields
 

@@ -17,10 +17,10 @@ from core.names import PLACEMENT_KEPT
 from core.plan.conditions import Condition
 from core.plan.drift import Drift, DriftKind, find_drift
 from core.plan.node_health import explain_departure
+from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
-from core.runtime.resource import Obj
 from core.runtime.store import Change
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, family_of
 from reconciler.apply import Writer

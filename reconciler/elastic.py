@@ -28,17 +28,17 @@ from core.names import (
     SLICE_NAME,
     WORKLOAD_ANNOTATION,
 )
+from core.plan import resources as r
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
 from core.plan.elastic import build_successor, counts_of, find_present, find_successor, is_alike, shrink, with_counts
 from core.plan.reserved import must_ask_anew
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
-from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.indexes import find_siblings
 from reconciler.observed import Observed

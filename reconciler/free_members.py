@@ -4,10 +4,10 @@ kube-scheduler places them wherever they fit (KEP-5732: stored constraints stay 
 import logging
 
 from core.names import PODGROUP_GATE
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.errors import Conflict, NotFound
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer

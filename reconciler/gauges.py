@@ -15,10 +15,10 @@ from core.model.quota import Amounts, FlavorResource
 from core.names import ACTIVE, ADMITTED, EVICTED, FINISHED
 from core.placement.free import sum_amounts
 from core.queueing.ways import inactive_reason
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
 from core.runtime.metrics import Instrument, Reading, Values
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.state.facts import WorkloadFacts, find_condition
 from core.state.flavor_view import FlavorView

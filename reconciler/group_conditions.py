@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable
 
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
+from core.plan import resources as r
 from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Step
 from core.podgroups.members import GroupKey
+from core.resource import Obj
 from core.runtime.errors import NotFound
-from core.runtime.resource import Obj
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.group_steps import is_native
 from reconciler.group_tracing import GroupStories

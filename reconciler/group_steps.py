@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from core.model.configuration import PodGroupRules
 from core.placement.feasibility import InvalidSelector
+from core.plan import resources as r
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.device_placement import DevicePlacement, find_apart
 from core.podgroups.devices import NotServed
@@ -14,9 +15,8 @@ from core.podgroups.group import TopologyConstraint
 from core.podgroups.inventory import Kept
 from core.podgroups.members import GroupKey, Member, TooLarge, group_of, read_member
 from core.podgroups.native import NotNative, native_group, native_step
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import object_key
-from reconciler import resources as r
 from reconciler.observed import Observed
 from reconciler.served import AWAY_S, DISCOVERY_S, Served
 

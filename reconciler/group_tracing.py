@@ -9,13 +9,13 @@ from opentelemetry.trace import Span, SpanKind
 
 from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
+from core.plan import resources as r
 from core.podgroups.acting import Place, Step
 from core.podgroups.members import GroupKey
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, NotFound
-from core.runtime.resource import Obj
 from core.runtime.telemetry import current_traceparent, tracer
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 

@@ -3,7 +3,7 @@
 from core.names import HOSTNAME_LABEL, TOPOLOGY_GATE
 from core.plan.pod_units import unit_of_pod, unit_of_workload
 from core.podgroups.members import group_of
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import Store
 from core.state.facts import controller_of, family_of, family_of_pod
 from core.state.owners import show_owner

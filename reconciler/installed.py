@@ -8,9 +8,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from core.resource import Obj, Resource
 from core.runtime.errors import Forbidden, ServerError
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change
 from core.runtime.tasks import eternal
 

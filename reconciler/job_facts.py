@@ -2,7 +2,7 @@
 
 from core.jobs.contract import Referring
 from core.names import FIELD_MANAGER
-from core.runtime.resource import Obj
+from core.resource import Obj
 from reconciler.slim import writers
 
 

@@ -50,6 +50,7 @@ from core.names import (
     REASON_SUCCEEDED,
     REASON_SUSPENDED_BY_USER,
 )
+from core.plan import resources as r
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
 from core.plan.prebuilt import find_difference, originals
@@ -72,7 +73,6 @@ from core.runtime.errors import AlreadyExists, Invalid, KubeError
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller

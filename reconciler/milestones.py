@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
+from core.resource import Obj
 from core.runtime.clock import Clock
-from core.runtime.resource import Obj
 from core.runtime.store import Change
 from reconciler.metrics import QueuesOfWorkload, Recorder
 from reconciler.observed import Observed

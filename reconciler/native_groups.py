@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from core.plan import resources as r
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
-from reconciler import resources as r
 from reconciler.served import Served
 from reconciler.slim import named_native, without_managed_fields
 

@@ -21,18 +21,18 @@ from core.names import (
     EVENT_POD_TERMINATED,
     HOSTNAME_LABEL,
 )
+from core.plan import resources as r
 from core.plan.admission import managed_status
 from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node, may_move
 from core.plan.requeue import plan_eviction
+from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, KubeError, NotFound
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, family_of, find_condition
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.indexes import hostname_of, workloads_of_pod

@@ -22,14 +22,15 @@ from core.names import (
     SPARK_ROLE_LABEL,
     SYSTEM_NAMESPACE,
 )
+from core.plan import resources as r
 from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
 from core.podgroups.members import Member
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.set_aside import SetAside
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
@@ -51,7 +52,6 @@ from core.state.facts import (
 from core.state.owners import Owners, is_orphaned, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
-from reconciler import resources as r
 from reconciler.again import Again
 from reconciler.devices import Devices
 from reconciler.indexes import add_indexes, find_owned, show_as_owner, workloads_of_pod

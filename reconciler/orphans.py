@@ -18,10 +18,10 @@ import logging
 from core.names import FINISHED, REASON_OWNER_NOT_FOUND
 from core.plan.conditions import Condition
 from core.plan.pod_units import is_unowned
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of

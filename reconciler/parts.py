@@ -7,7 +7,7 @@ from core.model.resources import Resources, pod_requests
 from core.names import MAIN_POD_SET
 from core.plan.excess import limit_to_admitted
 from core.plan.workload import admitted_counts
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import WorkloadFacts, controller_of
 from reconciler.indexes import show_as_owner

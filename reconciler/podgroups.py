@@ -23,10 +23,10 @@ from core.podgroups.facts import made_from, read_pod_group
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.podgroups.native import native_name
 from core.podgroups.outside import Answers, Unanswered
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
-from core.runtime.resource import Obj
 from core.runtime.store import Change
 from core.runtime.telemetry import context_from
 from core.runtime.throttle import Throttle

@@ -11,16 +11,16 @@ from functools import partial
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.podgroup import Grouping, asked
 from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
+from core.plan import resources as r
 from core.plan.podgroup import build_pod_group, is_in_step, is_of
+from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, NotFound
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import controller_of, find_condition
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed

@@ -44,6 +44,7 @@ from core.names import (
     REASON_MISCONFIGURED,
     REASON_SUCCEEDED,
 )
+from core.plan import resources as r
 from core.plan.conditions import Condition
 from core.plan.excess import explain_excess
 from core.plan.pod_plan import PodPlan, excess_of_group, finish_of, plan_start, plan_stop, still_running, to_release
@@ -64,15 +65,14 @@ from core.plan.pod_units import (
 from core.plan.pod_workloads import Wanted, asks_otherwise, build_workload_of_pods, read_group, read_parent, with_requests
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
+from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import AlreadyExists, Invalid
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import PodFacts, condition_is_true, controller_of, find_condition, reclaimed_pods
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import MAX_RETRY_S, build_controller

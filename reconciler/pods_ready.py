@@ -10,15 +10,15 @@ from typing import Any
 
 from core.jobs.elastic import is_elastic
 from core.model.pods_ready import PodsReadyRules
+from core.plan import resources as r
 from core.plan.pods_ready import Seen, plan_pods_ready, pods_are_ready
 from core.plan.workload import admitted_counts
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.indexes import find_owned

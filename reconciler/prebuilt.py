@@ -13,15 +13,15 @@ import logging
 from core.jobs.contract import JobKind
 from core.jobs.prebuilt import prebuilt_name
 from core.names import EVENT_WAITING_FOR_WORKLOAD, EVENT_WORKLOAD_REFUSED, FINISHED, REASON_OUT_OF_SYNC
+from core.plan import resources as r
 from core.plan.conditions import Condition
 from core.plan.pod_units import unit_of_workload
 from core.plan.prebuilt import adoption, find_difference
+from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import controller_of, family_of, find_condition
 from core.state.owners import is_orphaned
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps

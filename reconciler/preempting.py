@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from core import trace_names as t
 from core.names import EVICTED, PREEMPTED, REASON_PREEMPTED
+from core.plan import resources as r
 from core.plan.admission import preempted_status
 from core.queueing.outcome import Preempting, Victim
 from core.runtime.errors import Conflict, KubeError
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts, condition_is_true, controller_of
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
 from reconciler.metrics import UNRECORDED, Recorder

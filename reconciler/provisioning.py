@@ -11,21 +11,21 @@ from typing import Any, assert_never, cast
 
 from core import trace_names as t
 from core.names import ACTIVE, ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREATED, PROVISIONING_CONTROLLER, QUOTA_RESERVED
+from core.plan import resources as r
 from core.plan.admission import sync_status
 from core.plan.checks import attempt_of, changed_check
 from core.plan.conditions import says, set_conditions
 from core.plan.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded, withdrawn
 from core.plan.provisioning_objects import Wanted, request_name
 from core.plan.workload import MissingFlavor
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import AlreadyExists, Forbidden, Invalid
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts, condition_is_true
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller

@@ -22,19 +22,19 @@ from core.names import (
     REASON_READY,
     RESOURCE_IN_USE_FINALIZER,
 )
+from core.plan import resources as r
 from core.plan.conditions import Condition, set_conditions
 from core.queueing.ways import inactive_reason
+from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, NotFound
 from core.runtime.pace import yielding
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, profile_of
 from core.state.queue_facts import ResourceGroup
 from core.state.workloads import add_usage
-from reconciler import resources as r
 from reconciler.apply import Paused, Writer
 from reconciler.controllers import build_controller
 from reconciler.observed import Observed

@@ -13,9 +13,9 @@ from core.jobs.elastic import is_elastic
 from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, family_of

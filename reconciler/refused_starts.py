@@ -15,13 +15,13 @@ from core.names import (
     REASON_START_REFUSED,
     WORKLOAD_ANNOTATION,
 )
+from core.plan import resources as r
 from core.plan.actions import Amend
 from core.plan.conditions import Condition
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import BadRequest, Forbidden, Invalid, KubeError, truncated
-from core.runtime.resource import Obj
 from core.state.facts import find_condition
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.steps import WorkloadSteps
 

@@ -5,8 +5,8 @@ from functools import partial
 
 from core.jobs.contract import JobKind, Reference, Referring, RelatedKind
 from core.jobs.pod_rules import explain_size
+from core.resource import Obj, Resource
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 
 

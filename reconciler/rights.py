@@ -15,10 +15,10 @@ from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.templated import TemplatedKind
 from core.names import PAUSE_CONFIG_MAP
+from core.plan import resources as r
 from core.runtime import generated
 from core.runtime.lease import LEASE
 from core.runtime.rights import Right, rights, rules
-from reconciler import resources as r
 from reconciler.related import resource_of_related
 
 FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"

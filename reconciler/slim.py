@@ -24,9 +24,9 @@ from core.names import (
     TRACEPARENT_ANNOTATION,
     WORKLOAD_ANNOTATION,
 )
+from core.plan.resources import key_of_owner
 from core.podgroups.members import native_group_of
-from core.runtime.resource import Obj
-from reconciler.resources import key_of_owner
+from core.resource import Obj
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
 _OF_QUEUED_PODS = (

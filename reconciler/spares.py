@@ -16,9 +16,9 @@ from core.model.spares import show_held_spares
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES, SPARES_HELD
 from core.plan.conditions import Condition
 from core.queueing.spares import Kept, keep_spares, with_kept
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts

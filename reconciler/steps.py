@@ -17,16 +17,16 @@ from core.names import (
     REASON_DEACTIVATED,
     RESOURCE_IN_USE_FINALIZER,
 )
+from core.plan import resources as r
 from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
 from core.plan.admission import amended_status, build_held_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
+from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import Conflict, NotFound
-from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.facts import PodFacts, condition_is_true, find_condition, is_on_hold
 from core.state.whereabouts import describe_place
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.observed import Observed

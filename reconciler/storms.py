@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from core.model.node_health import StormRules
+from core.resource import Obj
 from core.runtime.clock import Clock
-from core.runtime.resource import Obj
 from core.runtime.store import Change
 from core.state.facts import WorkloadFacts, find_condition
 from reconciler.observed import Observed

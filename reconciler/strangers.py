@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from core.jobs.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODGROUP_GATE, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
+from core.plan import resources as r
 from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
 from core.plan.ungate import find_excess
 from core.podgroups.members import group_of
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.owners import is_orphaned
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.indexes import is_gated, workloads_of_pod

@@ -10,13 +10,13 @@ from contextlib import suppress
 
 from core.model.admission import Admission
 from core.names import PODS_SCHEDULABLE
+from core.plan import resources as r
 from core.plan.conditions import Condition
 from core.plan.node_health import Share, Verdict, count_stuck
 from core.plan.ungate import find_strays
+from core.resource import Obj
 from core.runtime.errors import Conflict, NotFound
-from core.runtime.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.observed import Observed

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from core.jobs.contract import JobKind
 from core.jobs.templates import has_gate
 from core.names import EVENT_STOPPED, QUEUE_NAME_LABEL
+from core.plan import resources as r
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.resource import Obj
 from core.state.facts import controller_of
-from reconciler import resources as r
 from reconciler.apply import Writer
 
 FREE, LONGEST_S, REMEMBERED_S, MOST_KEPT = 5, 5.0, 300.0, 10_000

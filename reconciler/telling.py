@@ -3,11 +3,11 @@
 import asyncio
 import logging
 
+from core.plan import resources as r
 from core.plan.pod_units import seniority, unit_of_workload
+from core.resource import Obj, Resource
 from core.runtime.pace import yielding
-from core.runtime.resource import Obj, Resource
 from core.state.facts import controller_of
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed

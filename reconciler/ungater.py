@@ -24,21 +24,21 @@ from core.names import (
     SLICE_NAME,
     TOPOLOGY_GATE,
 )
+from core.plan import resources as r
 from core.plan.conditions import Condition
 from core.plan.node_health import find_placed, is_pinned
 from core.plan.pod_units import is_unowned
 from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
+from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, truncated
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, condition_is_true, family_of, find_condition
 from core.state.flavor_view import AssignedPlaces
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Writer
 from reconciler.conditions import tell

@@ -8,11 +8,11 @@ from core.jobs.contract import PodSetStart
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import PodParent
 from core.names import EVENT_EXCESS_POD_DELETED, EVENT_STOPPED, EVENT_WORKLOAD_REFUSED
+from core.plan import resources as r
 from core.plan.pod_units import Unit
+from core.resource import Obj
 from core.runtime.errors import Conflict, KubeError, NotFound
-from core.runtime.resource import Obj
 from core.state.facts import controller_of
-from reconciler import resources as r
 from reconciler.apply import Writer
 
 WRITES_AT_ONCE = 16

@@ -27,6 +27,7 @@ from core.names import (
     SPARES,
 )
 from core.placement.choice import show_choices
+from core.plan import resources as r
 from core.plan.admission import (
     BEFORE,
     FEWER,
@@ -44,13 +45,12 @@ from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound
 from core.queueing.partial import describe_shortfalls
 from core.queueing.run import Verdict
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.errors import NotFound as ObjectNotFound
-from core.runtime.resource import Obj
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from core.state.whereabouts import describe_move, describe_place
-from reconciler import resources as r
 from reconciler import tracing
 from reconciler.apply import Paused, Writer
 from reconciler.metrics import Recorder

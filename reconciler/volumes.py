@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from core.plan import resources as r
+from core.resource import Obj, Resource
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.store import Change, object_key
 from core.state.facts import WorkloadFacts, controller_of
 from core.state.volumes import Volumes, list_prefixes, list_volume_claims
-from reconciler import resources as r
 from reconciler.indexes import find_owned
 from reconciler.slim import slim_volume, slim_volume_claim
 

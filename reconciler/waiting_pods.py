@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+from core.resource import Obj
 from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
-from core.runtime.resource import Obj
 from core.state.facts import PodFacts
 from reconciler.apply import Writer
 from reconciler.observed import Observed

@@ -8,11 +8,11 @@ from core.names import EVENT_WAITING_FOR_PODS, EVENT_WORKLOAD_REFUSED
 from core.plan.pod_plan import excess_of_group
 from core.plan.pod_units import ALONE, PARENTS, Unit, is_going, is_terminal
 from core.plan.pod_workloads import Wanted, read_group, wanted_alone, wanted_of_group, wanted_of_parent
+from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import NotFound
-from core.runtime.resource import Obj
 from reconciler.apply import Writer
 from reconciler.unit_steps import PARENTS_BY_KIND, UnitSteps
 

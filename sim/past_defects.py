@@ -29,10 +29,10 @@ from core.plan.actions import to_time
 from core.plan.admission import evicted_status
 from core.queueing import second_pass
 from core.queueing.cycle import Cycle
+from core.resource import Obj
 from core.runtime.controller import Done, Result
 from core.runtime.errors import KubeError
 from core.runtime.lease import LeaderElection, LeadershipLost
-from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts

@@ -11,7 +11,7 @@ from typing import Any
 import reconciler.verdicts
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
 from core.plan.admission import MAX_ETCD_BYTES
-from core.runtime.resource import Resource
+from core.resource import Resource
 from e2e.recount import Objects, find_broken
 from e2e.recount_places import find_misplaced, find_unordered, get_family, get_named_family, is_well
 from e2e.recount_promises import find_overbooked

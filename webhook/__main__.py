@@ -17,6 +17,7 @@ from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK, TASKS
 from core.model.gates import POD_GROUPS
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
+from core.resource import Obj, Resource
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -24,7 +25,6 @@ from core.runtime.errors import KubeError, NotFound
 from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.metrics import Metrics, Reading
 from core.runtime.probes import serving
-from core.runtime.resource import Obj, Resource
 from core.runtime.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from core.trace_names import BEGINS, REFUSED, WORK

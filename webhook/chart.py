@@ -17,8 +17,8 @@ from core.jobs.contract import JobKind, Referring
 from core.jobs.kinds import KINDS
 from core.jobs.pod_kinds import pod_kinds
 from core.names import GROUP, VERSION
+from core.resource import Resource
 from core.runtime import generated
-from core.runtime.resource import Resource
 from core.runtime.rights import Right, rights, rules
 from webhook.lookup import REPLICA_SETS
 from webhook.policies import policies

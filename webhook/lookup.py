@@ -11,7 +11,7 @@ from core.jobs.shape import find_misshapen
 from core.jobs.sparkapplication import SparkApplication
 from core.jobs.templated import integer
 from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.runtime.resource import Resource
+from core.resource import Resource
 
 # An object by resource, name and namespace, None where there is none; raises LookupFailed where it cannot be told in time.
 Find = Callable[[Resource, str, str], Awaitable[Json | None]]

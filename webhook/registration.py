@@ -23,7 +23,7 @@ from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.podgroup import Grouping
 from core.jobs.templated import TemplatedKind
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
-from core.runtime.resource import Resource
+from core.resource import Resource
 from webhook.expressions import IS_STEP_OF_TOPOGATE, IS_TOPOGATE, OWNER_KIND
 from webhook.scale import SCALE_PATH, find_scalable
 

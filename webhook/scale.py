@@ -14,7 +14,7 @@ from core.jobs.pod_parents import PodParent, judge_number
 from core.jobs.templated import TemplatedKind, get, integer
 from core.jobs.templates import has_gate
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
-from core.runtime.resource import Resource
+from core.resource import Resource
 from webhook.answers import judge
 from webhook.lookup import REPLICA_SETS, Find, LookupFailed, find_controller, resource_of
 

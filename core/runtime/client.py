@@ -19,11 +19,11 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from core.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
 from core.runtime.errors import Gone, TooManyRequests, Unreachable
 from core.runtime.kubeconfig import find_context, find_kubeconfig, read_impersonation, strip_record, unusable
 from core.runtime.pace import Pace
 from core.runtime.parsing import parse_list, parse_object
-from core.runtime.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
 from core.runtime.transport import Endpoint, Fence, Nowhere, Transport
 
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Never
 
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.latecomers import Handler, Latecomers, who_gathers
-from core.runtime.resource import Obj, Resource
 from core.runtime.set_aside import SetAside
 from core.runtime.store import Change, Changes, Store, object_key
 from core.runtime.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Policy, Watcher

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.errors import Conflict, KubeError, NotFound, Unreachable
-from core.runtime.resource import Obj, Resource
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import sys
 from json.decoder import JSONDecoder
 from typing import Any
 
+from core.resource import Obj
 from core.runtime.errors import ServerError
-from core.runtime.resource import Obj
 
 DEEPEST_JSON = 10_100
 """Levels of JSON in an answer: API servers accept 10,000 in one object (Go's encoding/json), and a list adds a few."""

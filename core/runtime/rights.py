@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.runtime.resource import Resource
+from core.resource import Resource
 
 Right = tuple[str, str, str]
 """Group, resource (with its subresource after a slash), verb."""

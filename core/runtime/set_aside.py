@@ -7,8 +7,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from core.resource import Obj, Resource
 from core.runtime.clock import Clock, SystemClock
-from core.runtime.resource import Obj, Resource
 
 logger = logging.getLogger(__name__)
 _LOGGED = 1024

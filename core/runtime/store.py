@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.watch_step import Applied, Deleted, Event, Init, InitApply, InitDone
 
 IndexFn = Callable[[Obj], Iterable[str]]

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from core.resource import PAGE_LIMIT, Obj, Page
 from core.runtime.errors import BadRequest, Gone, KubeError, Unreachable, error_for
-from core.runtime.resource import PAGE_LIMIT, Obj, Page
 
 # -- events: what the watcher tells
 

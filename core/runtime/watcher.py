@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Never
 
+from core.resource import Obj, Page, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.errors import KubeError
-from core.runtime.resource import Obj, Page, Resource
 from core.runtime.watch_step import (
     CAUSES,
     Action,

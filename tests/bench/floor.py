@@ -19,8 +19,8 @@ from typing import Any
 
 from core.names import ADMITTED, FINISHED, MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER, QUOTA_RESERVED
 from core.plan.conditions import Condition, set_conditions
+from core.resource import Obj
 from core.runtime.client import Client
-from core.runtime.resource import Obj
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.crds import register_conversion

@@ -11,9 +11,9 @@ from core.model.encoding import encode
 from core.model.node_health import HealthRules
 from core.names import ADMITTED, HOSTNAME_LABEL, QUOTA_RESERVED
 from core.plan.pod_units import GROUP, Unit
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
-from core.runtime.resource import Obj
 from core.runtime.watch_step import Deleted
 from core.runtime.workqueue import Item
 from reconciler.apply import Writer

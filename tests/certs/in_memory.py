@@ -16,9 +16,9 @@ from cryptography.x509 import verification
 from certs.pki import KeyPair
 from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Rotation, Target
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.errors import KubeError
-from core.runtime.resource import Obj
 from sim.harness import DirectTransport, Harness
 from sim.server import Request
 from tests.runtime.fakes import ManualClock

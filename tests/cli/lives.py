@@ -10,6 +10,7 @@ from core.jobs.job import Job
 from core.jobs.kinds import KINDS
 from core.model.spares import show_borrowed, show_held_spares
 from core.names import BORROWED_SPARES, SPARES
+from core.plan import resources as r
 from core.plan.verdicts import verdict_status
 from core.plan.workload import build_workload
 from core.queueing.cycle import Cycle
@@ -17,7 +18,6 @@ from core.queueing.outcome import Found
 from core.queueing.run import Verdict
 from core.runtime.client import Client
 from core.runtime.store import object_key
-from reconciler import resources as r
 from reconciler.outlook import Outlook
 from reconciler.settings import parse
 from tests.cli.commands import Obj

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from cli.pause import What, register
 from cli.stopping import Unable, press, release, set_stops, tell_status, who_am_i
 from core.model.pause import Pause, Stop
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden
-from core.runtime.resource import Obj
 from sim.harness import DirectTransport, Harness
 from sim.server import Request
 from tests.builders import condition_json

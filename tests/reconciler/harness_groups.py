@@ -11,11 +11,11 @@ from core.model.configuration import PodGroupRules
 from core.model.group_plugins import GroupPluginRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
 from core.podgroups.members import GroupKey, pinned_node
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Result
 from core.runtime.errors import KubeError
 from core.runtime.metrics import Instrument
-from core.runtime.resource import Obj
 from reconciler.group_plugins import GroupPlugins
 from reconciler.metrics import Recorder
 from reconciler.podgroups import PodGroups

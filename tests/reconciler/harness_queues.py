@@ -9,9 +9,9 @@ from typing import Any
 
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import NotFound
-from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from core.state.facts import condition_is_true, find_condition
 from reconciler.metrics import UNRECORDED, Recorder

@@ -11,7 +11,7 @@ import pytest
 
 from core.names import HOSTNAME_LABEL, MAX_EXEC_TIME_LABEL, REASON_MISCONFIGURED, REQUEUED
 from core.plan.admission import amended_status, apply_body
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.state.facts import find_condition
 from e2e import truth
 from e2e.api import APPLY_PATCH

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from core.resource import Obj, Resource
 from core.runtime.controller import Done
-from core.runtime.resource import Obj, Resource
 from core.runtime.workqueue import Item
 from reconciler.queues import Queues
 from tests.reconciler.harness_queues import QueuesHarness

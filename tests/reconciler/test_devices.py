@@ -12,10 +12,10 @@ import pytest
 from core.podgroups.devices import PodClaim
 from core.podgroups.expressions import selects
 from core.podgroups.inventory import Kept
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.errors import KubeError, NotFound, Unreachable
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Resource
 from core.runtime.watch_step import Init, InitDone
 from reconciler.devices import BUDGET_S, Devices
 from reconciler.observed import Observed

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from core.plan import resources as r
 from core.runtime.client import Client
-from reconciler import resources as r
 from reconciler.apply import _EVENT_QUIET_S, _EVENTS_REMEMBERED, Writer
 from tests.runtime.fakes import ManualClock
 

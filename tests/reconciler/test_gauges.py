@@ -9,11 +9,11 @@ import pytest
 
 from core.model.pause import Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, QUOTA_RESERVED, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.plan import resources as r
 from core.runtime.controller import Done, Result
 from core.runtime.metrics import Reading
 from core.runtime.workqueue import Item
 from core.state.cluster import ClusterState
-from reconciler import resources as r
 from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.gauges import read_controllers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.podgroups.members import GroupKey
-from core.runtime.resource import Obj
+from core.resource import Obj
 from sim.harness import NAMESPACE
 from tests.podgroups.devices import TEMPLATE, claim, device_class, pool_of_nodes, template
 from tests.reconciler.harness_groups import GroupsHarness

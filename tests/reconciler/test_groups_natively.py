@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.names import MEMBER_OF_LABEL, PAUSE_CONFIG_MAP, POD_GROUP_VERIFIED, SYSTEM_NAMESPACE
+from core.resource import Obj
 from core.runtime.errors import Unreachable
-from core.runtime.resource import Obj
 from sim.server import Refused, Request
 from tests.builders import BLOCK, RACK
 from tests.reconciler.harness_groups import GroupsHarness

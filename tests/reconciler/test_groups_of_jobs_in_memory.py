@@ -9,9 +9,9 @@ import pytest
 from core.jobs.known_names import GROUPED
 from core.jobs.podgroup import with_membership
 from core.names import EVENT_POD_GROUP_REFUSED, LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, POD_GROUP_SCHEDULED
+from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
-from core.runtime.resource import Obj
 from reconciler.podgroups_of_jobs import REFUSED_S, JobKey, PodGroupsOfJobs
 from sim.harness import Harness
 from sim.server import Request

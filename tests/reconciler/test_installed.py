@@ -7,14 +7,14 @@ from typing import Any, Never, cast
 
 import pytest
 
+from core.plan.resources import CUSTOM_RESOURCE_DEFINITIONS
+from core.resource import Resource
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden
 from core.runtime.informer import Informer
-from core.runtime.resource import Resource
 from core.runtime.watch_step import Applied, Deleted, Init, InitDone
 from reconciler import installed
 from reconciler.installed import Installed
-from reconciler.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 KINDS = ("first", "second")
 

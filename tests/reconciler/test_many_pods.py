@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from core.names import RESOURCE_IN_USE_FINALIZER
+from core.resource import Obj
 from core.runtime import apart as apart_module
 from core.runtime.apart import run_apart
 from core.runtime.clock import SystemClock
-from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from reconciler import observed, pods, ungater
 from reconciler.again import Again

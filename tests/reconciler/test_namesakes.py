@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from core.plan import resources as r
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.errors import KubeError, NotFound
-from core.runtime.resource import Obj
 from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
-from reconciler import resources as r
 from reconciler.apply import Writer
 
 FINISHED = {"type": "Finished", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}

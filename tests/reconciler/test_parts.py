@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.jobs.templated import MAX_POD_SETS
+from core.resource import Obj
 from core.runtime.clock import SystemClock
-from core.runtime.resource import Obj
 from reconciler.observed import Observed
 from reconciler.parts import find_excess_of_parts, limit_facts
 from tests.builders import cluster_queue_json

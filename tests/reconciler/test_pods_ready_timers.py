@@ -12,8 +12,8 @@ import pytest
 from core.model.pods_ready import PodsReadyRules
 from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
 from core.placement.profile import STANDARD
+from core.resource import Obj
 from core.runtime.clock import Clock
-from core.runtime.resource import Obj
 from core.state.facts import find_condition
 from reconciler.activity import Activity
 from reconciler.pods_ready import PodsReady

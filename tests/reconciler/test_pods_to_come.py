@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from core.plan import resources as r
+from core.resource import Obj
 from core.runtime.client import Client
-from core.runtime.resource import Obj
-from reconciler import resources as r
 from reconciler.observed import Observed
 from tests.builders import NAMESPACE, pod_set_json, workload_json
 from tests.runtime.fakes import ManualClock

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from core.model.gates import read_gates
 from core.names import IS_GROUP_WORKLOAD, MANAGED, POD_GROUP_NAME, PODSET_LABEL, PREEMPTED, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.resource import Obj
 from core.runtime.client import Client
-from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
 from e2e import truth

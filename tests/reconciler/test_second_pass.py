@@ -13,8 +13,8 @@ from core.model.configuration import ResourceRules, SecondPass, Transformation
 from core.names import EVENT_PODS_MOVED, EVICTED, MANAGER_ADMISSION
 from core.placement.profile import STANDARD
 from core.queueing.second_pass import NodeReplacement
+from core.resource import Obj
 from core.runtime.errors import Conflict, Unreachable
-from core.runtime.resource import Obj
 from core.state.facts import condition_is_true
 from reconciler.scheduler import Scheduler
 from sim.routes import carry_out

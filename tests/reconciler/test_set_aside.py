@@ -10,11 +10,11 @@ import pytest
 
 from core.names import EVENT_SET_ASIDE
 from core.placement.profile import STANDARD
+from core.plan import resources as r
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj
 from core.state.facts import PodFacts
-from reconciler import resources as r
 from reconciler.app import Deciding, Reconciler
 from reconciler.set_aside import SetAsideEvents
 from sim.harness import Harness

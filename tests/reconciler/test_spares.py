@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from core.names import BORROWED_SPARES, FIELD_MANAGER, HOSTNAME_LABEL, LEAVING_TAINTS, LEND_SPARES, SPARE_NODES, SPARES, SPARES_HELD
+from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict
-from core.runtime.resource import Obj
 from core.state.facts import find_condition
 from reconciler.spares import FILL_S, LOOK_S, MANAGER, Spares
 from sim.server import Request

@@ -10,12 +10,12 @@ from core.jobs.contract import Defaults
 from core.jobs.job import Job
 from core.jobs.replicas import ReplicatedKind
 from core.names import FIELD_MANAGER, QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
+from core.plan import resources as r
 from core.plan.workload import workload_name
+from core.resource import Obj, PatchKind
 from core.runtime.errors import Conflict, Invalid
-from core.runtime.resource import Obj, PatchKind
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
-from reconciler import resources as r
 from reconciler.jobs import Jobs
 from reconciler.slim import with_writers_of, writers
 from sim.harness import Harness

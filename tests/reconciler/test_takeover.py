@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.placement.profile import STANDARD
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.latecomers import AT_ONCE, Late
-from core.runtime.resource import Obj
 from core.runtime.store import object_key
 from reconciler.app import RECOUNTED_AT_ONCE, Deciding, Reconciler
 from reconciler.strangers import _PodsOf

@@ -24,10 +24,10 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
+from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.errors import Invalid
 from core.runtime.metrics import Metrics
-from core.runtime.resource import Obj
 from core.runtime.workqueue import Item
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.ungater import HELD_S, Ungater

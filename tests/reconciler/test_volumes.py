@@ -9,13 +9,13 @@ import pytest
 
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.profile import STANDARD
+from core.plan import resources as r
 from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found, NotFound
+from core.resource import Obj
 from core.runtime.client import Client
-from core.runtime.resource import Obj
 from core.state.facts import WorkloadFacts
 from core.state.volumes import Volumes
-from reconciler import resources as r
 from reconciler.observed import Observed
 from reconciler.slim import slim_volume, slim_volume_claim
 from tests.builders import (

@@ -14,8 +14,8 @@ from core.model.admission import admission_from_wire
 from core.model.gates import read_gates
 from core.model.node_health import HealthRules
 from core.names import DOMAIN_SIZE_ANNOTATION, EVENT_NODE_UNHEALTHY, EVICTED, HOSTNAME_LABEL
+from core.resource import Obj
 from core.runtime.controller import RequeueAfter
-from core.runtime.resource import Obj
 from core.state.facts import NodeFacts, PodFacts
 from reconciler.node_health import NodeHealth, state_of
 from sim.harness import Harness

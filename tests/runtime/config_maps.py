@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.errors import KubeError
-from core.runtime.resource import Obj
 from sim.kinds import build_in
 from sim.server import MERGE, Request, Server, to_bytes
 from sim.transport import Faults, Sender, SimTransport

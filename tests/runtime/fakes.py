@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from core.runtime.resource import Obj, Resource
+from core.resource import Obj, Resource
 
 CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.errors import KubeError, error_for
-from core.runtime.resource import Obj
 from sim.harness import DirectTransport
 from sim.server import Refused, Request
 from tests.runtime.config_maps import open_server

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from core.resource import Obj, Page, Resource
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden, Unreachable
 from core.runtime.informer import Informer
-from core.runtime.resource import Obj, Page, Resource
 from core.runtime.store import Change
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -9,10 +9,10 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.informer import Informer
 from core.runtime.latecomers import AT_ONCE, Late, telling_later
-from core.runtime.resource import Obj
 from core.runtime.store import Change, object_key
 from tests.runtime.fakes import CONFIG_MAP, ManualClock, make_obj
 

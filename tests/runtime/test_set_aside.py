@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.runtime.resource import Resource
+from core.resource import Resource
 from core.runtime.set_aside import Aside, SetAside
 from tests.runtime.fakes import ManualClock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from core.runtime.resource import Obj
+from core.resource import Obj
 from core.runtime.store import Change, Store, object_key
 from core.runtime.watch_step import Applied, Deleted, Event, Init, InitApply, InitDone
 from tests.runtime.fakes import make_obj

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from core.resource import Obj, Page
 from core.runtime.errors import BadRequest, Gone, KubeError, ServerError, TooManyRequests, Unreachable
-from core.runtime.resource import Obj, Page
 from core.runtime.store import Store
 from core.runtime.watch_step import (
     CAUSES,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from core.resource import Obj, Page
 from core.runtime.errors import Forbidden, Gone, ServerError, Unreachable
 from core.runtime.informer import AT_ONCE, Informer
-from core.runtime.resource import Obj, Page
 from core.runtime.store import Change
 from core.runtime.watch_step import Init, InitApply, InitDone
 from core.runtime.watcher import AT_ONCE as EVENTS_AT_ONCE

@@ -13,8 +13,8 @@ import pytest
 from core.model.admission import Admission
 from core.names import EVENT_SECOND_PASS_FAILED, EVICTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
 from core.queueing.outcome import Found, NotFound, Preempting
+from core.resource import Obj
 from core.runtime import telemetry
-from core.runtime.resource import Obj
 from core.state.facts import find_condition
 from e2e.otlp import SpanRecord
 from reconciler import tracing

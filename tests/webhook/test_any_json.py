@@ -35,7 +35,7 @@ from core.names import (
     TRACEPARENT_ANNOTATION,
     WORKLOAD_ANNOTATION,
 )
-from core.runtime.resource import Resource
+from core.resource import Resource
 from tests.api.converting import objects
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
 from tests.strategies import scale_examples

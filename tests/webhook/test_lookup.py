@@ -9,7 +9,7 @@ import pytest
 from core.jobs.kinds import KINDS
 from core.jobs.pod_rules import MAX_TOLERATIONS
 from core.names import ADMISSION_GATE, DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.runtime.resource import Resource
+from core.resource import Resource
 from e2e.manifests import job
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
 from tests.webhook.asking import MUTATE_JOB, Webhook, causes, hook

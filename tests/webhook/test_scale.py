@@ -9,7 +9,7 @@ import pytest
 
 from core.api.admission import parse_review
 from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.runtime.resource import Resource
+from core.resource import Resource
 from tests.webhook.asking import Webhook, body, causes, run
 from webhook.lookup import LookupFailed
 from webhook.registration import configurations

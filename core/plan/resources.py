@@ -7,7 +7,7 @@ from core.jobs.contract import JobKind
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
 from core.names import AUTOSCALING_GROUP, GROUP, OWN_GROUP, OWN_VERSION, VERSION
-from core.runtime.resource import Resource
+from core.resource import Resource
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
