@@ -26,7 +26,7 @@ from core.names import (
     QUOTA_RESERVED,
     VERSION,
 )
-from core.plan.admission import apply_body, managed_status
+from core.plan.admission import managed_status
 from core.plan.conditions import Condition, set_conditions
 from core.resource import Obj, Resource
 from core.runtime.client import Client
@@ -243,7 +243,8 @@ class Player:
                 generation = int(now["metadata"].get("generation") or 0)
                 status["conditions"] = set_conditions(status["conditions"], released, now=_now(), generation=generation)
                 async with self._gate:
-                    await self._apply(now, apply_body(now, status, strict=True), MANAGER_ADMISSION)
+                    guard = {name: now["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+                    await self._apply(now, {"metadata": guard, "status": status}, MANAGER_ADMISSION)
                 return
             except Conflict:
                 continue

@@ -8,6 +8,7 @@ import logging
 
 from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.actions import Evict
 from core.plan.activity import plan_activity
 from core.queueing.rules import can_be_activated
@@ -17,8 +18,8 @@ from core.runtime.controller import Done, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import find_condition
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
@@ -29,11 +30,11 @@ SETTLE_S = 1.0  # several objects are changed together
 class Activity:
     """Reconciles one workload at a time by namespace/name."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
-        self._steps = WorkloadSteps(observed, writer)
+        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("activity", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         self._seen_changes = observed.state.config_changes
@@ -62,7 +63,7 @@ class Activity:
         facts = self._observed.state.workloads.facts.get(str(item.key))
         reserved = find_condition(workload, QUOTA_RESERVED) or {}
         if facts is not None and can_be_activated(self._observed.state, facts, reserved):
-            await self._writer.patch_workload(workload, {"spec": {"active": True}})
+            await self._executor.do(w.patch_workload(workload, {"spec": {"active": True}}))
             logger.info("workload activated again", extra={"workload": str(item.key)})
             return Done()
         action = plan_activity(workload, self._clock.now())
@@ -70,7 +71,7 @@ class Activity:
             return Done()  # it made it in time; whoever watches the job says so
         result = await self._steps.take(workload, action)
         if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
-            await self._writer.event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, warning=True)
+            self._executor.reporter.event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, warning=True)
         return result
 
     def _has_ended(self, workload: Obj) -> bool:

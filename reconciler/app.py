@@ -34,10 +34,10 @@ from core.runtime.tasks import eternal
 from core.state.ledger import Drift
 from core.state.promises import Missing, find_missing
 from reconciler.activity import Activity
-from reconciler.apply import Writer
 from reconciler.checks import Checks
 from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
+from reconciler.execute import Executor
 from reconciler.free_members import FreeMembers
 from reconciler.gauges import Gauges, read_controllers
 from reconciler.group_plugins import GroupPlugins
@@ -55,8 +55,8 @@ from reconciler.pods_ready import PodsReady
 from reconciler.provisioning import Provisioning
 from reconciler.queues import Queues
 from reconciler.reclaimable import Reclaimable
+from reconciler.report import Reporter
 from reconciler.scheduler import Scheduler
-from reconciler.set_aside import SetAsideEvents
 from reconciler.spares import Spares
 from reconciler.storms import Storms
 from reconciler.strangers import Strangers
@@ -120,7 +120,7 @@ class Reconciler:
         self._prepare = partial(
             Deciding,
             self.observed,
-            Writer(client, clock, paused=lambda: self.pause.state, recorder=recorder),
+            Executor(client, clock, Reporter(client, clock, self.observed, recorder), paused=lambda: self.pause.state),
             clock,
             profiles,
             nominates_nodes=nominates_nodes,
@@ -198,7 +198,7 @@ class Deciding:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         profiles: Profiles,
         *,
@@ -214,11 +214,11 @@ class Deciding:
         group_plugins: GroupPluginRules,
         recorder: Recorder,
     ) -> None:
-        self._observed, self._clock = observed, clock
+        self._observed, self._executor, self._clock = observed, executor, clock
         self.storms = Storms(observed, clock, node_health.storm)
         self.scheduler = Scheduler(
             observed,
-            writer,
+            executor,
             clock,
             profiles,
             pods_ready,
@@ -231,32 +231,34 @@ class Deciding:
             recorder=recorder,
         )
         self.jobs = Jobs(
-            observed, writer, clock, is_elastic=gates.is_on(ELASTIC_JOBS), with_topology=gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY)
+            observed, executor, clock, is_elastic=gates.is_on(ELASTIC_JOBS), with_topology=gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY)
         )
-        self.pods = Pods(observed, writer, clock)
-        self.activity = Activity(observed, writer, clock)
-        self.reclaimable = Reclaimable(observed, writer, clock) if gates.is_on(RECLAIMABLE_PODS) else None
-        self.orphans = Orphans(observed, writer, clock)
-        self.strangers = Strangers(observed, writer, clock)
-        self.ungater = Ungater(observed, writer, clock, nominates=nominates_nodes, waits_for_nodes=replacement.is_on, recorder=recorder)
-        self.checks = Checks(observed, writer, clock, second_pass)
-        self.provisioning = Provisioning(observed, writer, clock)
-        self.queues = Queues(observed, writer, clock, shares_fairly=sharing is not None, storms=self.storms)
-        self.node_health = NodeHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
+        self.pods = Pods(observed, executor, clock)
+        self.activity = Activity(observed, executor, clock)
+        self.reclaimable = Reclaimable(observed, executor, clock) if gates.is_on(RECLAIMABLE_PODS) else None
+        self.orphans = Orphans(observed, executor, clock)
+        self.strangers = Strangers(observed, executor, clock)
+        self.ungater = Ungater(observed, executor, clock, nominates=nominates_nodes, waits_for_nodes=replacement.is_on, recorder=recorder)
+        self.checks = Checks(observed, executor, clock, second_pass)
+        self.provisioning = Provisioning(observed, executor, clock)
+        self.queues = Queues(observed, executor, clock, shares_fairly=sharing is not None, storms=self.storms)
+        self.node_health = NodeHealth(observed, executor, clock, node_health, self.storms.holds) if replacement.is_on else None
         if self.node_health is not None:
             self.node_health.stuck.on_change.append(lambda: self.scheduler.wake_in(0))
-        self.domain_health = DomainHealth(observed, writer, clock, node_health, self.storms.holds) if replacement.is_on else None
-        self.pods_ready = PodsReady(observed, writer, clock, pods_ready) if pods_ready is not None else None
-        self.spares = Spares(observed, writer, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
+        self.domain_health = DomainHealth(observed, executor, clock, node_health, self.storms.holds) if replacement.is_on else None
+        self.pods_ready = PodsReady(observed, executor, clock, pods_ready) if pods_ready is not None else None
+        self.spares = Spares(observed, executor, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
         self.pod_groups: PodGroups | None = None
         self.pod_groups_of_jobs: PodGroupsOfJobs | None = None
         if gates.is_on(POD_GROUPS):
             plugins = GroupPlugins(group_plugins, clock, recorder)
-            self.pod_groups = PodGroups(observed, writer, clock, plugins, pod_groups, recorder)
-            self.pod_groups_of_jobs = PodGroupsOfJobs(observed, writer, clock)
-        self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, writer, clock)
-        self.drift = DriftAudit(observed, writer, clock)
-        self.set_aside = SetAsideEvents(observed.set_aside, writer)
+            self.pod_groups = PodGroups(observed, executor, clock, plugins, pod_groups, recorder)
+            self.pod_groups_of_jobs = PodGroupsOfJobs(observed, executor, clock)
+        self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, executor, clock)
+        self.drift = DriftAudit(observed, executor, clock)
+        for aside in observed.set_aside.objects:
+            executor.reporter.event_of_set_aside(aside)
+        observed.set_aside.on_add.append(executor.reporter.event_of_set_aside)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
         self.gauges = Gauges(
@@ -297,11 +299,11 @@ class Deciding:
     async def run(self) -> None:
         """Never returns."""
         async with asyncio.TaskGroup() as group:
+            eternal(group, "events", self._executor.reporter.run())
             eternal(group, "scheduler", self.scheduler.run())
             eternal(group, "ledger audit", self._audit())
             eternal(group, "storms", self.storms.run())
             eternal(group, "drift audit", self.drift.run())
-            eternal(group, "events of objects set aside", self.set_aside.run())
             if self.pod_groups is not None:
                 eternal(group, "plugins of groups", self.pod_groups.plugins.run())
             for controller in self.controllers:

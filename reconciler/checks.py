@@ -12,6 +12,7 @@ from core import trace_names as t
 from core.model.configuration import SecondPass
 from core.names import ADMITTED, EVICTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
 from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
 from core.resource import Obj
@@ -22,8 +23,8 @@ from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import RetryStrategy
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from reconciler import tracing
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
@@ -34,14 +35,14 @@ REASON_REJECTED = f"{REASON_DEACTIVATED}DueToAdmissionCheckRejected"
 class Checks:
     """Reconciles one workload at a time by namespace/name."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, second_pass: SecondPass) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock, second_pass: SecondPass) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
         self._second_pass = second_pass
         self._is_paused = False
         self._looked_since: datetime | None = None  # None: ever since this process runs
-        self._steps = WorkloadSteps(observed, writer)
+        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("admission checks", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -70,7 +71,7 @@ class Checks:
         key = str(item.key)
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
         if workload is not None and _is_to_deactivate(workload):
-            await self._writer.deactivate(workload, REASON_REJECTED)
+            await self._executor.do(w.deactivate(workload, REASON_REJECTED))
             return Done()
         if workload is None or facts is None or facts.admission is None or not facts.quota_reserved:
             return Done()
@@ -95,7 +96,7 @@ class Checks:
             case Wait(seconds):
                 return Done() if seconds is None else RequeueAfter(seconds)
             case Sync(entries):
-                await self._writer.apply_admission(workload, sync_status(workload, entries, self._writer.now()), strict=True)
+                await self._executor.do(w.apply_admission(workload, sync_status(workload, entries, self._executor.now())))
             case Admit():
                 await self._admit(workload, facts, needed)
             case GiveBack():
@@ -143,24 +144,24 @@ class Checks:
         tracing.tell_of_checks(workload, facts, attributes)
         before = find_former(workload.get("status") or {}, MOST_OF_FORMER)
         with tracing.step(t.ADMIT, workload, attributes | ({t.FORMER: before} if before else {})):
-            status = admitted_status(workload, facts.admission, self._writer.now(), needed)
-            await self._writer.apply_admission(workload, status, strict=True)
+            status = admitted_status(workload, facts.admission, self._executor.now(), needed)
+            await self._executor.do(w.apply_admission(workload, status))
         logger.info("workload admitted", extra={"workload": facts.key, "cluster_queue": queue})
         reserved = tracing.parse_time(facts.reserved_at)
         waited = max(0, int((self._clock.now() - reserved).total_seconds())) if reserved is not None else 0
         message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s{f'{BEFORE}{before}' if before else ''}"
-        await self._writer.event(r.WORKLOADS, workload, ADMITTED, message)
+        self._executor.reporter.event(r.WORKLOADS, workload, ADMITTED, message)
 
     async def _give_back(self, workload: Obj, action: GiveBack, reason: str) -> Result:
         """Nothing of it runs: evicted and free of its quota in one write, deactivated before where it is not to come back."""
         if action.deactivates:
-            workload = await self._writer.deactivate(workload, reason)
-        status = returned_status(workload, reason, action.message, self._writer.now(), self._requeue_at(action))
+            workload = await self._executor.do(w.deactivate(workload, reason))
+        status = returned_status(workload, reason, action.message, self._executor.now(), self._requeue_at(action))
         evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: action.message}
         with tracing.step(t.EVICT, workload, evicted):
-            await self._writer.apply_admission(workload, status, strict=True)
+            await self._executor.do(w.apply_admission(workload, status))
         logger.info("workload gave its quota back", extra={"workload": object_key(workload), "reason": reason})
-        await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", action.message)
+        self._executor.reporter.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", action.message)
         return Done()
 
 

@@ -18,8 +18,8 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, family_of
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import workloads_of_pod
 from reconciler.node_health import BATCH_S, STORM_LOOK_S, place_of
 from reconciler.observed import Observed
@@ -35,13 +35,13 @@ class DomainHealth:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         rules: HealthRules,
         is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
     ) -> None:
         self._observed, self._clock, self._rules, self._is_held = observed, clock, rules, is_held
-        self._steps = WorkloadSteps(observed, writer)
+        self._steps = WorkloadSteps(observed, executor)
         self._domains: dict[str, frozenset[_Domain]] = {}  # by workload, of several nodes each
         self._users: dict[_Domain, set[str]] = defaultdict(set)  # the other way round
         self._short_since: dict[str, float] = {}  # by workload

@@ -23,8 +23,8 @@ from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.store import Change
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, family_of
-from reconciler.apply import Writer
 from reconciler.conditions import tell
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -36,8 +36,8 @@ MANAGER = "topogate-drift"
 class DriftAudit:
     """`counts` has how many workloads are adrift, by the gravest kind, as the last audit found them."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
-        self._observed, self._writer, self._clock = observed, writer, clock
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
+        self._observed, self._executor, self._clock = observed, executor, clock
         self.counts: Mapping[DriftKind, int] = dict.fromkeys(DriftKind, 0)
         self._relabelled = asyncio.Event()
         observed.nodes.add_handler(self._on_node)
@@ -127,7 +127,7 @@ class DriftAudit:
         else:
             return  # of most there is nothing to say
         try:
-            is_news = await tell(self._writer, workload, condition, MANAGER)
+            is_news = await tell(self._executor, workload, condition, MANAGER)
         except KubeError as error:  # the next audit tells it
             logger.warning("drift could not be told", extra={"workload": workload["metadata"]["name"], "error": str(error)})
             return

@@ -29,6 +29,7 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
 from core.plan.elastic import build_successor, counts_of, find_present, find_successor, is_alike, shrink, with_counts
@@ -39,7 +40,7 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists
 from core.runtime.store import object_key
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.indexes import find_siblings
 from reconciler.observed import Observed
 from reconciler.related import resource_of_related
@@ -55,9 +56,11 @@ class Elastic:
     """Resizes jobs by what was observed of them. `is_on`, and `with_topology` on flavors with one: where the gates are off, a job that is
     resized is stopped."""
 
-    def __init__(self, observed: Observed, writer: Writer, steps: WorkloadSteps, clock: Clock, *, is_on: bool, with_topology: bool) -> None:
+    def __init__(
+        self, observed: Observed, executor: Executor, steps: WorkloadSteps, clock: Clock, *, is_on: bool, with_topology: bool
+    ) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._steps = steps
         self._clock = clock
         self._is_on = is_on
@@ -110,7 +113,7 @@ class Elastic:
             await self._replace(workload, successor)
             return True
         elif successor is not None:
-            await self._writer.delete_workload(successor, as_seen=True)  # its event brings us back to let it go
+            await self._executor.do(w.delete_workload(successor, w.Guard.AS_SEEN))  # its event brings us back to let it go
         return False
 
     async def resize(self, kind: JobKind, job: Obj, workload: Obj) -> Result | None:
@@ -131,7 +134,7 @@ class Elastic:
         if not self._may_resize(kind, job, facts.admission):
             if successor is None:
                 return None
-            await self._writer.delete_workload(successor, as_seen=True)
+            await self._executor.do(w.delete_workload(successor, w.Guard.AS_SEEN))
             return Done()
         # No pod names it before it is admitted: what it held while it waited for its admission checks is free at once.
         if successor is not None and condition_is_true(successor, EVICTED) and await self._steps.give_back(successor):
@@ -141,11 +144,11 @@ class Elastic:
             return None
         grows = any(wanted[name] > has[name] for name in has)
         if successor is not None and not grows:
-            await self._writer.delete_workload(successor, as_seen=True)
+            await self._executor.do(w.delete_workload(successor, w.Guard.AS_SEEN))
             return Done()
         kept = {name: min(wanted[name], has[name]) for name in has}
         if kept != has:
-            await self._writer.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}})
+            await self._executor.do(w.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}}))
             return Done()
         less = self._find_less(workload, facts.admission, has, wanted)
         if less is None:
@@ -189,14 +192,14 @@ class Elastic:
         if successor is None:
             made["spec"] = {name: value for name, value in (made["spec"] | changes).items() if value is not None}
             try:
-                await self._writer.create_workload(made)
+                await self._executor.do(w.create_workload(made))
             except AlreadyExists:
                 return RequeueAfter(POLL_S)  # its event is on the way, or it is still going away
             await self._tell(kind, job, EVENT_CREATED_WORKLOAD, f"Created Workload: {object_key(made)}, to grow; what runs goes on")
         elif not is_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
-            await self._writer.delete_workload(successor, as_seen=True)  # its event brings us back to make another
+            await self._executor.do(w.delete_workload(successor, w.Guard.AS_SEEN))  # its event brings us back to make another
         elif changes:
-            await self._writer.patch_workload(successor, {"spec": changes})
+            await self._executor.do(w.patch_workload(successor, {"spec": changes}))
             await self._tell(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(made)}")
         return Done()
 
@@ -218,7 +221,7 @@ class Elastic:
         replaced = [each for each in owned if _is_replaced(each) and each["metadata"]["name"] not in named]
         replaced.sort(key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"]))
         for each in replaced[:-MOST_REPLACED]:
-            await self._writer.delete_workload(each)
+            await self._executor.do(w.delete_workload(each))
 
     async def _give_back(self, kind: JobKind, job: Obj, workload: Obj, admission: Admission, counts: Mapping[str, int]) -> Result:
         left = shrink(admission, counts, self._observed.live_pods(family_of(workload)))
@@ -228,7 +231,7 @@ class Elastic:
         family = family_of(workload)
         self._observed.ungating.expect(family, [_GIVEN_BACK], self._clock.monotonic())  # no pod is let in by what it had before
         try:
-            await self._writer.apply_admission(workload, status, strict=True)
+            await self._executor.do(w.apply_admission(workload, status))
         finally:
             self._observed.ungating.observe(family, _GIVEN_BACK)
         logger.info("workload shrunk", extra={"workload": object_key(workload), "pods": counts_of(workload)})
@@ -236,7 +239,7 @@ class Elastic:
         return Done()
 
     async def _tell(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
-        await self._writer.event(r.resource_of(kind), job, reason, message)
+        self._executor.reporter.event(r.resource_of(kind), job, reason, message)
 
 
 def _is_replaced(workload: Obj) -> bool:

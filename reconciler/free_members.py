@@ -4,14 +4,15 @@ kube-scheduler places them wherever they fit (KEP-5732: stored constraints stay 
 import logging
 
 from core.names import PODGROUP_GATE
+from core.plan import writes as w
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.errors import Conflict, NotFound
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -20,8 +21,8 @@ logger = logging.getLogger(__name__)
 class FreeMembers:
     """Takes the gate off them. Reconciles one pod at a time, by its key."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
-        self._observed, self._writer = observed, writer
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
+        self._observed, self._executor = observed, executor
         self.controller = build_controller("free-members", self._reconcile, clock)
         observed.pods.add_handler(self._on_pod)
 
@@ -34,7 +35,7 @@ class FreeMembers:
         if pod is None or not _waits(pod):
             return Done()
         try:
-            await self._writer.let_go(pod, "")
+            await self._executor.do(w.let_go(pod, ""))
         except (Conflict, NotFound):
             return Done()  # it is gone, or was changed: its event is on the way
         logger.info("pod of a group let go, since groups are not placed", extra={"pod": str(item.key)})

@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.conditions import Condition, says, set_conditions
 from core.podgroups.acting import Step
 from core.podgroups.members import GroupKey
 from core.resource import Obj
 from core.runtime.errors import NotFound
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.group_steps import is_native
 from reconciler.group_tracing import GroupStories
 
@@ -25,8 +26,8 @@ class GroupConditions:
     Nothing is said while replicas that have pods have not been judged: after a start they all are to be, and many come at once.
     """
 
-    def __init__(self, writer: Writer, stories: GroupStories, note: Callable[[str, str], str]) -> None:
-        self._writer, self._stories, self._note = writer, stories, note
+    def __init__(self, executor: Executor, stories: GroupStories, note: Callable[[str, str], str]) -> None:
+        self._executor, self._stories, self._note = executor, stories, note
         self._there: dict[_Named, set[GroupKey]] = {}  # replicas with pods
         self._judged: dict[_Named, dict[GroupKey, Step]] = {}
 
@@ -67,10 +68,10 @@ class GroupConditions:
             one.get("type") == condition.type and one.get("observedGeneration") == generation for one in before
         ):
             return
-        wire = set_conditions(before, [condition], now=self._writer.now(), generation=generation)
+        wire = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
         resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
         try:
-            await self._writer.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]})
+            await self._executor.do(w.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]}))
         except NotFound:
             return
         if says(before, condition):
@@ -78,7 +79,7 @@ class GroupConditions:
         if not step.is_scheduled and step.explanation is not None:
             self._stories.refused(group, key, step, condition.message)
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
-        await self._writer.event(resource, group, condition.reason, condition.message, warning=not condition.status)
+        self._executor.reporter.event(resource, group, condition.reason, condition.message, warning=not condition.status)
 
     def _condition(self, group: Obj, judged: dict[GroupKey, Step]) -> Condition:
         kind = POD_GROUP_VERIFIED if is_native(group) else POD_GROUP_SCHEDULED

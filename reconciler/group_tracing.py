@@ -10,6 +10,7 @@ from opentelemetry.trace import Span, SpanKind
 from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
 from core.plan import resources as r
+from core.plan import writes as w
 from core.podgroups.acting import Place, Step
 from core.podgroups.members import GroupKey
 from core.resource import Obj
@@ -17,14 +18,14 @@ from core.runtime.clock import Clock
 from core.runtime.errors import Conflict, NotFound
 from core.runtime.telemetry import current_traceparent, tracer
 from reconciler import tracing
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 
 
 class GroupStories:
     """Tells the spans of groups. Nothing is written, and nothing remembered, while nobody traces."""
 
-    def __init__(self, writer: Writer, clock: Clock) -> None:
-        self._writer, self._clock = writer, clock
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self._executor, self._clock = executor, clock
         self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
 
     async def begin(self, group: Obj) -> Obj:
@@ -38,7 +39,7 @@ class GroupStories:
             if not span.is_recording() or story is None:
                 return group
             try:
-                return await self._writer.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story})
+                return await self._executor.do(w.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story}))
             except (Conflict, NotFound):
                 return group  # its event is on the way
 

@@ -51,6 +51,7 @@ from core.names import (
     REASON_SUSPENDED_BY_USER,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
 from core.plan.prebuilt import find_difference, originals
@@ -74,9 +75,9 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of, find_condition
 from reconciler import tracing
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.elastic import Elastic
+from reconciler.execute import Executor
 from reconciler.indexes import find_owned, is_unmarked, show_as_owner, workloads_of_pod
 from reconciler.job_facts import is_suspended_by_another, list_references
 from reconciler.observed import Observed
@@ -105,15 +106,17 @@ class _JobsOf:
 class Jobs:
     """Reconciles one job at a time by (kind, namespace/name); jobs that refer to an object that has changed are added in portions first."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock, *, is_elastic: bool = False, with_topology: bool = False) -> None:
+    def __init__(
+        self, observed: Observed, executor: Executor, clock: Clock, *, is_elastic: bool = False, with_topology: bool = False
+    ) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
-        self._steps = WorkloadSteps(observed, writer)
-        self._elastic = Elastic(observed, writer, self._steps, clock, is_on=is_elastic, with_topology=with_topology)
-        self._prebuilt = Prebuilt(observed, writer, self._steps)
-        self._suspensions = Suspensions(writer, clock)
-        self._refused_starts = RefusedStarts(self._steps, writer, clock)
+        self._steps = WorkloadSteps(observed, executor)
+        self._elastic = Elastic(observed, executor, self._steps, clock, is_on=is_elastic, with_topology=with_topology)
+        self._prebuilt = Prebuilt(observed, executor, self._steps)
+        self._suspensions = Suspensions(executor, clock)
+        self._refused_starts = RefusedStarts(self._steps, executor, clock)
         self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
@@ -183,7 +186,7 @@ class Jobs:
             return await self._reconcile_job(kind, job)
         except (Invalid, Retryable) as error:
             # Nobody reads our log: what keeps a job from going on is told on the job.
-            await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            self._executor.reporter.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
@@ -195,7 +198,7 @@ class Jobs:
         key = show_as_owner(job)
         if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) or self._observed.owners.queued_root(key) != key:
             if workload is not None:
-                await self._writer.delete_workload(workload)  # the job has left its queue, or is part of another that is queued
+                await self._executor.do(w.delete_workload(workload))  # the job has left its queue, or is part of another that is queued
             return Done()
         if kind.finished(job) is not None:
             return await self._finish(kind, job, workload)
@@ -213,7 +216,7 @@ class Jobs:
             return await self._stop_without_workload(kind, job)
         if condition_is_true(workload, FINISHED):
             # A job that runs again under a finished workload needs a new one.
-            await self._writer.delete_workload(workload)
+            await self._executor.do(w.delete_workload(workload))
             return Done()
         return await self._with_workload(kind, job, workload)
 
@@ -236,7 +239,7 @@ class Jobs:
             workload = build_workload(kind, job, priority=priority, priority_class=priority_class)
             workload = self._elastic.marks(kind, job, workload)
             try:
-                await self._writer.create_workload(workload)
+                await self._executor.do(w.create_workload(workload))
             except AlreadyExists:
                 return RequeueAfter(STOP_POLL_S)  # ours, from before this process, or of a job of this name that is still going away
         logger.info("workload created", extra={"workload": name})
@@ -289,7 +292,7 @@ class Jobs:
             return await self._evict(workload, REASON_DEACTIVATED, "The workload is deactivated")
         if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
             # The user unsuspended the job again: back into the queue, by the front door.
-            await self._writer.patch_workload(workload, {"spec": {"active": True}})
+            await self._executor.do(w.patch_workload(workload, {"spec": {"active": True}}))
         evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
         may_wait = "admission" not in (workload.get("status") or {}) and not kind.is_started(job)
         why = (evicted or {}).get("message") or "Suspended: it is not admitted"
@@ -315,7 +318,7 @@ class Jobs:
                 raise Retryable(str(error)) from error
             try:
                 job = await self._reset_status(kind, job)
-                await self._writer.change_job(kind, job, kind.start(job, infos))
+                await self._executor.do(w.change_job(kind, job, kind.start(job, infos)))
             except KubeError as error:
                 await self._refused_starts.report(kind, job, workload, error)
                 raise
@@ -327,7 +330,7 @@ class Jobs:
     async def _suspended_by_user(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
         # As the first write left it: what was written meanwhile, a replacement of nodes for example, must not be undone.
-        workload = await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
+        workload = await self._executor.do(w.deactivate(workload, REASON_SUSPENDED_BY_USER))
         return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
 
     async def _suspended_before_its_stop(self, workload: Obj) -> Result:
@@ -338,7 +341,7 @@ class Jobs:
         """
         if not _evicted_for(workload, REASON_SUSPENDED_BY_USER):
             return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
-        await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
+        await self._executor.do(w.deactivate(workload, REASON_SUSPENDED_BY_USER))
         return Done()
 
     async def _evict(self, workload: Obj, reason: str, message: str) -> Result:
@@ -367,14 +370,14 @@ class Jobs:
         pod_sets = list_restored_pod_sets(kind, job, workload) if workload is not None else None
         if workload is not None and prebuilt_name(job) is not None:
             pod_sets = originals(kind, job, workload)
-        await self._writer.change_job(kind, job, kind.restore(job, pod_sets))
+        await self._executor.do(w.change_job(kind, job, kind.restore(job, pod_sets)))
         return Done()
 
     async def _reset_status(self, kind: JobKind, job: Obj) -> Obj:
         """The stopped job as its templates may change: before Kubernetes 1.36 not those of a Job with a start time, as one has that was
         stopped, or unsuspended by its user while it waited."""
         reset = kind.status_reset(job)
-        return job if reset is None else await self._writer.patch_job_status(kind, job, reset)
+        return job if reset is None else await self._executor.do(w.patch_job_status(kind, job, reset))
 
     def _has_pods(self, kind: JobKind, job: Obj) -> bool:
         """Whether a stopped job still has pods: by its own status, and by those that are seen."""
@@ -402,7 +405,7 @@ class Jobs:
     async def _keep_in_step(self, kind: JobKind, job: Obj, workload: Obj) -> Result:
         prebuilt = prebuilt_name(job)
         if prebuilt is not None and prebuilt != workload["metadata"]["name"]:
-            await self._writer.delete_workload(workload)  # made for it before it named another
+            await self._executor.do(w.delete_workload(workload))  # made for it before it named another
             return Done()
         if prebuilt is not None and not await self._prebuilt.is_in_step(kind, job, workload):
             return Done()
@@ -417,7 +420,7 @@ class Jobs:
         if ("podSets" in changes or notes) and is_wrong:
             changes["active"] = True  # what was wrong with it has been changed
         try:
-            await self._writer.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
+            await self._executor.do(w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}}))
         except Invalid as error:
             return await self._set_aside(workload, error)
         await self._event(kind, job, EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
@@ -442,12 +445,14 @@ class Jobs:
     async def _set_aside(self, workload: Obj, error: Invalid) -> Result:
         """Deactivates the Workload of a job that breaks a rule until the job changes (rule h of docs/decisions/0004)."""
         if workload["spec"].get("active", True) is not False:
-            workload = await self._writer.deactivate(workload, REASON_MISCONFIGURED)
+            workload = await self._executor.do(w.deactivate(workload, REASON_MISCONFIGURED))
         facts = self._observed.state.workloads.facts.get(object_key(workload))
         if facts is not None:
             message = f"the job's pod sets are refused: {error}"
-            status = waiting_status(workload, facts, REASON_MISCONFIGURED, message, self._writer.now(), self._observed.state.resource_rules)
-            await self._writer.apply_admission(workload, status, strict=True)
+            status = waiting_status(
+                workload, facts, REASON_MISCONFIGURED, message, self._executor.now(), self._observed.state.resource_rules
+            )
+            await self._executor.do(w.apply_admission(workload, status))
         raise Terminal(str(error)) from error
 
     # --- the end ------------------------------------------------------------------------------------
@@ -516,7 +521,7 @@ class Jobs:
             if kind.finished(part) is not None or part["metadata"].get("deletionTimestamp"):
                 continue
             if not kind.is_suspended(part):
-                await self._writer.change_job(kind, part, kind.suspend(part))
+                await self._executor.do(w.change_job(kind, part, kind.suspend(part)))
                 is_held = True
             elif self._has_pods(kind, part):
                 is_held = True
@@ -535,7 +540,7 @@ class Jobs:
             return RequeueAfter(STOP_POLL_S)
         if kind.finished(job) is None and not job["metadata"].get("deletionTimestamp"):
             if not kind.is_suspended(job):
-                await self._writer.change_job(kind, job, kind.suspend(job))
+                await self._executor.do(w.change_job(kind, job, kind.suspend(job)))
                 await self._event(kind, job, EVENT_STOPPED, "Workload is deleted")
                 return Done()
             if self._has_pods(kind, job):
@@ -543,7 +548,7 @@ class Jobs:
             if kind.is_started(job):
                 return await self._restore(kind, job, workload)
             if QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}) and kind.has_gate(job):
-                await self._writer.change_job(kind, job, kind.ungate(job))  # nobody would take it off its pods
+                await self._executor.do(w.change_job(kind, job, kind.ungate(job)))  # nobody would take it off its pods
         elif not condition_is_true(workload, FINISHED) and await self._has_pods_left(kind, job, workload):
             return RequeueAfter(STOP_POLL_S)
         if not condition_is_true(workload, FINISHED) and self._may_have_unseen_pods(job, workload):
@@ -553,7 +558,7 @@ class Jobs:
         return Done()
 
     async def _event(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
-        await self._writer.event(r.resource_of(kind), job, reason, message)
+        self._executor.reporter.event(r.resource_of(kind), job, reason, message)
 
 
 def _is_resized(kind: JobKind, job: Obj, workload: Obj) -> bool:

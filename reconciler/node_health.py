@@ -22,6 +22,7 @@ from core.names import (
     HOSTNAME_LABEL,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import managed_status
 from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node, may_move
 from core.plan.requeue import plan_eviction
@@ -33,8 +34,8 @@ from core.runtime.errors import Conflict, KubeError, NotFound
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, family_of, find_condition
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
@@ -58,12 +59,12 @@ class NodeHealth:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         rules: HealthRules,
         is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
     ) -> None:
-        self._observed, self._writer, self._clock, self._rules = observed, writer, clock, rules
+        self._observed, self._executor, self._clock, self._rules = observed, executor, clock, rules
         self._is_held = is_held
         self._assigned: dict[str, set[str]] = defaultdict(set)  # by hostname, as assignments name it: workloads
         self._hosts: dict[str, frozenset[str]] = {}  # the other way round
@@ -79,8 +80,8 @@ class NodeHealth:
         self._outside: dict[str, dict[tuple[str, str], datetime]] = {}
         self._reported: dict[str, tuple[Admission, Collection[str], float]] = {}  # by workload: the last report of lost nodes, and when
         self._placed: dict[str, dict[_Domain, str]] = {}  # by workload and domain: its node, when that was last there
-        self._steps = WorkloadSteps(observed, writer)
-        self.stuck = StuckPods(observed, writer)
+        self._steps = WorkloadSteps(observed, executor)
+        self.stuck = StuckPods(observed, executor)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -135,7 +136,7 @@ class NodeHealth:
             self._gone_at[name] = self._clock.monotonic()
         else:
             self._gone_at.pop(name, None)
-        before, now = self._tainted.pop(name, {}), self._writer.now()
+        before, now = self._tainted.pop(name, {}), self._executor.now()
         if not _is_well(change.new):
             self._well_since.pop(name, None)
         elif not _is_well(change.old):
@@ -163,7 +164,7 @@ class NodeHealth:
         if facts is None or facts.node or not facts.unschedulable_since:
             self._refused.pop(key, None)
         else:
-            self._refused.setdefault(key, self._writer.now())  # the API keeps the time since which it was not scheduled for any reason
+            self._refused.setdefault(key, self._executor.now())  # the API keeps the time since which it was not scheduled for any reason
         if facts is not None and facts.gated:
             for workload in self._observed.present_of_pod(change.obj) if self._outside and workloads_of_pod(change.obj) else ():
                 if workload in self._outside:
@@ -441,15 +442,15 @@ class NodeHealth:
         status.pop("unhealthyNodes", None)
         if lost:
             status["unhealthyNodes"] = [{"name": name} for name in sorted(lost)]
-        await self._writer.apply_admission(workload, status, strict=True)
+        await self._executor.do(w.apply_admission(workload, status))
         for name in sorted(lost.keys() - facts.unhealthy_nodes):
-            await self._writer.event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", warning=True)
+            self._executor.reporter.event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", warning=True)
         logger.info("nodes lost", extra={"workload": facts.key, "nodes": dict(sorted(lost.items()))})
 
     async def _read_again(self, workload: Obj) -> Obj:
         """A workload as it is now. Raises Conflict where something has changed by which its nodes are judged."""
         metadata = workload["metadata"]
-        found = await self._writer.read_workload(metadata["namespace"], metadata["name"])
+        found = await self._executor.read(r.WORKLOADS, metadata["namespace"], metadata["name"])
         is_alike = all(found["metadata"].get(part) == metadata.get(part) for part in ("uid", "generation", "deletionTimestamp"))
         if not is_alike or managed_status(found) != managed_status(workload):
             raise Conflict(409, "Conflict", f"workload {metadata['name']} has changed since its nodes were judged")
@@ -472,7 +473,8 @@ class NodeHealth:
         for pod in verdict.in_the_way:
             message = f"Pod terminated by topogate: it waits for node {node}, {verdict.lost or 'which does not take it'}"
             try:
-                obj = await change_waiting(self._observed, self._writer, pod, partial(self._writer.terminate_pod, message=message))
+                end = partial(w.terminate_pod, message=message, now=self._executor.now())
+                obj = await change_waiting(self._observed, self._executor, pod, end)
             except NotFound:
                 continue
             except Conflict:
@@ -481,7 +483,7 @@ class NodeHealth:
             except REFUSALS as error:
                 refused.append(error)
                 continue
-            await self._writer.event(r.PODS, obj, EVENT_POD_TERMINATED, message)
+            self._executor.reporter.event(r.PODS, obj, EVENT_POD_TERMINATED, message)
             logger.info("pod terminated", extra={"pod": pod.key, "node": node})
         return is_as_seen
 

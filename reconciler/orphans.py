@@ -16,6 +16,7 @@ run, and its workload with nobody who owns it. Level-triggered, whatever kind th
 import logging
 
 from core.names import FINISHED, REASON_OWNER_NOT_FOUND
+from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.plan.pod_units import is_unowned
 from core.resource import Obj
@@ -26,8 +27,8 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of
 from core.state.owners import is_orphaned
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps, may_run
@@ -40,10 +41,10 @@ STOP_POLL_S = 1.0
 class Orphans:
     """Reconciles one workload at a time by namespace/name."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
-        self._writer = writer
-        self._steps = WorkloadSteps(observed, writer)
+        self._executor = executor
+        self._steps = WorkloadSteps(observed, executor)
         self._progress = {informer.resource: WatchProgress(informer.watcher) for informer in observed.owning}
         self.controller = build_controller("orphans", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
@@ -116,7 +117,7 @@ class Orphans:
         await self._steps.drop_finalizer(workload)
         if orphaned and not leaves:
             try:
-                await self._writer.delete_workload(workload)
+                await self._executor.do(w.delete_workload(workload))
             except (NotFound, Conflict):
                 return Done()  # gone, or another one of its name
         return Done()

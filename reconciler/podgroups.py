@@ -8,7 +8,8 @@ that ends between any two writes leaves nothing that another could not go on wit
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -17,6 +18,9 @@ from core.metric_names import GROUP_PLACED, GROUP_WAITS
 from core.model.configuration import PodGroupRules
 from core.model.group_plugins import GroupEvent
 from core.model.pause import ADMISSIONS
+from core.plan import resources as r
+from core.plan import writes as w
+from core.plan.writes import Write
 from core.podgroups.acting import SCHEDULED, WAITING, Place, Step
 from core.podgroups.devices import read_claim
 from core.podgroups.facts import made_from, read_pod_group
@@ -26,13 +30,13 @@ from core.podgroups.outside import Answers, Unanswered
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
+from core.runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
 from core.runtime.store import Change
 from core.runtime.telemetry import context_from
 from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.group_conditions import GroupConditions
 from reconciler.group_plugins import GroupPlugins
 from reconciler.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step, read_once
@@ -83,7 +87,7 @@ class PodGroups:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         plugins: GroupPlugins,
         rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
@@ -91,10 +95,10 @@ class PodGroups:
     ) -> None:
         self._recorder = recorder
         self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
-        self._observed, self._writer, self._clock, self.plugins, self._rules = observed, writer, clock, plugins, rules
+        self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
         self._throttle = Throttle(clock)
-        self._stories = GroupStories(writer, clock)
-        self._conditions = GroupConditions(writer, self._stories, plugins.note)
+        self._stories = GroupStories(executor, clock)
+        self._conditions = GroupConditions(executor, self._stories, plugins.note)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
         self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
@@ -348,7 +352,7 @@ class PodGroups:
         for pod in sorted(self._unsure.get(key, ())):
             namespace, _, name = pod.partition("/")
             try:
-                member = read_member(await self._writer.read_pod(namespace, name))
+                member = read_member(await self._executor.read(r.PODS, namespace, name))
             except NotFound:
                 continue  # its event is on the way
             if member is not None:
@@ -390,7 +394,8 @@ class PodGroups:
         pods have been tried."""
         if step.hand_over is not None:
             try:
-                await self._writer.hand_over(dict(step.hand_over))
+                with suppress(AlreadyExists):
+                    await self._executor.do(w.Create(r.NATIVE_POD_GROUPS, dict(step.hand_over)))
             except (Invalid, Forbidden) as refused:
                 return Step(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
@@ -399,15 +404,15 @@ class PodGroups:
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
-        failed = await self._write(key, given_back, lambda place: self._writer.nominate(*place))
+        failed = await self._write(key, given_back, lambda place: w.nominate(*place))
         if group is not None and step.keep:
             with self._stories.keeping(group, key, step, began):
-                failed += await self._write(key, step.keep, lambda place: self._writer.nominate(*place))
+                failed += await self._write(key, step.keep, lambda place: w.nominate(*place))
         if group is not None and step.let_go:
             story = traceparent_of(group)
             story = story if context_from(story) is not None else None  # anybody may have written anything there
             with self._stories.letting_go(group, key, step.let_go):
-                failed += await self._write(key, step.let_go, lambda place: self._writer.let_go(self._as_seen(place[0]), place[1], story))
+                failed += await self._write(key, step.let_go, lambda place: w.let_go(self._as_seen(place[0]), place[1], story))
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
         refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
@@ -428,7 +433,7 @@ class PodGroups:
         for member, _ in kept:
             self._decided.pop(member.uid)
         self._refused_until[key] = self._clock.monotonic() + REFUSED_S
-        failed = await self._write(key, kept, lambda place: self._writer.nominate(*place))
+        failed = await self._write(key, kept, lambda place: w.nominate(*place))
         if failed:
             raise failed[0][1]
 
@@ -438,17 +443,15 @@ class PodGroups:
             raise NotFound(404, "NotFound", f"pod {member.key} is gone")
         return pod
 
-    async def _write(
-        self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Awaitable[Obj]]
-    ) -> list[tuple[Member, KubeError]]:
+    async def _write(self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Write]) -> list[tuple[Member, KubeError]]:
         """One write per pod, none waited for by another. Returns those that failed, but for pods that are gone."""
         results = await asyncio.gather(*(self._write_one(key, place, write) for place in places))
         return [(member, error) for (member, _), error in zip(places, results, strict=True) if error is not None]
 
-    async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Awaitable[Obj]]) -> KubeError | None:
+    async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Write]) -> KubeError | None:
         member, _ = place
         try:
-            await self._throttle.run(lambda: write(place))
+            await self._throttle.run(lambda: self._executor.do(write(place)))
         except (Unreachable, ServerError) as error:
             self._unsure.setdefault(key, set()).add(member.key)
             return error

@@ -12,6 +12,7 @@ from core.jobs.pod_kinds import POD_SETS
 from core.jobs.podgroup import Grouping, asked
 from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.podgroup import build_pod_group, is_in_step, is_of
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
@@ -21,8 +22,8 @@ from core.runtime.informer import Informer
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import controller_of, find_condition
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ class JobKey:
 class PodGroupsOfJobs:
     """Reconciles one job at a time, by kind and key."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
-        self._observed, self._writer = observed, writer
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
+        self._observed, self._executor = observed, executor
         self._kinds: dict[str, tuple[Grouping, Informer]] = {}
         self._untold: dict[JobKey, tuple[str, str, bool]] = {}  # what has become of their groups: reason, message, whether all is well
         for kind in observed.kinds.values():
@@ -93,11 +94,11 @@ class PodGroupsOfJobs:
         if present is not None and said is not None:
             reason, message, is_good = said
             message = f"PodGroup {wanted['metadata']['name']}: {message}"
-            await self._writer.event(informer.resource, job, reason, message, warning=not is_good)
+            self._executor.reporter.event(informer.resource, job, reason, message, warning=not is_good)
         if present is not None and is_in_step(present, wanted):
             return Done()
         try:
-            await self._writer.apply_pod_group(wanted, present)
+            await self._executor.do(w.apply_pod_group(wanted, present))
         except Conflict:
             return RequeueAfter(1.0)  # another has come in its place
         except NotFound:  # it has gone meanwhile; where there was none its namespace goes, or nobody serves groups
@@ -108,7 +109,7 @@ class PodGroupsOfJobs:
         return Done()
 
     async def _refused(self, resource: Resource, job: Obj, message: str) -> Result:
-        await self._writer.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
+        self._executor.reporter.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
         return RequeueAfter(REFUSED_S)
 
 

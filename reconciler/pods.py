@@ -45,6 +45,7 @@ from core.names import (
     REASON_SUCCEEDED,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.plan.excess import explain_excess
 from core.plan.pod_plan import PodPlan, excess_of_group, finish_of, plan_start, plan_stop, still_running, to_release
@@ -74,8 +75,8 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import PodFacts, condition_is_true, controller_of, find_condition, reclaimed_pods
 from reconciler import tracing
-from reconciler.apply import Writer
 from reconciler.controllers import MAX_RETRY_S, build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
@@ -95,13 +96,13 @@ OUTSIDE_POLL_S = 30.0  # no event of a pod that is in no unit leads here
 class Pods:
     """Reconciles one unit at a time."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
-        self._steps = WorkloadSteps(observed, writer)
-        self._unit_steps = UnitSteps(writer)
-        self._wanted = WantedWorkloads(writer, self._unit_steps, clock, Pod(tuple(observed.kinds.values())))
+        self._steps = WorkloadSteps(observed, executor)
+        self._unit_steps = UnitSteps(executor)
+        self._wanted = WantedWorkloads(executor, self._unit_steps, clock, Pod(tuple(observed.kinds.values())))
         self.controller = build_controller("pods", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -227,7 +228,7 @@ class Pods:
         late = [pod for pod in pods if has_admission_gate(pod) and not is_going(pod)]
         if unit.source == GROUP and late:
             if len(late) == len(pods):
-                await self._writer.delete_workload(workload)
+                await self._executor.do(w.delete_workload(workload))
             else:
                 message = f"group {unit.name} has finished; delete its pods to use its name again"
                 await self._unit_steps.tell(unit, late[0], EVENT_WORKLOAD_REFUSED, message, warning=True)
@@ -236,7 +237,7 @@ class Pods:
     async def _without_source(self, unit: Unit, workload: Obj | None, pods: list[Obj]) -> Result:
         await self._unit_steps.release(to_release(pods, finished=True, remembers=False))
         if workload is not None:
-            await self._writer.delete_workload(workload)
+            await self._executor.do(w.delete_workload(workload))
         return Done()
 
     # --- the workload ---------------------------------------------------------------------------------
@@ -252,14 +253,14 @@ class Pods:
         if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
             resource = r.resource_of(PARENTS_BY_KIND[unit.source]) if unit.source in PARENTS else r.PODS
             message = f"{unit} is too large: {too_large.accepted}"
-            await self._writer.event(resource, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
+            self._executor.reporter.event(resource, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
             return RequeueAfter(MAX_RETRY_S)
         priority, priority_class = await self._find_priority(unit, source, wanted)
         workload = build_workload_of_pods(wanted, unit.namespace, priority=priority, priority_class=priority_class)
         attributes = tracing.made_for(unit.source, unit.name) | {t.WORKLOAD: wanted.name}
         with tracing.step(t.CREATE, workload, attributes, links=tracing.other_stories(pods, than=workload)):
             try:
-                await self._writer.create_workload(workload)
+                await self._executor.do(w.create_workload(workload))
             except AlreadyExists:
                 other = self._observed.workloads.store.get(f"{unit.namespace}/{wanted.name}")
                 if other is None or unit_of_workload(other) == unit:
@@ -293,7 +294,7 @@ class Pods:
             if await self._find_outside(workload, pods):
                 return RequeueAfter(OUTSIDE_POLL_S)
             if PARENTS_BY_KIND[unit.source].several:
-                await self._writer.delete_workload(workload)
+                await self._executor.do(w.delete_workload(workload))
             else:
                 await self._steps.hold(workload, f"{unit.source} {unit.name} has no replicas")
                 await self._follow_labels(unit, source, workload)
@@ -357,7 +358,7 @@ class Pods:
             total = sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
             await self._unit_steps.delete_excess(unit, await run_apart(len(pods), partial(excess_of_group, pods, total)))
             if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
-                await self._writer.delete_workload(workload)  # its pods are others by now
+                await self._executor.do(w.delete_workload(workload))  # its pods are others by now
                 return Done()
             requests = group.requests
         return await self._keep_in_step(unit, source, workload, wanted, requests)
@@ -387,7 +388,7 @@ class Pods:
         asks_anew = pod_sets is not None or bool(notes)
         if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
             changes["active"] = True  # what was wrong with it has been changed
-        await self._writer.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
+        await self._executor.do(w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}}))
         if asks_anew:
             told = f"Updated Workload: {', '.join(sorted((*changes, *notes)))}"
             await self._unit_steps.tell(unit, source, EVENT_UPDATED_WORKLOAD, told)
@@ -402,7 +403,7 @@ class Pods:
         if workload["spec"].get("queueName") != asked.queue:
             changes["queueName"] = asked.queue
         if changes:
-            await self._writer.patch_workload(workload, {"spec": changes})
+            await self._executor.do(w.patch_workload(workload, {"spec": changes}))
 
     async def _find_priority(self, unit: Unit, source: Obj, wanted: Wanted) -> tuple[int, dict[str, str] | None]:
         """Value and class of a unit's priority. Raises Retryable, with an event, where its class does not exist."""
@@ -448,7 +449,7 @@ class Pods:
         await self._unit_steps.delete(plan.delete)
         await self._unit_steps.delete_excess(unit, plan.excess)
         for pod, excess in [(pod, excess) for pod, _, excess in judged if excess][:MOST_TOLD]:
-            await self._writer.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, warning=True)
+            self._executor.reporter.event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, warning=True)
         start = [(pod, role) for pod, role, excess in judged if not excess][:MOST_STARTED]  # those that are seen started bring us back
         if not start:
             return Done()

@@ -19,8 +19,8 @@ from core.runtime.controller import Done, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, controller_of, family_of
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
@@ -35,17 +35,17 @@ class PodsReady:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         rules: PodsReadyRules,
         jitter: Callable[[], float] = lambda: random.uniform(0.0, MAX_JITTER),
     ) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
         self._rules = rules
         self._jitter = jitter
-        self._steps = WorkloadSteps(observed, writer)
+        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("pods ready", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)

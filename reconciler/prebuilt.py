@@ -14,6 +14,7 @@ from core.jobs.contract import JobKind
 from core.jobs.prebuilt import prebuilt_name
 from core.names import EVENT_WAITING_FOR_WORKLOAD, EVENT_WORKLOAD_REFUSED, FINISHED, REASON_OUT_OF_SYNC
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.plan.pod_units import unit_of_workload
 from core.plan.prebuilt import adoption, find_difference
@@ -22,7 +23,7 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import object_key
 from core.state.facts import controller_of, family_of, find_condition
 from core.state.owners import is_orphaned
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 
@@ -33,9 +34,9 @@ HELD_S = 30.0  # nothing reports that the last pod of another has ended
 class Prebuilt:
     """Finds, takes and judges the Workloads that jobs name."""
 
-    def __init__(self, observed: Observed, writer: Writer, steps: WorkloadSteps) -> None:
+    def __init__(self, observed: Observed, executor: Executor, steps: WorkloadSteps) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._steps = steps
         for informer in observed.jobs.values():
             informer.store.add_index("prebuilt", _key_of_prebuilt)
@@ -60,7 +61,7 @@ class Prebuilt:
             message = f"the Workload {namespace}/{name} is that of {holder}; name another, or none to have one made"
             await self._tell(kind, job, EVENT_WORKLOAD_REFUSED, message)
             return RequeueAfter(HELD_S)
-        await self._writer.patch_workload(workload, adoption(kind, job, workload))
+        await self._executor.do(w.patch_workload(workload, adoption(kind, job, workload)))
         logger.info("prebuilt workload taken", extra={"workload": object_key(workload), "job": object_key(job)})
         return Done()
 
@@ -92,7 +93,7 @@ class Prebuilt:
         await self._tell(kind, job, EVENT_WORKLOAD_REFUSED, message)
 
     async def _tell(self, kind: JobKind, job: Obj, reason: str, message: str) -> None:
-        await self._writer.event(r.resource_of(kind), job, reason, message, warning=True)
+        self._executor.reporter.event(r.resource_of(kind), job, reason, message, warning=True)
 
 
 def _key_of_prebuilt(job: Obj) -> list[str]:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from core import trace_names as t
 from core.names import EVICTED, PREEMPTED, REASON_PREEMPTED
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import preempted_status
 from core.queueing.outcome import Preempting, Victim
 from core.runtime.errors import Conflict, KubeError
 from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts, condition_is_true, controller_of
 from reconciler import tracing
-from reconciler.apply import Paused, Writer
+from reconciler.execute import Executor, Paused
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
-from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +27,12 @@ class Preemptions:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
-        events: Events,
+        executor: Executor,
         writes: asyncio.Semaphore,
         spare: Callable[[str], None],
         recorder: Recorder = UNRECORDED,
     ) -> None:
-        self._observed, self._writer, self._events, self._writes, self._spare = observed, writer, events, writes, spare
+        self._observed, self._executor, self._writes, self._spare = observed, executor, writes, spare
         self._recorder = recorder
 
     async def tell_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
@@ -66,15 +65,15 @@ class Preemptions:
             f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
         )
         # Strict: one that has ended or changed since may not have to go any more.
-        status = preempted_status(seen, victim.reason, message, self._writer.now())
+        status = preempted_status(seen, victim.reason, message, self._executor.now())
         evicted = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
         with tracing.step(t.EVICT, seen, evicted, links=[tracing.decision_of(cause) if cause is not None else None]):
-            await self._writer.apply_admission(seen, status, strict=True)
+            await self._executor.do(w.apply_admission(seen, status))
         logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
         queue = self._observed.state.find_cluster_queue(preemptor)
         self._recorder.preempted(queue.name if queue is not None else None, victim.reason)
-        self._events.tell(r.WORKLOADS, seen, PREEMPTED, message)
-        self._events.tell(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
+        self._executor.reporter.event(r.WORKLOADS, seen, PREEMPTED, message)
+        self._executor.reporter.event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
 
     def _path(self, workload: WorkloadFacts) -> str:
         """Where a workload's queue stands among the cohorts: /root/.../queue."""

@@ -7,11 +7,20 @@ are a custom resource that may not be installed, or may come later; without it t
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, assert_never, cast
 
 from core import trace_names as t
-from core.names import ACTIVE, ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREATED, PROVISIONING_CONTROLLER, QUOTA_RESERVED
+from core.names import (
+    ACTIVE,
+    ADMISSION_CHECK_UPDATED,
+    EVENT_PROVISIONING_CREATED,
+    PROVISIONING_CONTENT,
+    PROVISIONING_CONTROLLER,
+    QUOTA_RESERVED,
+)
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import sync_status
 from core.plan.checks import attempt_of, changed_check
 from core.plan.conditions import says, set_conditions
@@ -21,14 +30,14 @@ from core.plan.workload import MissingFlavor
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import AlreadyExists, Forbidden, Invalid
+from core.runtime.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts, condition_is_true
 from reconciler import tracing
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import find_owned
 from reconciler.installed import serves
 from reconciler.observed import Observed
@@ -42,9 +51,9 @@ REFUSED_S = 30.0  # what the API server refuses it may take later: a right or a 
 class Provisioning:
     """Reconciles one AdmissionCheck by name, or one workload by namespace/name, at a time."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self.controller = build_controller("provisioning", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -100,8 +109,8 @@ class Provisioning:
         before = (obj.get("status") or {}).get("conditions") or []
         if not says(before, condition):
             generation = int(obj["metadata"].get("generation") or 0)
-            conditions = set_conditions(before, [condition], now=self._writer.now(), generation=generation)
-            await self._writer.patch_status(r.ADMISSION_CHECKS, obj, {"conditions": conditions})
+            conditions = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
+            await self._executor.do(w.patch_status(r.ADMISSION_CHECKS, obj, {"conditions": conditions}))
             logger.info("check judged", extra={"check": name, ACTIVE: condition.status, "why": condition.message})
         return Done()
 
@@ -112,7 +121,7 @@ class Provisioning:
         if workload is None or facts is None:
             return Done()
         for request in withdrawn(workload, self._requests(workload, {})):
-            await self._writer.delete_provisioning(request)
+            await self._delete(request)
         if facts.admission is None or not facts.quota_reserved:
             return Done()
         if facts.evicted or facts.finished or facts.deleting or not facts.active:
@@ -136,9 +145,9 @@ class Provisioning:
                     why_not = await self._make(workload, wanted)
                     refused = refused or bool(why_not)
                     if why_not and why_not != entries[name].get("message"):
-                        judged[name] = changed_check(entries[name], entries[name]["state"], why_not, self._writer.now())
+                        judged[name] = changed_check(entries[name], entries[name]["state"], why_not, self._executor.now())
                 case Drop(request):
-                    await self._writer.delete_provisioning(request)
+                    await self._delete(request)
                 case Judge(entry):
                     judged[name] = entry
                 case Wait():
@@ -148,7 +157,7 @@ class Provisioning:
         if judged:
             await self._judge(workload, entries, judged)
         for request in superseded(workload, {name: entries[name] for name in mine}, requests):
-            await self._writer.delete_provisioning(request)
+            await self._delete(request)
         return RequeueAfter(REFUSED_S) if refused else Done()
 
     def _plan(
@@ -164,7 +173,7 @@ class Provisioning:
             requests,
             self._observed.state.flavors,
             admitted=facts.admitted,
-            now=self._writer.now(),
+            now=self._executor.now(),
         )
 
     def _provisioning_check(self, name: str) -> CheckFacts | None:
@@ -187,27 +196,59 @@ class Provisioning:
         name = wanted.request["metadata"]["name"]
         try:
             for template in wanted.templates:
-                if not await self._writer.ensure_pod_template(template):
+                if not await self._ensure_template(template):
                     raise Retryable(f"PodTemplate {template['metadata']['name']} of an earlier request goes first")
             attributes = {t.WORKLOAD: workload["metadata"]["name"], t.PROVISIONING_REQUEST: name}
             with tracing.step(t.PROVISION, workload, attributes):
-                await self._writer.create_provisioning_request(wanted.request)
+                await self._executor.do(w.Create(r.PROVISIONING_REQUESTS, wanted.request))
         except AlreadyExists:
             return None  # its event, which is on its way, brings us back
         except (Invalid, Forbidden) as error:
             return f"ProvisioningRequest {name} is refused: {error}"
         logger.info("nodes asked for", extra={"workload": object_key(workload), "request": name})
-        await self._writer.event(r.WORKLOADS, workload, EVENT_PROVISIONING_CREATED, f"Created ProvisioningRequest: {name}")
+        self._executor.reporter.event(r.WORKLOADS, workload, EVENT_PROVISIONING_CREATED, f"Created ProvisioningRequest: {name}")
         return None
+
+    async def _ensure_template(self, template: Obj) -> bool:
+        """Makes a PodTemplate, if it is not there. False where another was in its place, which is gone then."""
+        metadata = template["metadata"]
+        try:
+            await self._executor.do(w.Create(r.POD_TEMPLATES, template))
+        except AlreadyExists:
+            found = await self._executor.read(r.POD_TEMPLATES, metadata["namespace"], metadata["name"])
+            if _owner_and_content(found["metadata"]) == _owner_and_content(metadata):
+                return True
+            await self._executor.do(w.Delete(r.POD_TEMPLATES, found))
+            return False
+        return True
+
+    async def _delete(self, request: Mapping[str, Any]) -> None:
+        """Deletes the very request that was seen, after the PodTemplates that were made for it."""
+        metadata = request["metadata"]
+        for pod_set in request["spec"].get("podSets") or ():
+            try:
+                found = await self._executor.read(r.POD_TEMPLATES, metadata["namespace"], pod_set["podTemplateRef"]["name"])
+                if _owner_and_content(found["metadata"]) == _owner_and_content(metadata):  # a user may write requests that name others
+                    await self._executor.do(w.Delete(r.POD_TEMPLATES, found))
+            except NotFound:
+                continue
+        with suppress(NotFound):
+            await self._executor.do(w.Delete(r.PROVISIONING_REQUESTS, dict(request)))
 
     async def _judge(self, workload: Obj, entries: Mapping[str, Mapping[str, Any]], judged: Mapping[str, Mapping[str, Any]]) -> None:
         """All in one write, which fails if the workload has changed since: what was judged may not be so any more."""
         checks = [judged.get(name, entry) for name, entry in entries.items()]
-        await self._writer.apply_admission(workload, sync_status(workload, checks, self._writer.now()), strict=True)
+        await self._executor.do(w.apply_admission(workload, sync_status(workload, checks, self._executor.now())))
         for name, entry in judged.items():
             before = entries[name]["state"]
             if entry["state"] == before:
                 continue
             logger.info("check of a workload", extra={"workload": object_key(workload), "check": name, "state": entry["state"]})
             message = f"Admission check {name} updated state from {before} to {entry['state']} with message {entry['message']}"
-            await self._writer.event(r.WORKLOADS, workload, ADMISSION_CHECK_UPDATED, message)
+            self._executor.reporter.event(r.WORKLOADS, workload, ADMISSION_CHECK_UPDATED, message)
+
+
+def _owner_and_content(metadata: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """For whom something was made to ask for nodes, and what it says."""
+    uid = next((owner["uid"] for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
+    return uid, (metadata.get("annotations") or {}).get(PROVISIONING_CONTENT)

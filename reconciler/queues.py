@@ -23,6 +23,7 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.conditions import Condition, set_conditions
 from core.queueing.ways import inactive_reason
 from core.resource import Obj, Resource
@@ -35,8 +36,8 @@ from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, profile_of
 from core.state.queue_facts import ResourceGroup
 from core.state.workloads import add_usage
-from reconciler.apply import Paused, Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor, Paused
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
 from reconciler.storms import Storms
@@ -53,15 +54,15 @@ class Queues:
     """Reconciles the status of one ClusterQueue, Cohort, LocalQueue, ResourceFlavor or Topology at a time."""
 
     def __init__(
-        self, observed: Observed, writer: Writer, clock: Clock, *, shares_fairly: bool = False, storms: Storms | None = None
+        self, observed: Observed, executor: Executor, clock: Clock, *, shares_fairly: bool = False, storms: Storms | None = None
     ) -> None:
         self._storms = storms
         if storms is not None:
             storms.on_change.append(self._on_storm)
         self._shares_fairly = shares_fairly
         self._observed = observed
-        self._writer = writer
-        self._steps = WorkloadSteps(observed, writer)
+        self._executor = executor
+        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         self._clock = clock
@@ -189,9 +190,9 @@ class Queues:
         finalizers, deleting = metadata.get("finalizers") or [], bool(metadata.get("deletionTimestamp"))
         held = RESOURCE_IN_USE_FINALIZER in finalizers
         if users and not held and not deleting:
-            await self._writer.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER])
+            await self._executor.do(w.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
         elif held and not users:
-            await self._writer.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER])
+            await self._executor.do(w.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER]))
         if not (users and held and deleting):
             return ""
         why = _still_used(of, sorted(users))
@@ -199,7 +200,7 @@ class Queues:
         if self._held_back.get(key) != metadata["uid"]:
             # Once, though its users change: kubectl waits in silence, and its user looks when it has waited for too long.
             self._held_back[key] = metadata["uid"]
-            await self._writer.event(resource, obj, EVENT_STILL_IN_USE, why, warning=True)
+            self._executor.reporter.event(resource, obj, EVENT_STILL_IN_USE, why, warning=True)
         return why
 
     async def _tell_of_unknown_profile(self, resource: Resource, obj: Obj) -> None:
@@ -211,7 +212,7 @@ class Queues:
             f"there is no placement profile {profile!r}, so that {PLACEMENT_PROFILE} is ignored; there are {', '.join(PLACEMENT_PROFILES)}"
         )
         logger.warning("annotation is ignored", extra={"object": f"{resource.kind} {obj['metadata']['name']}", "why": message})
-        await self._writer.event(resource, obj, EVENT_UNKNOWN_PROFILE, message, warning=True)
+        self._executor.reporter.event(resource, obj, EVENT_UNKNOWN_PROFILE, message, warning=True)
 
     # --- queues -------------------------------------------------------------------------------------
 
@@ -367,7 +368,7 @@ class Queues:
         set_now = {condition.type for condition in conditions}
         before = [c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] != EVICTIONS_PAUSED or c["type"] in set_now]
         generation = int(obj["metadata"].get("generation") or 0)
-        return set_conditions(before, conditions, now=self._writer.now(), generation=generation)
+        return set_conditions(before, conditions, now=self._executor.now(), generation=generation)
 
     async def _write(self, resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
         """Writes a status that differs from the one there is.
@@ -379,7 +380,7 @@ class Queues:
         is_without = any(name in before and name not in status for name in _OPTIONAL)
         if is_without or any(before.get(key) != value for key, value in status.items()):
             with yielding():
-                await self._writer.patch_status(resource, obj, status)
+                await self._executor.do(w.patch_status(resource, obj, status))
 
 
 def _remove_empty_lists(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections import Counter
 from core.jobs.contract import Reclaiming
 from core.jobs.elastic import is_elastic
 from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
+from core.plan import writes as w
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
 from core.resource import Obj
@@ -19,8 +20,8 @@ from core.runtime.controller import Done, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import condition_is_true, family_of
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.steps import WorkloadSteps
@@ -32,10 +33,10 @@ BATCH_S = 0.5  # pods of one job end one by one
 class Reclaimable:
     """Reconciles one workload at a time by namespace/name."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
-        self._writer = writer
-        self._steps = WorkloadSteps(observed, writer)
+        self._executor = executor
+        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("reclaimable pods", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -70,7 +71,7 @@ class Reclaimable:
             return Done()
         entries = plan_reclaimable(workload, done, self._count_running(workload))
         if entries is not None:
-            await self._writer.apply_reclaimable(workload, entries)
+            await self._executor.do(w.apply_reclaimable(workload, entries))
             logger.info("pods need their quota no more", extra={"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
         return Done()
 

@@ -22,7 +22,7 @@ from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import BadRequest, Forbidden, Invalid, KubeError, truncated
 from core.state.facts import find_condition
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.steps import WorkloadSteps
 
 PATIENCE_S = 300.0  # after the first refusal: what refuses the start may be repaired until then
@@ -34,8 +34,8 @@ _NO_RIGHT = "cannot patch resource"  # by the authorizer: topogate's own rights 
 class RefusedStarts:
     """Reports refused starts; deactivates a workload if its start has been refused for `PATIENCE_S`, by this process."""
 
-    def __init__(self, steps: WorkloadSteps, writer: Writer, clock: Clock) -> None:
-        self._steps, self._writer, self._clock = steps, writer, clock
+    def __init__(self, steps: WorkloadSteps, executor: Executor, clock: Clock) -> None:
+        self._steps, self._executor, self._clock = steps, executor, clock
         self._since: dict[tuple[str, str], float] = {}  # by uid and admission of a workload: its first refusal
 
     def forget(self, workload: Obj) -> None:
@@ -47,9 +47,11 @@ class RefusedStarts:
         if not isinstance(error, BadRequest | Forbidden | Invalid):
             return
         if not isinstance(error, Invalid):  # of these an event is recorded anyway
-            await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            self._executor.reporter.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
         name = f"{kind.kind} {job['metadata']['name']}"
-        await self._writer.event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", warning=True)
+        self._executor.reporter.event(
+            r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", warning=True
+        )
         if isinstance(error, Forbidden) and _NO_RIGHT in error.message:
             return
         now = self._clock.monotonic()
@@ -70,7 +72,7 @@ class RefusedStarts:
             f"pod {changed['metadata']['name']} has no annotation {WORKLOAD_ANNOTATION}, and the template of its {kind.kind} has one:"
             " another admission webhook removes it, and without it no pod gets a node"
         )
-        await self._writer.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, message, warning=True)
+        self._executor.reporter.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, message, warning=True)
         await self._deactivate(workload, message)
 
     async def _deactivate(self, workload: Obj, message: str) -> None:

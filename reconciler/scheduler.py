@@ -31,7 +31,7 @@ from core.runtime.workqueue import WorkQueue
 from core.state.facts import WorkloadFacts, find_condition
 from reconciler import tracing
 from reconciler.allowance import Allowance
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.storms import Storms
@@ -105,7 +105,7 @@ class Scheduler:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         profiles: Profiles,
         pods_ready: PodsReadyRules | None = None,
@@ -120,7 +120,7 @@ class Scheduler:
     ) -> None:
         self._observed = observed
         self._recorder = recorder
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
         in_storm = storms.holds if storms is not None else lambda workload: False
         self._cycle = Cycle(
@@ -135,7 +135,7 @@ class Scheduler:
         self._due = WorkQueue(clock)
         self._news: dict[str, Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
         self._to_tell = WorkQueue(clock)
-        self._verdicts = Verdicts(observed, writer, clock, second_pass, self, recorder, requeue)
+        self._verdicts = Verdicts(observed, executor, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
@@ -196,7 +196,6 @@ class Scheduler:
                     window_s = min(LONGEST_WINDOW_S, max(BATCH_WINDOW_S, DECIDING_REST * (self._clock.monotonic() - began)))
                     window_s = min(window_s, CUT_REST_S) if self._is_cut else window_s
             finally:
-                self._verdicts.events.cancel()
                 for task in self._tasks:
                     task.cancel()
 
@@ -366,7 +365,7 @@ class Scheduler:
             await self._verdicts.write(Judged(verdict, self._clock.now(), self._clock.now()))
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self._verdicts.events.settle()
+        await self._executor.reporter.settle()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

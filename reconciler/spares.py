@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from core.model.spares import show_held_spares
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES, SPARES_HELD
+from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.resource import Obj
@@ -22,9 +23,9 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
-from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
 
@@ -63,13 +64,13 @@ class Spares:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         leaving_taints: Collection[str] = (),
         is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
         makes_room: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._observed, self._writer, self._leaving_taints, self._is_held = observed, writer, leaving_taints, is_held
+        self._observed, self._executor, self._leaving_taints, self._is_held = observed, executor, leaving_taints, is_held
         self._makes_room = makes_room
         self._counts: dict[str, SpareCounts] = {}  # by workload
         self._borrowed: dict[str, frozenset[str]] = {}  # by workload that stands on others' spares: those nodes
@@ -145,7 +146,7 @@ class Spares:
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:
             if workload is not None and facts is not None and facts.admission is not None:
-                await self._writer.patch_workload(workload, {"metadata": {"annotations": {BORROWED_SPARES: self._unsaid[key]}}})
+                await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": {BORROWED_SPARES: self._unsaid[key]}}}))
                 logger.warning("what a workload has borrowed was changed by somebody else, and is written again", extra={"workload": key})
             del self._unsaid[key]
         if workload is None or facts is None or facts.finished or key not in self._nodes:
@@ -178,7 +179,7 @@ class Spares:
             return workload
         state.assume_spares(key, admission)
         try:
-            written = await self._writer.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}})
+            written = await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}}))
         except BaseException:
             state.forget(key)
             raise
@@ -197,4 +198,4 @@ class Spares:
             )
         else:
             return  # it has never had any
-        await tell(self._writer, workload, condition, MANAGER)
+        await tell(self._executor, workload, condition, MANAGER)

@@ -18,6 +18,7 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
 from core.plan.admission import amended_status, build_held_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
@@ -28,7 +29,7 @@ from core.runtime.store import object_key
 from core.state.facts import PodFacts, condition_is_true, find_condition, is_on_hold
 from core.state.whereabouts import describe_place
 from reconciler import tracing
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ MAX_NAMED_CLASSES = 5  # a message is read, not searched
 class WorkloadSteps:
     """Writes to Workloads by what was observed of them."""
 
-    def __init__(self, observed: Observed, writer: Writer) -> None:
+    def __init__(self, observed: Observed, executor: Executor) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
 
     def priority(self, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]) -> tuple[int, dict[str, str] | None]:
         """See `find_priority`."""
@@ -70,12 +71,12 @@ class WorkloadSteps:
         requeue_state: Mapping[str, Any] | None = None,
     ) -> None:
         """To be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued again."""
-        status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
+        status = evicted_status(workload, reason, message, self._executor.now(), also, requeue_state)
         evicted = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}
         with tracing.step(t.EVICT, workload, evicted):
-            await self._writer.apply_admission(workload, status, strict=True)
+            await self._executor.do(w.apply_admission(workload, status))
         logger.info("workload evicted", extra={"workload": object_key(workload), "reason": reason})
-        await self._writer.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
+        self._executor.reporter.event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message)
 
     async def end_pods(self, workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> None:
         """Deletes pods that no controller ends, and says on each why: by its workload's eviction, `otherwise` where there was none."""
@@ -84,12 +85,12 @@ class WorkloadSteps:
             if pod.terminating:
                 continue
             try:
-                await self._writer.delete_pod(pod)
+                await self._executor.do(w.delete_pod(w.name_pod(pod)))
             except (NotFound, Conflict):
                 continue
             observed = self._observed.pods.store.get(pod.key)
             if observed is not None:
-                await self._writer.event(r.PODS, observed, EVENT_STOPPED, (evicted or {}).get("message") or otherwise)
+                self._executor.reporter.event(r.PODS, observed, EVENT_STOPPED, (evicted or {}).get("message") or otherwise)
 
     def may_have_unseen_pods(self, workload: Obj, version: str, generation: object = None) -> bool:
         """Whether pods of a workload that were made before a resource version may run without having been observed. Where no topology gate
@@ -117,8 +118,8 @@ class WorkloadSteps:
                 return RequeueAfter(seconds)
             case Amend(conditions, state, drop, annotations):
                 workload = await self._annotate(workload, annotations)
-                status = amended_status(workload, conditions, self._writer.now(), state, drop)
-                await self._writer.apply_admission(workload, status, strict=True)
+                status = amended_status(workload, conditions, self._executor.now(), state, drop)
+                await self._executor.do(w.apply_admission(workload, status))
                 reasons = [condition.reason for condition in conditions]
                 logger.info("workload amended", extra={"workload": object_key(workload), "reasons": reasons})
             case Evict(reason, message, also, state, annotations):
@@ -126,7 +127,7 @@ class WorkloadSteps:
                 await self.evict(workload, reason, message, also=also, requeue_state=state)
             case Deactivate():
                 target = find_condition(workload, DEACTIVATION_TARGET) or {}
-                await self._writer.deactivate(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}")
+                await self._executor.do(w.deactivate(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"))
                 logger.info("workload deactivated", extra={"workload": object_key(workload)})
             case _:
                 assert_never(action)
@@ -134,7 +135,11 @@ class WorkloadSteps:
 
     async def _annotate(self, workload: Obj, annotations: Mapping[str, str]) -> Obj:
         """Before the status that goes with them; as it is now."""
-        return await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}) if annotations else workload
+        return (
+            await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}))
+            if annotations
+            else workload
+        )
 
     async def give_back(self, workload: Obj) -> bool:
         """Quota and domains of what has stopped; says whether there was anything to give back."""
@@ -157,17 +162,17 @@ class WorkloadSteps:
     async def _release(self, workload: Obj, why: str, build_status: Callable[[Obj, str, str, str], dict[str, Any]]) -> None:
         admission = admission_from_wire((workload.get("status") or {}).get("admission"))
         place = describe_place(self._observed.state, admission) if admission is not None else ""
-        status = build_status(workload, why, self._writer.now(), place)
+        status = build_status(workload, why, self._executor.now(), place)
         with tracing.step(t.RELEASE, workload, {t.WORKLOAD: workload["metadata"]["name"], t.MESSAGE: why}):
-            await self._writer.apply_admission(workload, status, strict=True)
+            await self._executor.do(w.apply_admission(workload, status))
 
     async def finish(self, workload: Obj, condition: Condition) -> Obj:
         """Said to be over; what it held is free."""
         generation = int(workload["metadata"].get("generation") or 0)
-        wire = set_conditions([], [condition], now=self._writer.now(), generation=generation)[0]
+        wire = set_conditions([], [condition], now=self._executor.now(), generation=generation)[0]
         attributes = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: condition.reason, t.MESSAGE: condition.message}
         with tracing.step(t.FINISH, workload, attributes):
-            return await self._writer.apply_workload_condition(workload, wire)
+            return await self._executor.do(w.apply_workload_condition(workload, wire))
 
     async def drop_finalizer(self, workload: Obj) -> None:
         """Nothing keeps the object any more."""
@@ -175,7 +180,7 @@ class WorkloadSteps:
         if RESOURCE_IN_USE_FINALIZER in finalizers:
             kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
             try:
-                await self._writer.set_finalizers(r.WORKLOADS, workload, kept)
+                await self._executor.do(w.set_finalizers(r.WORKLOADS, workload, kept))
             except NotFound:
                 return
 

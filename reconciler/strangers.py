@@ -18,8 +18,8 @@ from core.runtime.controller import Done, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.owners import is_orphaned
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import is_gated, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
@@ -38,9 +38,9 @@ class _PodsOf:
 class Strangers:
     """Looks at one pod at a time by namespace/name; pods of a Workload that is gone are added in portions first."""
 
-    def __init__(self, observed: Observed, writer: Writer, clock: Clock) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
         self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each told once
         self.controller = build_controller("strangers", self._reconcile, clock)
@@ -69,7 +69,7 @@ class Strangers:
         telling = pod["metadata"]["uid"], why
         if self._told.get(str(item.key)) != telling:
             self._told[str(item.key)] = telling
-            await self._writer.event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
+            self._executor.reporter.event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
         return Done()
 
     async def _add_pods(self, workload: str) -> None:

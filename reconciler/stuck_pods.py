@@ -11,14 +11,15 @@ from contextlib import suppress
 from core.model.admission import Admission
 from core.names import PODS_SCHEDULABLE
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.plan.node_health import Share, Verdict, count_stuck
 from core.plan.ungate import find_strays
 from core.resource import Obj
 from core.runtime.errors import Conflict, NotFound
 from core.state.facts import PodFacts, WorkloadFacts
-from reconciler.apply import Writer
 from reconciler.conditions import tell
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.waiting_pods import change_waiting
 
@@ -29,7 +30,7 @@ _NAMED = 3
 _WELL = "All pods are scheduled, or wait for no longer than usual"
 
 
-async def delete_stuck(observed: Observed, writer: Writer, facts: WorkloadFacts, admission: Admission) -> None:
+async def delete_stuck(observed: Observed, executor: Executor, facts: WorkloadFacts, admission: Admission) -> None:
     """Deletes pods of a workload that wait where another admission gives them no place any more, so that others are made for that. Raises
     Conflict where one of them is bound: it runs on, and needs no other place."""
     pods = [pod for pod in observed.pods_of(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
@@ -40,7 +41,7 @@ async def delete_stuck(observed: Observed, writer: Writer, facts: WorkloadFacts,
             raise Conflict(409, "Conflict", f"pod {pod.key} is bound by now")
     for pod in moved:
         with suppress(NotFound):
-            await change_waiting(observed, writer, pod, writer.delete_seen_pod)
+            await change_waiting(observed, executor, pod, lambda seen: w.delete_pod(seen, w.Guard.AS_SEEN))
 
 
 def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:
@@ -53,8 +54,8 @@ def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Itera
 class StuckPods:
     """Notes them for one workload after the other; `on_change` is called when another place is to be found."""
 
-    def __init__(self, observed: Observed, writer: Writer) -> None:
-        self._observed, self._writer = observed, writer
+    def __init__(self, observed: Observed, executor: Executor) -> None:
+        self._observed, self._executor = observed, executor
         self.on_change: list[Callable[[], None]] = []
 
     async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, Verdict]]) -> list[float]:
@@ -96,6 +97,6 @@ class StuckPods:
             ]
             more = f" and {len(told) - _NAMED} more pods" if len(told) > _NAMED else ""
             condition = Condition(PODS_SCHEDULABLE, False, "Unschedulable", f"{'; '.join(texts)}{more}. Another place is looked for")
-        if await tell(self._writer, workload, condition, MANAGER) and told:
+        if await tell(self._executor, workload, condition, MANAGER) and told:
             logger.warning("pods cannot be scheduled", extra={"workload": workload["metadata"]["name"], "why": condition.message})
-            await self._writer.event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True)
+            self._executor.reporter.event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True)

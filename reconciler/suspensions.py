@@ -10,11 +10,12 @@ from core.jobs.contract import JobKind
 from core.jobs.templates import has_gate
 from core.names import EVENT_STOPPED, QUEUE_NAME_LABEL
 from core.plan import resources as r
+from core.plan import writes as w
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.state.facts import controller_of
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 
 FREE, LONGEST_S, REMEMBERED_S, MOST_KEPT = 5, 5.0, 300.0, 10_000
 
@@ -28,8 +29,8 @@ class _Seen:
 class Suspensions:
     """How often each job was suspended within the last minutes, by uid."""
 
-    def __init__(self, writer: Writer, clock: Clock) -> None:
-        self._writer, self._clock = writer, clock
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self._executor, self._clock = executor, clock
         self._seen: dict[str, _Seen] = {}
 
     async def suspend(self, kind: JobKind, job: Obj, why: str, *, may_wait: bool) -> Result:
@@ -41,9 +42,9 @@ class Suspensions:
         wait_s = self._find_wait(uid, now) if may_wait else 0.0
         if wait_s > 0:
             return RequeueAfter(wait_s)
-        await self._writer.change_job(kind, job, kind.suspend(job))
+        await self._executor.do(w.change_job(kind, job, kind.suspend(job)))
         count = self._note(uid, now)
-        await self._writer.event(r.resource_of(kind), job, EVENT_STOPPED, why + (self._explain(job) if count >= FREE else ""))
+        self._executor.reporter.event(r.resource_of(kind), job, EVENT_STOPPED, why + (self._explain(job) if count >= FREE else ""))
         return Done()
 
     def _find_wait(self, uid: str, now: float) -> float:

@@ -25,6 +25,7 @@ from core.names import (
     TOPOLOGY_GATE,
 )
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.plan.node_health import find_placed, is_pinned
 from core.plan.pod_units import is_unowned
@@ -40,9 +41,9 @@ from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, condition_is_true, family_of, find_condition
 from core.state.flavor_view import AssignedPlaces
 from reconciler import tracing
-from reconciler.apply import Writer
 from reconciler.conditions import tell
 from reconciler.controllers import build_controller
+from reconciler.execute import Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
@@ -73,7 +74,7 @@ class Ungater:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         *,
         nominates: bool = False,
@@ -84,7 +85,7 @@ class Ungater:
         self._observed = observed
         self._waits_for_nodes = waits_for_nodes
         self._recorder = recorder
-        self._writer = writer
+        self._executor = executor
         self._clock = clock
         self._expectations = observed.ungating
         self._throttle = Throttle(clock)
@@ -142,7 +143,7 @@ class Ungater:
         for pod, message in plan.excessive[:MOST_TOLD]:
             source = self._observed.pods.store.get(pod.key)
             if source is not None:
-                await self._writer.event(r.PODS, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
+                self._executor.reporter.event(r.PODS, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
         some_run = any(not pod.gated for pod in naming)
         failed = await self._ungate(key, workload, facts.admission, plan.actions, some_run=some_run) if plan.actions else []
         # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
@@ -190,7 +191,7 @@ class Ungater:
         finalizers = workload["metadata"].get("finalizers") or []
         if RESOURCE_IN_USE_FINALIZER in finalizers:
             return workload
-        return await self._writer.set_finalizers(r.WORKLOADS, workload, [*finalizers, RESOURCE_IN_USE_FINALIZER])
+        return await self._executor.do(w.set_finalizers(r.WORKLOADS, workload, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
 
     def _has_ready_node(self, places: AssignedPlaces, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
         """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
@@ -257,15 +258,14 @@ class Ungater:
             place = ", ".join(f"{key}={value}" for key, value in sorted(action.node_selector.items()))
             why = f"the gate {TOPOLOGY_GATE} stays on: the pod cannot be sent to {place}: {truncated(str(error), MOST_SHOWN)}"
             what = "its nodeSelector was set otherwise, perhaps by another admission webhook; delete the pod once that is mended"
-            await self._writer.event(r.PODS, pod, EVENT_STAYS_GATED, f"{why}; {what}", warning=True)
+            self._executor.reporter.event(r.PODS, pod, EVENT_STAYS_GATED, f"{why}; {what}", warning=True)
 
     async def _patch(self, key: str, workload: Obj, action: Ungate, node: str | None) -> KubeError | None:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
-        namespace, _, name = action.pod.key.partition("/")
         try:
             if node is not None:
-                await self._throttle.run(lambda: self._writer.nominate(action.pod, node))
-            written = await self._throttle.run(lambda: self._writer.ungate(namespace, name, action))
+                await self._throttle.run(lambda: self._executor.do(w.nominate(action.pod, node)))
+            written = await self._throttle.run(lambda: self._executor.do(w.ungate(action)))
         except (NotFound, Conflict):
             return None  # gone, or another pod of this name; its event is on the way
         except Invalid as error:
@@ -302,14 +302,14 @@ class Ungater:
             else:
                 message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
                 try:
-                    await change_waiting(self._observed, self._writer, pod, self._writer.delete_seen_pod)
+                    await change_waiting(self._observed, self._executor, pod, lambda seen: w.delete_pod(seen, w.Guard.AS_SEEN))
                 except (NotFound, Conflict):
                     continue  # gone, or bound by now: its change is looked at next
                 except REFUSALS as error:
                     refused.append(error)
                     continue
             logger.warning("pod outside of its workload's assignment", extra={"pod": pod.key, "node": pod.node})
-            await self._writer.event(r.WORKLOADS, workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
+            self._executor.reporter.event(r.WORKLOADS, workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
         return refused
 
     def _node_of(self, given: PodSetAdmission | None, action: Ungate) -> str | None:
@@ -331,7 +331,7 @@ class Ungater:
             condition = Condition(RANK_ORDER_KEPT, True, "RankOrderKept", "Consecutive ranks share a domain")
         else:
             return
-        await tell(self._writer, workload, condition, UNGATER_MANAGER)
+        await tell(self._executor, workload, condition, UNGATER_MANAGER)
 
     def _watch_binding(self, key: str, workload: Obj, expected: int, pods: list[PodFacts]) -> None:
         """Ends the story of a workload's trace once all of its pods are bound."""

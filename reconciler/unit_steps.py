@@ -9,11 +9,13 @@ from core.jobs.pod_kinds import POD_SETS
 from core.jobs.pod_parents import PodParent
 from core.names import EVENT_EXCESS_POD_DELETED, EVENT_STOPPED, EVENT_WORKLOAD_REFUSED
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.pod_units import Unit
+from core.plan.writes import Write
 from core.resource import Obj
 from core.runtime.errors import Conflict, KubeError, NotFound
 from core.state.facts import controller_of
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 
 WRITES_AT_ONCE = 16
 PARENTS_BY_KIND: dict[str, PodParent] = {parent.kind: parent for parent in POD_SETS}
@@ -23,25 +25,25 @@ class UnitSteps:
     """Writes to pods by what was observed of them. Pods that are gone, or others of their names, are passed over: their
     events are on the way."""
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
 
     async def tell(self, unit: Unit, source: Obj, reason: str, message: str, *, warning: bool = False) -> None:
         """An event on what the unit's workload is made of: its parent, or a pod."""
         parent = PARENTS_BY_KIND.get(unit.source)
-        await self._writer.event(r.PODS if parent is None else r.resource_of(parent), source, reason, message, warning=warning)
+        self._executor.reporter.event(r.PODS if parent is None else r.resource_of(parent), source, reason, message, warning=warning)
 
     async def start(self, pods: Sequence[tuple[Obj, PodSetStart]]) -> None:
         """Takes the admission gate off them all."""
-        await _all(partial(self._attempt, partial(self._writer.start_pod, pod, info)) for pod, info in pods)
+        await _all(partial(self._attempt, w.start_pod(pod, info)) for pod, info in pods)
 
     async def delete(self, pods: Sequence[tuple[Obj, str]], event: str = EVENT_STOPPED) -> None:
         """Deletes them all, then tells of each why."""
         gone: list[tuple[Obj, str]] = []
 
         async def delete(pod: Obj, reason: str) -> KubeError | None:
-            error = await self._attempt(partial(self._writer.remove_pod, pod))
+            error = await self._attempt(w.delete_pod(pod))
             if error is None:
                 gone.append((pod, reason))
             return error
@@ -50,7 +52,7 @@ class UnitSteps:
             await _all(partial(delete, pod, reason) for pod, reason in pods)
         finally:
             for pod, reason in gone:
-                await self._writer.event(r.PODS, pod, event, reason)
+                self._executor.reporter.event(r.PODS, pod, event, reason)
 
     async def delete_excess(self, unit: Unit, pods: Sequence[Obj]) -> None:
         """Deletes pods that their plain group has no place for. One that has a controller would be made again, without end: it stays
@@ -61,17 +63,17 @@ class UnitSteps:
         if made is not None:
             owner = controller_of(made) or {}
             reason = f"{owner['kind']} {owner['name']} would make another: give that as many replicas as the group has"
-            await self._writer.event(r.PODS, made, EVENT_WORKLOAD_REFUSED, f"{message}. It stays gated, since {reason}", warning=True)
+            self._executor.reporter.event(r.PODS, made, EVENT_WORKLOAD_REFUSED, f"{message}. It stays gated, since {reason}", warning=True)
 
     async def release(self, pods: Iterable[Obj]) -> None:
         """Takes our finalizer off them."""
-        await _all(partial(self._attempt, partial(self._writer.release_pod, pod)) for pod in pods)
+        await _all(partial(self._attempt, w.release_pod(pod)) for pod in pods)
 
-    async def _attempt(self, write: Callable[[], Awaitable[object]]) -> KubeError | None:
+    async def _attempt(self, write: Write) -> KubeError | None:
         """A write at its turn; returns the error worth another attempt."""
         try:
             async with self._writes:
-                await write()
+                await self._executor.do(write)
         except (NotFound, Conflict):
             return None
         except KubeError as error:

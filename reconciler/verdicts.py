@@ -28,6 +28,7 @@ from core.names import (
 )
 from core.placement.choice import show_choices
 from core.plan import resources as r
+from core.plan import writes as w
 from core.plan.admission import (
     BEFORE,
     FEWER,
@@ -52,12 +53,11 @@ from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from core.state.whereabouts import describe_move, describe_place
 from reconciler import tracing
-from reconciler.apply import Paused, Writer
+from reconciler.execute import Executor, Paused
 from reconciler.metrics import Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
 from reconciler.stuck_pods import delete_stuck
-from reconciler.telling import Events
 
 logger = logging.getLogger(__name__)
 WRITES_AT_ONCE = 8
@@ -104,18 +104,17 @@ class Verdicts:
     def __init__(
         self,
         observed: Observed,
-        writer: Writer,
+        executor: Executor,
         clock: Clock,
         second_pass: SecondPass,
         loop: Loop,
         recorder: Recorder,
         requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
     ) -> None:
-        self._observed, self._writer, self._clock, self._second_pass, self._requeue = observed, writer, clock, second_pass, requeue
+        self._observed, self._executor, self._clock, self._second_pass, self._requeue = observed, executor, clock, second_pass, requeue
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
-        self.events = Events(observed, writer, recorder)
-        self._preempting = Preemptions(observed, writer, self.events, self._writes, loop.spare, recorder)
+        self._preempting = Preemptions(observed, executor, self._writes, loop.spare, recorder)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
     def rests(self, uid: str) -> bool:
@@ -191,7 +190,7 @@ class Verdicts:
         for _ in range(FIND_OUT_ATTEMPTS):
             await self._clock.sleep(RETRY_S)
             try:
-                now = await self._writer.read_workload(namespace, name)
+                now = await self._executor.read(r.WORKLOADS, namespace, name)
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
                 admission = admission_from_wire((now.get("status") or {}).get("admission"))
@@ -203,11 +202,11 @@ class Verdicts:
                     if condition_is_true(now, ADMITTED):
                         lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
                     state = (now.get("status") or {}).get("requeueState")
-                    status = amended_status(now, [lost], self._writer.now(), state)
+                    status = amended_status(now, [lost], self._executor.now(), state)
                 else:
                     facts, rules = verdict.workload, self._observed.state.resource_rules
-                    status = waiting_status(now, facts, REASON_PENDING_EVALUATION, LOST_ANSWER, self._writer.now(), rules)
-                await self._writer.apply_admission(now, status, strict=True)
+                    status = waiting_status(now, facts, REASON_PENDING_EVALUATION, LOST_ANSWER, self._executor.now(), rules)
+                await self._executor.do(w.apply_admission(now, status))
                 break
             except ObjectNotFound:
                 break
@@ -237,7 +236,7 @@ class Verdicts:
         before = find_former(self._status(workload, verdict), MOST_OF_FORMER) if comes_back(workload) else ""
         with tracing.step(t.ADMIT, workload, self._attributes(workload, queue) | ({t.FORMER: before} if before else {})):
             if verdict.workload.admitted and not verdict.workload.unhealthy_nodes:
-                await delete_stuck(self._observed, self._writer, verdict.workload, found.admission)
+                await delete_stuck(self._observed, self._executor, verdict.workload, found.admission)
             workload = await self._name_spares(workload, verdict, found)
             written = await self._written(workload, self._status(workload, verdict))
         self._observed.state.confirm(verdict.workload.key, int(written["metadata"]["resourceVersion"]), verdict.workload.uid)
@@ -247,7 +246,7 @@ class Verdicts:
         if not verdict.is_second_pass:
             message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {self._seconds_since(since)}s"
             said_again = condition_is_true(written, ADMITTED)
-            self.events.tell(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
+            self._executor.reporter.event(r.WORKLOADS, workload, QUOTA_RESERVED, message, is_minor=said_again)
         if verdict.workload.admitted:
             what = "failed nodes replaced" if verdict.workload.unhealthy_nodes else "another place for pods that were stuck"
             nodes, spares = sorted(verdict.workload.unhealthy_nodes), _swapped_in(verdict.workload, found)
@@ -265,14 +264,14 @@ class Verdicts:
         placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
         message += f"{PLACED}{'; '.join(placed)}" if placed else ""
         message += f"{BEFORE}{before}" if before else ""
-        self.events.tell(r.WORKLOADS, workload, ADMITTED, message)
+        self._executor.reporter.event(r.WORKLOADS, workload, ADMITTED, message)
 
     def _tell_of_move(self, workload: Obj, facts: WorkloadFacts, found: Found) -> None:
         """Who made the job sees its pods end, and others come elsewhere."""
         moved = describe_move(facts.admission, found.admission, facts.unhealthy_nodes) if facts.admission is not None else ""
         if moved:
-            self.events.tell(r.WORKLOADS, workload, EVENT_PODS_MOVED, moved)
-            self.events.tell_maker(workload, EVENT_PODS_MOVED, moved, warning=False)
+            self._executor.reporter.event(r.WORKLOADS, workload, EVENT_PODS_MOVED, moved)
+            self._executor.reporter.event_of_job(workload, EVENT_PODS_MOVED, moved, warning=False)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
         """Before the admission by which they are held, so that whoever decides next holds the same."""
@@ -289,7 +288,7 @@ class Verdicts:
         return await self._annotated(workload, notes)
 
     async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
-        return await self._writer.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}})
+        return await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}))
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -300,14 +299,14 @@ class Verdicts:
         pause = next_pass_s(workload, self._clock.now(), self._second_pass)
         if pause is not None:
             self._loop.judge_later(workload["metadata"]["uid"], pause)
-        self.events.tell(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
-        self.events.tell_maker(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
+        self._executor.reporter.event(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
+        self._executor.reporter.event_of_job(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
 
     async def _evict(self, workload: Obj, judged: Judged, outcome: NotFound) -> None:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
         queue = _queue_of(judged.verdict.workload)
         self._tell_of_solve(workload, judged, queue, outcome)
-        forgotten = forgotten_before(workload, judged.verdict, self._writer.now(), self._requeue)
+        forgotten = forgotten_before(workload, judged.verdict, self._executor.now(), self._requeue)
         if forgotten:
             workload = await self._annotated(workload, forgotten)
         status = self._status(workload, judged.verdict)
@@ -316,17 +315,17 @@ class Verdicts:
         with tracing.step(t.EVICT, workload, evicted, links=[tracing.decision_of(workload)]):
             await self._written(workload, status)
         logger.info("workload evicted", extra={"workload": judged.verdict.workload.key, "reason": outcome.reason, "why": why})
-        self.events.tell(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", why)
+        self._executor.reporter.event(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", why)
 
     async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
         """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
-        return await self._writer.apply_admission(workload, status, strict=True)
+        return await self._executor.do(w.apply_admission(workload, status))
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         state, outcome = self._observed.state, verdict.outcome
         is_told = isinstance(outcome, Found) and comes_back(workload) and not outcome.admission.awaits_topology
         place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and is_told else ""
-        status = verdict_status(workload, verdict, self._writer.now(), state.resource_rules, self._requeue, place)
+        status = verdict_status(workload, verdict, self._executor.now(), state.resource_rules, self._requeue, place)
         assert status is not None, "a second pass that failed writes nothing"
         return status
 
@@ -335,16 +334,16 @@ class Verdicts:
         condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
         if says((workload.get("status") or {}).get("conditions") or (), condition):
             if outcome.breaks_rule:
-                await self._writer.deactivate(workload, outcome.reason)
+                await self._executor.do(w.deactivate(workload, outcome.reason))
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
         self._tell_of_solve(workload, judged, queue.name if queue is not None else "", outcome)
         written = await self._written(workload, self._status(workload, replace(verdict, outcome=outcome)))
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
-            await self._writer.deactivate(written, outcome.reason)
+            await self._executor.do(w.deactivate(written, outcome.reason))
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
-        self.events.tell(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
-        self.events.tell_maker(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
+        self._executor.reporter.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
+        self._executor.reporter.event_of_job(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
 
     # --- tracing ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from functools import partial
 
 from core.jobs.pod import Pod
 from core.names import EVENT_WAITING_FOR_PODS, EVENT_WORKLOAD_REFUSED
+from core.plan import resources as r
 from core.plan.pod_plan import excess_of_group
 from core.plan.pod_units import ALONE, PARENTS, Unit, is_going, is_terminal
 from core.plan.pod_workloads import Wanted, read_group, wanted_alone, wanted_of_group, wanted_of_parent
@@ -13,7 +14,7 @@ from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import NotFound
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.unit_steps import PARENTS_BY_KIND, UnitSteps
 
 PATIENCE_S = 10.0  # before anyone is told that pods of a group are missing
@@ -22,8 +23,8 @@ PATIENCE_S = 10.0  # before anyone is told that pods of a group are missing
 class WantedWorkloads:
     """Remembers since when groups wait for the rest of their pods."""
 
-    def __init__(self, writer: Writer, steps: UnitSteps, clock: Clock, pod: Pod) -> None:
-        self._writer = writer
+    def __init__(self, executor: Executor, steps: UnitSteps, clock: Clock, pod: Pod) -> None:
+        self._executor = executor
         self._steps = steps
         self._clock = clock
         self._pod = pod
@@ -52,7 +53,7 @@ class WantedWorkloads:
         if is_terminal(source) or is_going(source):
             return None
         try:
-            return wanted_alone(await self._writer.read_pod(unit.namespace, unit.name), self._pod)
+            return wanted_alone(await self._executor.read(r.PODS, unit.namespace, unit.name), self._pod)
         except NotFound:
             return None
 
@@ -69,7 +70,7 @@ class WantedWorkloads:
         self.forget(unit)
         await self._steps.delete_excess(unit, await run_apart(len(pods), partial(excess_of_group, pods, sum(group.roles.values()))))
         try:
-            examples = {role: await self._writer.read_pod(unit.namespace, name) for role, name in group.examples.items()}
+            examples = {role: await self._executor.read(r.PODS, unit.namespace, name) for role, name in group.examples.items()}
         except NotFound as error:
             raise Retryable(f"a pod of group {unit.name} is gone") from error
         return await run_apart(len(pods), lambda: wanted_of_group(unit, group, [pod for pod in pods if not is_going(pod)], examples))

@@ -23,8 +23,9 @@ from core.runtime.informer import Informer
 from core.runtime.store import object_key
 from core.runtime.transport import Transport
 from core.runtime.watch_step import Applied, Deleted
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.observed import Observed
+from reconciler.report import Reporter
 from sim import fields
 from sim.fields import Manager
 from sim.kinds import POD_LISTS, Kind, build_in, read_definitions
@@ -120,12 +121,13 @@ class Harness:
         sender = Sender(USER, on_write=self.writes.append, before_write=lambda request: self.on_write(request))
         self.transport = DelayedTransport(self.server, sender, self.faults)
         self.client = Client(self.transport)
-        self.writer = Writer(self.client, clock, paused=lambda: self.observed.state.pause)
         self.late: set[str] = set()  # kinds whose changes are not observed before `catch_up`
         self._missed: list[Change] = []
         self._watches: dict[tuple[str, str], list[tuple[Request, Informer]]] = {}
         self.observed = Observed(self.client, clock, **options)
         self.client.on_reply = self.observed.observe_reply
+        reporter = Reporter(self.client, clock, self.observed)
+        self.executor = Executor(self.client, clock, reporter, paused=lambda: self.observed.state.pause)
         for informer in self.observed.informers:
             self.follow(informer)
         self.server.on_change.append(self._note_change)
@@ -236,18 +238,24 @@ class Harness:
         """Messages of all events."""
         return [event.message for event in self.events]
 
-    @staticmethod
-    def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of a coroutine that is run to its end, in virtual time. Raises what it raises. What it leaves running is cancelled."""
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of a coroutine that is run to its end, in virtual time; the events that it reports are written. Raises what it raises.
+        What it leaves running is cancelled."""
         loop = _open_loop()
         try:
-            return loop.run_until_complete(work)
+            return loop.run_until_complete(self._run_and_report(work))
         finally:
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
             if left:
                 loop.run_until_complete(asyncio.wait(left))
+
+    async def _run_and_report(self, work: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            return await work
+        finally:
+            await self.executor.reporter.settle()
 
     # --- inside -------------------------------------------------------------------------------------
 

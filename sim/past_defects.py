@@ -25,6 +25,7 @@ from core.model.resources import pod_requests
 from core.names import REASON_SUSPENDED_BY_USER, UNCONSTRAINED_TOPOLOGY
 from core.placement.ranks import Distribution
 from core.plan import node_health, ungate
+from core.plan import writes as w
 from core.plan.actions import to_time
 from core.plan.admission import evicted_status
 from core.queueing import second_pass
@@ -150,13 +151,13 @@ async def _evict_by_force(
     self: WorkloadSteps, workload: Any, reason: str, message: str, *, also: Sequence[Any] = (), requeue_state: Any = None
 ) -> None:
     """D6: the body of an eviction is made of the workload as it was seen, and applied whatever has been written since."""
-    status = evicted_status(workload, reason, message, self._writer.now(), also, requeue_state)
-    await self._writer.apply_admission(workload, status, strict=False)
+    status = evicted_status(workload, reason, message, self._executor.now(), also, requeue_state)
+    await self._executor.do(replace(w.apply_admission(workload, status), guard=w.Guard.SAME))
 
 
 async def _suspend_by_what_was_seen(self: Jobs, _kind: Any, _job: Any, workload: Any) -> Result:
     """D6: the eviction after a deactivation is made of the workload as it was before."""
-    await self._writer.deactivate(workload, REASON_SUSPENDED_BY_USER)
+    await self._executor.do(w.deactivate(workload, REASON_SUSPENDED_BY_USER))
     return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
 
 

@@ -252,12 +252,3 @@ def _accumulate(status: dict[str, Any], admitted: Json, evicted: Json, now: str)
         return
     since = admitted.get("lastTransitionTime") or now
     status["accumulatedPastExecutionTimeSeconds"] = past + max(0, int((to_time(now) - to_time(since)).total_seconds()))
-
-
-def apply_body(workload: Json, status: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
-    """Body of the server-side apply: the uid always, the resourceVersion where a stale view must not win."""
-    metadata = workload["metadata"]
-    identity = {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]}
-    if strict:
-        identity["resourceVersion"] = metadata["resourceVersion"]
-    return {"metadata": identity, "status": dict(status)}

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
 from core.model.node_health import HealthRules
 from core.names import ADMITTED, HOSTNAME_LABEL, QUOTA_RESERVED
+from core.plan import resources as r
 from core.plan.pod_units import GROUP, Unit
-from core.resource import Obj
+from core.plan.writes import Create, Write
+from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
+from core.runtime.store import object_key
 from core.runtime.watch_step import Deleted
 from core.runtime.workqueue import Item
-from reconciler.apply import Writer
 from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
+from reconciler.execute import Executor
 from reconciler.jobs import Jobs
 from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
@@ -35,44 +38,38 @@ THROUGHOUT_MS = 5_000  # of all turns of one case in the thread of the event loo
 
 
 class Answered:
-    """A writer whose writes go nowhere: an API server in this process would be measured, too. Whoever writes waits for the answer."""
+    """An executor whose writes go nowhere: an API server in this process would be measured, too. Whoever writes waits for the answer."""
 
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self.workloads: list[Obj] = []
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return self._answer
+        self.reporter = SimpleNamespace(event=lambda *_, **__: None)
 
     def now(self) -> str:
         return "2026-01-01T00:00:00Z"
 
-    async def _answer(self, obj: Any = None, *_: Any, **__: Any) -> Any:
+    async def do(self, write: Write) -> Obj:
         await asyncio.sleep(0)
-        return obj
+        if isinstance(write, Create) and write.resource is r.WORKLOADS:
+            self.workloads.append(named(write.seen))
+            return self.workloads[-1]
+        informer = self._observed._by_resource[write.resource]
+        return informer.store.get(object_key(write.seen)) or write.seen
 
-    async def create_workload(self, workload: Obj) -> Obj:
-        self.workloads.append(named(workload))
+    async def read(self, resource: Resource, namespace: str, name: str) -> Obj:
         await asyncio.sleep(0)
-        return self.workloads[-1]
-
-    async def read_pod(self, namespace: str, name: str) -> Obj:
-        await asyncio.sleep(0)
-        found = self._observed.pods.store.get(f"{namespace}/{name}")
+        found = self._observed._by_resource[resource].store.get(f"{namespace}/{name}")
         assert found is not None
         return found
 
-    async def ungate(self, namespace: str, name: str, _: Any) -> Obj:
-        return await self.read_pod(namespace, name)
-
 
 class Watching:
-    """What is observed, and a writer whose writes go nowhere."""
+    """What is observed, and an executor whose writes go nowhere."""
 
     def __init__(self) -> None:
         self.observed = Observed(Client.offline(), SystemClock())
         self.answered = Answered(self.observed)
-        self.writer = cast("Writer", self.answered)
+        self.executor = cast("Executor", self.answered)
 
 
 class Group(Watching):
@@ -80,7 +77,7 @@ class Group(Watching):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pods = Pods(self.observed, self.writer, SystemClock())
+        self.pods = Pods(self.observed, self.executor, SystemClock())
         created: Obj = {"namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"}
         self.observed.pods.fill(named(harness_pods.pod(f"p{number:05}", group="g", total=PODS, **created)) for number in range(PODS))
 
@@ -115,7 +112,7 @@ def in_namespace(obj: Obj) -> Obj:
 @case(THROUGHOUT_MS)
 def ungating_of_50_000_pods_in_one_wide_domain() -> Steps:
     made, whole = Watching(), workload()
-    ungater = Ungater(made.observed, made.writer, SystemClock(), waits_for_nodes=True)
+    ungater = Ungater(made.observed, made.executor, SystemClock(), waits_for_nodes=True)
     made.observed.topologies.put(named(topology_json("t", (BLOCK,))))
     made.observed.flavors.put(named(flavor_json("f", "t")))
     made.observed.nodes.fill(named(node_json(Node(f"n{number:04}", {BLOCK: "b"}, {"cpu": 1}))) for number in range(NODES))
@@ -157,13 +154,13 @@ class WholeCluster(Watching):
         return {**made, "spec": {**made["spec"], "schedulingGates": [], "nodeName": node, "nodeSelector": selector}}
 
     def look_at_nodes(self) -> Steps:
-        return turns(NodeHealth(self.observed, self.writer, SystemClock(), HealthRules()).look("ns/w"))
+        return turns(NodeHealth(self.observed, self.executor, SystemClock(), HealthRules()).look("ns/w"))
 
     def look_at_domains(self) -> Steps:
-        return turns(DomainHealth(self.observed, self.writer, SystemClock(), HealthRules()).look("ns/w"))
+        return turns(DomainHealth(self.observed, self.executor, SystemClock(), HealthRules()).look("ns/w"))
 
     def look_for_drift(self) -> Steps:
-        return turns(DriftAudit(self.observed, self.writer, SystemClock()).audit())
+        return turns(DriftAudit(self.observed, self.executor, SystemClock()).audit())
 
 
 @case(THROUGHOUT_MS)
@@ -214,7 +211,7 @@ def workload_of_50_000_gated_pods_that_goes() -> Steps:
     made, gone = Watching(), in_namespace(workload())
     made.observed.workloads.put(gone)
     made.observed.pods.fill(in_namespace(pod(number)) for number in range(PODS))
-    orphaned = Strangers(made.observed, made.writer, SystemClock())
+    orphaned = Strangers(made.observed, made.executor, SystemClock())
 
     def go() -> Steps:
         made.observed.workloads._fold(Deleted(gone))
@@ -230,7 +227,7 @@ def training_runtime_of_50_000_train_jobs_that_changes() -> Steps:
     made = Watching()
     jobs = made.observed.jobs["TrainJob.trainer.kubeflow.org"]
     runtimes = made.observed.related.informers["TrainingRuntime.trainer.kubeflow.org"]
-    reconciled = Jobs(made.observed, made.writer, SystemClock())
+    reconciled = Jobs(made.observed, made.executor, SystemClock())
     metadata = {"namespace": "ns", "resourceVersion": "1"}
     spec = {"runtimeRef": {"name": "r", "kind": "TrainingRuntime"}}
     jobs.fill({"metadata": {**metadata, "name": f"t{number}", "uid": f"t{number}"}, "spec": spec} for number in range(PODS))
@@ -257,7 +254,7 @@ def queue_of_50_000_running_workloads() -> Steps:
     }
     made.observed.flavors.put(named(flavor_json("f")))
     made.observed.cluster_queues.put(named(cluster_queue_json("cq", {"f": "100"})))
-    queues = Queues(made.observed, made.writer, SystemClock())
+    queues = Queues(made.observed, made.executor, SystemClock())
     spec = {"queueName": "lq", "podSets": [pod_set_json()]}
     made.observed.workloads.fill(
         in_namespace({"metadata": {"name": f"w{number}"}, "spec": spec, "status": status}) for number in range(PODS)

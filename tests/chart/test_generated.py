@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +12,12 @@ import yaml
 
 import webhook.chart
 from core.jobs.kinds import KINDS
+from core.plan import resources, writes
 from core.runtime import generated
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
 from core.runtime.rights import rules
-from reconciler import apply, resources, rights
+from reconciler import rights
 from reconciler.observed import Observed
 from sim.server import Request
 from tests.certs.in_memory import Replica, Server
@@ -129,29 +129,31 @@ class Recording(Server):
         await super().meet(request)
 
 
-VERBS = {"create": "create", "get": "get", "delete": "delete", "apply": "patch", "patch": "patch", "replace": "update"}
+VERBS = {"Create": "create", "read": "get", "Delete": "delete", "Apply": "patch", "Patch": "patch"}
 
 
 def written_requests() -> set[tuple[str, str, str]]:
-    """Requests of reconciler.apply whose resource stands in the call."""
-    found = set()
-    for node in ast.walk(ast.parse(inspect.getsource(apply))):
-        match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Attribute(attr="_client"), attr=verb),
-                args=[ast.Attribute(value=ast.Name(id="r"), attr=name), *_],
-                keywords=keywords,
-            ):
-                resource = getattr(resources, name)
-                sub = [word.value.value for word in keywords if word.arg == "subresource" and isinstance(word.value, ast.Constant)]
-                found.add((resource.group, "/".join([resource.plural, *map(str, sub)]), VERBS[verb]))
-            case _:
-                pass
+    """Requests of the reconciler whose resource stands in the plan of a write, or in the reading of an object."""
+    found, root = set(), Path(writes.__file__).parents[2]
+    for path in (Path(writes.__file__), *root.glob("reconciler/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Attribute(ast.Name("r"), name), *_]):
+                    if called not in VERBS:
+                        continue
+                    resource, given = getattr(resources, name), {word.arg: word.value for word in node.keywords}
+                    default = ast.Constant("status" if called == "Apply" else None)
+                    sub = given.get("subresource", default)
+                    assert isinstance(sub, ast.Constant | ast.Name)
+                    parts = [resource.plural, *([str(sub.value)] if isinstance(sub, ast.Constant) and sub.value else [])]
+                    found.add((resource.group, "/".join(parts), VERBS[called]))
+                case _:
+                    pass
     return found
 
 
 def test_each_request_that_names_its_resource_is_granted():
-    """A new one in reconciler.apply that nobody granted is found here, before it is refused in a cluster."""
+    """A new one that nobody granted is found here, before it is refused in a cluster."""
     asked = written_requests()
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in asked
     assert ("", "podtemplates", "create") in asked

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from core.names import MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER
-from core.plan.admission import apply_body, managed_status
+from core.plan.admission import managed_status
 from core.plan.conditions import Condition, set_conditions
 from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
@@ -74,7 +74,8 @@ def rig(server: Cluster, metrics_port: int, tmp_path: Path) -> Iterator[subproce
 
 def apply(server: Cluster, seen: Obj, status: Obj, manager: str, *, strict: bool) -> None:
     path = f"{PATH}/{seen['metadata']['name']}/status?fieldManager={manager}&force=true"
-    body = {"apiVersion": seen["apiVersion"], "kind": "Workload", **apply_body(seen, status, strict=strict)}
+    guard = {name: seen["metadata"][name] for name in ("name", "namespace", "uid", *(("resourceVersion",) if strict else ()))}
+    body = {"apiVersion": seen["apiVersion"], "kind": "Workload", "metadata": guard, "status": status}
     server.api.patch(path, body, APPLY_PATCH)
 
 

@@ -12,7 +12,6 @@ from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, 
 from core.plan.admission import (
     MANAGED_CONDITIONS,
     admitted_status,
-    apply_body,
     evicted_status,
     find_former,
     managed_status,
@@ -157,9 +156,3 @@ def test_a_message_is_cut_and_still_recognised():
     assert len(stored[0]["message"]) == 4096
     assert says(stored, condition)
     assert not says(stored, Condition(REQUEUED, False, "R", "x" * 10_000))
-
-
-def test_an_apply_names_the_object_it_means():
-    wire = workload()
-    assert apply_body(wire, {"a": 1}, strict=False) == {"metadata": {"name": "w", "namespace": "ns", "uid": "uid-w"}, "status": {"a": 1}}
-    assert apply_body(wire, {}, strict=True)["metadata"]["resourceVersion"] == "1"

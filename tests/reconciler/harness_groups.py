@@ -60,7 +60,7 @@ class GroupsHarness(Harness):
                 informer.fill(())
         self.plugins = plugins(self.clock) if plugins is not None else GroupPlugins(GroupPluginRules(), self.clock)
         self.measured = GroupMetrics()
-        self.groups = PodGroups(self.observed, self.writer, self.clock, self.plugins, rules, Recorder(self.measured))
+        self.groups = PodGroups(self.observed, self.executor, self.clock, self.plugins, rules, Recorder(self.measured))
         self.steps: list[tuple[str, str]] = []  # that were tried: what is done to a pod, and its name
         self.on_step: Hook = lambda what, name: None
         self.on_write = self._note_step

@@ -27,7 +27,7 @@ class NodesHarness(Harness):
         super().__init__(ManualClock(0))
         rules = rules or HealthRules()
         self.storms = Storms(self.observed, self.clock, rules.storm)
-        self.health = NodeHealth(self.observed, self.writer, self.clock, rules, self.storms.holds)
+        self.health = NodeHealth(self.observed, self.executor, self.clock, rules, self.storms.holds)
         self._owner = owner
         self.put({"kind": "Topology", **topology_json("t", (RACK, HOSTNAME_LABEL))})
         self.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})

@@ -28,9 +28,9 @@ class PauseHarness(QueuesHarness):
         super().__init__(clock=LoopClock())
         parts = (
             self.queues,
-            PodsReady(self.observed, self.writer, self.clock, RULES, jitter=lambda: 0.0),
-            Activity(self.observed, self.writer, self.clock),
-            Checks(self.observed, self.writer, self.clock, SecondPass()),
+            PodsReady(self.observed, self.executor, self.clock, RULES, jitter=lambda: 0.0),
+            Activity(self.observed, self.executor, self.clock),
+            Checks(self.observed, self.executor, self.clock, SecondPass()),
         )
         self.controllers = [part.controller for part in parts]
         self.pausing = Pausing(self.observed, lambda: self.controllers)

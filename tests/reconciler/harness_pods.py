@@ -27,8 +27,8 @@ class PodsHarness(Harness):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
-        self.pods = Pods(self.observed, self.writer, self.clock)
-        self.orphans = Orphans(self.observed, self.writer, self.clock)
+        self.pods = Pods(self.observed, self.executor, self.clock)
+        self.orphans = Orphans(self.observed, self.executor, self.clock)
 
     def units(self) -> list[Unit]:
         found = {unit_of_pod(pod) for pod in self.all("Pod")} | {unit_of_workload(workload) for workload in self.all("Workload")}

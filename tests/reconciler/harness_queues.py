@@ -28,8 +28,8 @@ class QueuesHarness(Harness):
 
     def __init__(self, recorder: Recorder = UNRECORDED, clock: Clock | None = None) -> None:
         super().__init__(clock or ManualClock())
-        self.scheduler = Scheduler(self.observed, self.writer, self.clock, STANDARD, recorder=recorder)
-        self.queues = Queues(self.observed, self.writer, self.clock)
+        self.scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD, recorder=recorder)
+        self.queues = Queues(self.observed, self.executor, self.clock)
         self.put({"kind": "Topology", **topology_json("t", [RACK, HOSTNAME_LABEL])})
         self.put({"kind": "ResourceFlavor", **flavor_json("gpu", "t")})
         self.queue({"gpu": "10"})
@@ -82,7 +82,7 @@ class QueuesHarness(Harness):
     @asynccontextmanager
     async def run_parts(self, *parts: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
         """As a process that has just been started: everything is listed once."""
-        tasks = [asyncio.create_task(part) for part in parts]
+        tasks = [asyncio.create_task(part) for part in (*parts, self.executor.reporter.run())]
         for kind in ("ConfigMap", "AdmissionCheck", "ClusterQueue", "LocalQueue", "Job", "Pod", "Workload"):
             for obj in self.all(kind):
                 self.put(obj)
@@ -95,7 +95,7 @@ class QueuesHarness(Harness):
 
     async def stop_job(self, name: str = "train") -> None:
         """What the controller of jobs does once its pods are gone."""
-        assert await WorkloadSteps(self.observed, self.writer).give_back(self.get("Workload", name))
+        assert await WorkloadSteps(self.observed, self.executor).give_back(self.get("Workload", name))
 
     def is_true(self, kind: str, name: str = "train") -> bool:
         return condition_is_true(self.get("Workload", name), kind)

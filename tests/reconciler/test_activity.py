@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL, MAX_EXEC_TIME_LABEL, REASON_MISCONFIGURED, REQUEUED
-from core.plan.admission import amended_status, apply_body
+from core.plan.admission import amended_status
 from core.resource import Obj
 from core.state.facts import find_condition
 from e2e import truth
@@ -45,7 +45,7 @@ class TimedHarness(ReadyHarness):
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        async with self.run_parts(Activity(self.observed, self.writer, self.clock).controller.run()):
+        async with self.run_parts(Activity(self.observed, self.executor, self.clock).controller.run()):
             yield
 
 
@@ -150,7 +150,7 @@ def test_a_deactivated_workload_frees_its_quota_only_with_its_pods_and_forgets_i
     assert workload is not None
     path = f"{WORKLOADS.format(scene.namespace)}/{workload['metadata']['name']}"
     counted = amended_status(workload, (), "", {"count": 3})  # as if it had been evicted three times for its pods
-    body = {"apiVersion": workload["apiVersion"], "kind": "Workload", **apply_body(workload, counted, strict=False)}
+    body = {"apiVersion": workload["apiVersion"], "kind": "Workload", "metadata": {"name": workload["metadata"]["name"]}, "status": counted}
     scene.api.patch(f"{path}/status?fieldManager=kueue-admission&force=true", body, APPLY_PATCH)
     scene.patch_workload("off", {"spec": {"active": False}})
 

@@ -16,7 +16,7 @@ from tests.reconciler.harness_queues import QueuesHarness
 async def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatch: pytest.MonkeyPatch):
     """Found defect E22: `KeyError` with a traceback, again at each attempt."""
     harness = QueuesHarness()
-    queues = Queues(harness.observed, harness.writer, harness.clock, shares_fairly=True)
+    queues = Queues(harness.observed, harness.executor, harness.clock, shares_fairly=True)
     written: list[dict[str, Any]] = []
 
     async def delete_meanwhile(*_: Any) -> str:

@@ -27,7 +27,7 @@ class RacksHarness(NodesHarness):
         super().__init__()
         self.put({"kind": "Topology", **topology_json("t", [RACK])})
         self.held = False
-        self.health = DomainHealth(self.observed, self.writer, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
+        self.health = DomainHealth(self.observed, self.executor, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
 
     def rack_workload(
         self, count: int, *, done: int = 0, rack: str = "r0", slices: list[dict[str, Any]] | None = None, asked: int | None = None

@@ -9,7 +9,7 @@ import pytest
 
 from core.plan import resources as r
 from core.runtime.client import Client
-from reconciler.apply import _EVENT_QUIET_S, _EVENTS_REMEMBERED, Writer
+from reconciler.report import QUIET_S, REMEMBERED, Reporter
 from tests.runtime.fakes import ManualClock
 
 NOT_OFTEN_S = 1.0  # less than are written a second
@@ -21,14 +21,15 @@ class Told:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.events: list[tuple[str, str, str]] = []
-        self.writer = Writer(cast("Client", SimpleNamespace(create=self._create)), self.clock)
+        self.reporter = Reporter(cast("Client", SimpleNamespace(create=self._create)), self.clock)
 
     async def _create(self, _resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
         self.events.append((body["involvedObject"]["name"], body["reason"], body["message"]))
         return body
 
     async def tell(self, name: str, message: str = "why", reason: str = "Reason") -> None:
-        await self.writer.event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}}, reason, message)
+        self.reporter.event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}}, reason, message)
+        await self.reporter.settle()
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def test_the_same_is_told_again_only_after_two_minutes(told: Told):
         await told.tell("a", message)
     await told.tell("b", "one")
     assert told.events == [("a", "Reason", "one"), ("a", "Reason", "two"), ("b", "Reason", "one")]
-    told.clock.time += _EVENT_QUIET_S - 0.1
+    told.clock.time += QUIET_S - 0.1
     await told.tell("a", "one")
     assert len(told.events) == 3
     told.clock.time += 0.1
@@ -55,13 +56,13 @@ async def test_what_was_told_longer_ago_is_forgotten(told: Told):
         told.clock.time += NOT_OFTEN_S
         await told.tell(f"job-{number}", "x" * 1000)
     assert len(told.events) == 1000
-    assert len(told.writer._told) == _EVENT_QUIET_S / NOT_OFTEN_S
-    assert all(isinstance(key, int) for key in told.writer._told), "no text is kept"
+    assert len(told.reporter._reported) == QUIET_S / NOT_OFTEN_S
+    assert all(isinstance(key, int) for key in told.reporter._reported), "no text is kept"
 
 
 async def test_of_too_many_the_oldest_are_forgotten_first(told: Told):
-    told.writer._told.update((number, told.clock.time) for number in range(_EVENTS_REMEMBERED))
+    told.reporter._reported.update((number, told.clock.time) for number in range(REMEMBERED))
     await told.tell("a")
-    assert len(told.writer._told) == _EVENTS_REMEMBERED
-    assert 0 not in told.writer._told
-    assert 1 in told.writer._told
+    assert len(told.reporter._reported) == REMEMBERED
+    assert 0 not in told.reporter._reported
+    assert 1 in told.reporter._reported

@@ -21,7 +21,7 @@ def owned_by(kind: str, name: str, api: str = RAY) -> list[dict[str, Any]]:
 def test_a_complete_rayjob_holds_its_quota_while_kuberay_keeps_its_cluster():
     """Attack F1: `ttlSecondsAfterFinished: 2147483647` keeps the cluster of a RayJob that is Complete."""
     harness = Harness(ManualClock())
-    jobs = Jobs(harness.observed, harness.writer, harness.clock)
+    jobs = Jobs(harness.observed, harness.executor, harness.clock)
     labels = {QUEUE_NAME_LABEL: "main"}
     status = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
     spec = {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 2**31 - 1, "rayClusterSpec": {}}

@@ -17,7 +17,7 @@ class MembersHarness(Harness):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
-        self.members = FreeMembers(self.observed, self.writer, self.clock)
+        self.members = FreeMembers(self.observed, self.executor, self.clock)
         self.tried: list[Request] = []
         self.on_write = self.tried.append
 

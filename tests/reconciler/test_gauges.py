@@ -14,10 +14,9 @@ from core.runtime.controller import Done, Result
 from core.runtime.metrics import Reading
 from core.runtime.workqueue import Item
 from core.state.cluster import ClusterState
-from reconciler.apply import Writer
 from reconciler.controllers import build_controller
 from reconciler.gauges import read_controllers
-from reconciler.telling import MOST_WAITING, Events
+from reconciler.report import BURST, Reporter
 from tests.builders import RACK, Node, cluster_queue_json, node_json
 from tests.reconciler.measured import MeasuredHarness
 
@@ -323,18 +322,15 @@ def test_controllers_tell_what_is_due_and_what_became_of_what_was(harness: Measu
 
 def test_events_that_are_left_out_are_counted(harness: MeasuredHarness):
     workload = harness.workload("w", count=1, owner=None)
-    writer = Writer(harness.client, harness.clock, recorder=harness.recorder)
-    events = Events(harness.observed, writer, harness.recorder)
+    reporter = Reporter(harness.client, harness.clock, harness.observed, harness.recorder)
 
-    async def tell() -> None:
-        for number in range(MOST_WAITING + 3):
-            events.tell(r.WORKLOADS, workload, "Reason", f"message {number}")
-        await events.settle()
-        for number in range(1000):
-            await writer.event(r.WORKLOADS, workload, "Reason", f"another {number}")
+    async def report() -> None:
+        for number in range(BURST + 3):
+            reporter.event(r.WORKLOADS, workload, "Reason", f"message {number}")
+        await reporter.settle()
 
-    harness.wait_for(tell())
-    assert harness.scrape().value("topogate_events_dropped_total") == 3 + MOST_WAITING
+    harness.wait_for(report())
+    assert harness.scrape().value("topogate_events_dropped_total") == 3
 
 
 def test_scraping_twice_tells_the_same(harness: MeasuredHarness):

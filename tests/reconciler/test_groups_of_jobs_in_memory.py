@@ -29,7 +29,7 @@ class JobsHarness(Harness):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
-        self.part = PodGroupsOfJobs(self.observed, self.writer, self.clock)
+        self.part = PodGroupsOfJobs(self.observed, self.executor, self.clock)
 
     def submit(self, obj: Obj) -> Obj:
         """As the webhook leaves it."""

@@ -60,7 +60,7 @@ def test_train_jobs_are_queued_in_portions_when_their_runtime_changes(
     """Found by an attack: a runtime of 50,000 TrainJobs took 0.2 s of the event loop, that of any other namespace 0.1 s."""
     monkeypatch.setattr(jobs, "ADDED_AT_ONCE", 2)
     harness = Harness(ManualClock())
-    watched = Jobs(harness.observed, harness.writer, harness.clock)
+    watched = Jobs(harness.observed, harness.executor, harness.clock)
     for name in ("t0", "t1", "t2", "c"):
         runtime = {"name": "r", "kind": "ClusterTrainingRuntime" if name == "c" else "TrainingRuntime"}
         harness.put({"kind": "TrainJob", "metadata": {"name": name}, "spec": {"runtimeRef": runtime}})

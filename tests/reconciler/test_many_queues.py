@@ -20,7 +20,7 @@ def test_at_the_start_each_is_put_in_line_once_and_later_a_change_of_one_looks_a
         harness.put({"kind": "LocalQueue", "metadata": {"name": f"q{number}"}, "spec": {"clusterQueue": "cq"}})
     put: Counter[Any] = Counter()
     monkeypatch.setattr(WorkQueue, "add_after", lambda self, key, delay, reason="": put.update([key]))
-    Queues(harness.observed, harness.writer, harness.clock)
+    Queues(harness.observed, harness.executor, harness.clock)
     everything = {("localqueues", f"ns/q{number}") for number in range(MANY)} | {
         ("localqueues", "ns/main"),
         ("clusterqueues", "cq"),

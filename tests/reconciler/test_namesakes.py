@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.plan import resources as r
+from core.plan import writes as w
 from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -16,7 +17,8 @@ from core.runtime.errors import KubeError, NotFound
 from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
-from reconciler.apply import Writer
+from reconciler.execute import Executor
+from reconciler.report import Reporter
 
 FINISHED = {"type": "Finished", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
@@ -38,19 +40,19 @@ async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster:
     namespace = f"namesakes-{uuid.uuid4().hex[:6]}"
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     cluster.api.create(manifests.path(made), made)
-    writer = Writer(client, SystemClock())
+    executor = Executor(client, SystemClock(), Reporter(client, SystemClock()))
     seen = await make(client, namespace)
-    await writer.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}})
-    written = await writer.apply_workload_condition(seen, FINISHED)
+    await executor.do(w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
+    written = await executor.do(w.apply_workload_condition(seen, FINISHED))
     assert [condition["type"] for condition in written["status"]["conditions"]] == ["Finished"]
-    await writer.delete_workload(written)
+    await executor.do(w.delete_workload(written))
     another = await make(client, namespace)
     for old in (seen, written):
         with pytest.raises(NotFound):
-            await writer.apply_workload_condition(old, FINISHED)
+            await executor.do(w.apply_workload_condition(old, FINISHED))
         with pytest.raises(KubeError):
-            await writer.apply_admission(old, {"conditions": [FINISHED]}, strict=True)
+            await executor.do(w.apply_admission(old, {"conditions": [FINISHED]}))
         with pytest.raises(KubeError):
-            await writer.apply_reclaimable(old, [{"name": "main", "count": 1}])
-    assert (await writer.read_workload(namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
+            await executor.do(w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
+    assert (await executor.read(r.WORKLOADS, namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
     cluster.api.delete(f"{manifests.path(made)}/{namespace}")

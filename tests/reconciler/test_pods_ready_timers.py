@@ -12,6 +12,7 @@ import pytest
 from core.model.pods_ready import PodsReadyRules
 from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
 from core.placement.profile import STANDARD
+from core.plan import writes as w
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.state.facts import find_condition
@@ -35,7 +36,7 @@ class ReadyHarness(QueuesHarness):
 
     @asynccontextmanager
     async def running(self, rules: PodsReadyRules = RULES) -> AsyncIterator[None]:
-        scheduler = Scheduler(self.observed, self.writer, self.clock, STANDARD)
+        scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD)
         run_cycle = scheduler.run_cycle
 
         async def counted() -> None:
@@ -43,8 +44,8 @@ class ReadyHarness(QueuesHarness):
             await run_cycle()
 
         scheduler.run_cycle = counted  # type: ignore[method-assign]
-        ready = PodsReady(self.observed, self.writer, self.clock, rules, jitter=lambda: 0.0)
-        activity = Activity(self.observed, self.writer, self.clock)
+        ready = PodsReady(self.observed, self.executor, self.clock, rules, jitter=lambda: 0.0)
+        activity = Activity(self.observed, self.executor, self.clock)
         async with self.run_parts(scheduler.run(), ready.controller.run(), activity.controller.run()):
             yield
 
@@ -64,7 +65,7 @@ class ReadyHarness(QueuesHarness):
         return str(self.find_condition(kind).get("reason"))
 
     async def activate(self) -> None:
-        await self.writer.patch_workload(self.train, {"spec": {"active": True}})
+        await self.executor.do(w.activate(self.train))
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ async def test_timers_outlive_the_process(harness: ReadyHarness):
 async def test_a_workload_is_held_back_also_where_the_feature_is_off_by_now(harness: ReadyHarness):
     harness.workload("train", count=2, owner=JOB)
     harness.put({**harness.train, "status": {"requeueState": {"count": 1, "requeueAt": "2026-01-01T00:00:20Z"}}})
-    scheduler = Scheduler(harness.observed, harness.writer, harness.clock, STANDARD)
+    scheduler = Scheduler(harness.observed, harness.executor, harness.clock, STANDARD)
     task = asyncio.create_task(scheduler.run())
     harness.put(harness.train)
     await until(19.9)

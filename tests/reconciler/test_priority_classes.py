@@ -17,7 +17,7 @@ def told(*classes: str, asked: str = "urgnt") -> str:
     harness = Harness(ManualClock())
     for number, name in enumerate(classes):
         harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": number})
-    steps = WorkloadSteps(harness.observed, harness.writer)
+    steps = WorkloadSteps(harness.observed, harness.executor)
     with pytest.raises(Retryable) as error:
         steps.priority({PRIORITY_CLASS_LABEL: asked}, lambda: None)
     return str(error.value)
@@ -92,7 +92,7 @@ def test_priority_is_read_anew_when_the_job_names_another_class(
         harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 7})
     for name in ("x", "y"):
         harness.put({"kind": "PriorityClass", "metadata": {"name": name}, "value": 7})
-    steps = WorkloadSteps(harness.observed, harness.writer)
+    steps = WorkloadSteps(harness.observed, harness.executor)
     spec = {"priority": 1, "podSets": [{"name": "main", "template": {"spec": {"priorityClassName": of_pods} if of_pods else {}}}]}
     if reference is not None:
         spec["priorityClassRef"] = {"kind": reference[0], "name": reference[1]}

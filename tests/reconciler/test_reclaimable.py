@@ -13,7 +13,7 @@ from core.runtime.workqueue import Item
 from core.state.facts import find_condition
 from e2e import truth
 from e2e.topogate import Topogate
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.reclaimable import Reclaimable
 from tests.builders import pod_set_json, workload_json
@@ -59,7 +59,7 @@ class DoneHarness(TimedHarness):
         super().__init__(ManualClock())
 
     def look(self) -> None:
-        done = Reclaimable(self.observed, self.writer, self.clock)
+        done = Reclaimable(self.observed, self.executor, self.clock)
         self.wait_for(done._reconcile(Item("ns/train", frozenset(), 0.0)))
 
 
@@ -100,7 +100,7 @@ def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():
         }
         return {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Succeeded"}}
 
-    reclaimable = Reclaimable(observed, cast("Writer", None), ManualClock())
+    reclaimable = Reclaimable(observed, cast("Executor", None), ManualClock())
     for number in range(2):
         observed.pods.put(pod(f"forged-{number}", {}))
     assert reclaimable._done(wire) == {}

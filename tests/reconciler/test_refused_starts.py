@@ -24,7 +24,7 @@ class RefusingHarness(JobHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.activity = Activity(self.observed, self.writer, self.clock)
+        self.activity = Activity(self.observed, self.executor, self.clock)
         self.put_back()
         status = self.workload["status"]
         conditions = [{**condition, "lastTransitionTime": self.now()} for condition in status["conditions"]]

@@ -43,7 +43,7 @@ class PassHarness(QueuesHarness):
 
     @asynccontextmanager
     async def running(self, second_pass: SecondPass = SecondPass(), **options: Any) -> AsyncIterator[None]:  # noqa: B008, a frozen value
-        scheduler = Scheduler(self.observed, self.writer, self.clock, STANDARD, None, second_pass, **options)
+        scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD, None, second_pass, **options)
         told = scheduler._verdicts._tell_of_failed_pass
 
         async def noted(workload: Obj, judged: Any, outcome: Any) -> None:

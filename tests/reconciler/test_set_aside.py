@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -16,7 +15,6 @@ from core.runtime.client import Client
 from core.runtime.informer import Informer
 from core.state.facts import PodFacts
 from reconciler.app import Deciding, Reconciler
-from reconciler.set_aside import SetAsideEvents
 from sim.harness import Harness
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json
 from tests.runtime.fakes import ManualClock
@@ -142,16 +140,12 @@ def test_a_node_that_cannot_be_read_any_more_gets_no_more_pods():
 async def test_an_object_that_is_set_aside_has_one_event_and_one_log_line(caplog: pytest.LogCaptureFixture):
     reconciler, _ = whole()
     observed, harness = reconciler.observed, Harness(ManualClock())
-    task = asyncio.create_task(SetAsideEvents(observed.set_aside, harness.writer).run())
+    observed.set_aside.on_add.append(harness.executor.reporter.event_of_set_aside)
     for version in ("1", "2", "3"):
         pod = pod_json("odd", node="n0", cpu="much")
         pod["metadata"]["resourceVersion"] = version
         observed.pods.put(pod)
-    async with asyncio.timeout(60):
-        while not harness.events:  # noqa: ASYNC110, the writer is a task of its own
-            await asyncio.sleep(0.001)
-    task.cancel()
-    await asyncio.wait([task])
+    await harness.executor.reporter.settle()
     [event] = harness.events
     assert (event.key, event.reason) == (f"{NAMESPACE}/odd", EVENT_SET_ASIDE)
     assert "'much'" in event.message

@@ -24,7 +24,7 @@ class SparesHarness(NodesHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.spares = Spares(self.observed, self.writer, self.clock, LEAVING_TAINTS, self.storms.holds)
+        self.spares = Spares(self.observed, self.executor, self.clock, LEAVING_TAINTS, self.storms.holds)
         self.fails: Exception | None = None
         self.on_write = self.check
 

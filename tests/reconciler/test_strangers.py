@@ -41,7 +41,7 @@ class Watched(Harness):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
-        self.strangers = Strangers(self.observed, self.writer, self.clock)
+        self.strangers = Strangers(self.observed, self.executor, self.clock)
 
     def look(self, name: str = "p") -> list[str]:
         """What is told of a pod by looking once more."""

@@ -37,7 +37,7 @@ class JobHarness(Harness):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
-        self.jobs = Jobs(self.observed, self.writer, self.clock)
+        self.jobs = Jobs(self.observed, self.executor, self.clock)
         metadata: Json = {"name": "train", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}}
         spec: Json = {"parallelism": 2, "completions": 4, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}
         made = Job().default({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}, Defaults())

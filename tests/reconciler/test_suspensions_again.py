@@ -18,14 +18,17 @@ JOB = next(kind for kind in KINDS if (kind.kind, kind.group) == ("Job", "batch")
 
 
 class Recorder:
+    """An executor that counts writes and keeps the messages of events."""
+
     def __init__(self) -> None:
         self.events: list[str] = []
         self.writes = 0
+        self.reporter = self
 
-    async def event(self, resource: Any, obj: Json, reason: str, message: str) -> None:
+    def event(self, resource: Any, obj: Json, reason: str, message: str) -> None:
         self.events.append(message)
 
-    async def change_job(self, kind: Any, job: Json, changed: Any) -> None:
+    async def do(self, write: Any) -> None:
         self.writes += 1
 
 

@@ -54,7 +54,7 @@ async def write_what_is_not_put_off(harness: QueuesHarness) -> None:
     await harness.scheduler.run_cycle()
     while harness.scheduler._tasks:
         await asyncio.wait(harness.scheduler._tasks)
-    await harness.scheduler._verdicts.events.settle()
+    await harness.executor.reporter.settle()
 
 
 def test_that_it_waits_for_others_for_another_reason_is_told_in_time_and_not_at_once(harness: QueuesHarness):

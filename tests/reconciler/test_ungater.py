@@ -44,7 +44,7 @@ class Ungated(PodsHarness):
 
     def __init__(self, recorder: Recorder = UNRECORDED) -> None:
         super().__init__()
-        self.ungater = Ungater(self.observed, self.writer, self.clock, recorder=recorder)
+        self.ungater = Ungater(self.observed, self.executor, self.clock, recorder=recorder)
         self.contradictory: set[str] = set()
         self.on_write = self.check
 

@@ -190,7 +190,7 @@ def delete_moved(harness: NodesHarness) -> None:
     harness.workload("n0", "n3", "n4")
     admission = state.facts[KEY].admission
     assert admission is not None
-    harness.wait_for(delete_stuck(harness.observed, harness.writer, facts, admission))
+    harness.wait_for(delete_stuck(harness.observed, harness.executor, facts, admission))
 
 
 def test_stuck_pod_that_is_bound_while_another_is_deleted_runs_on():

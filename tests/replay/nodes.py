@@ -36,7 +36,7 @@ class NodesOfCase(Harness):
         others = {host for obj in objects if obj["kind"] == "Workload" for host in _hosts(obj)} - there - set(judged)
         objects = [*objects, *({"kind": "Node", "metadata": {"name": host}, "status": {"conditions": [_READY]}} for host in others)]
         chosen = read_gates([f"{name}={str(value).lower()}" for name, value in gates.items()])
-        self.health = NodeHealth(self.observed, self.writer, self.clock, HealthRules().with_gates(chosen))
+        self.health = NodeHealth(self.observed, self.executor, self.clock, HealthRules().with_gates(chosen))
         for obj in sorted(objects, key=lambda obj: _ORDER.index(obj["kind"])):
             self.put(_prepared(obj))
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from core.names import MANAGER_ADMISSION
+from core.plan.writes import Apply, Write
 from e2e import manifests
 from e2e.nodes import NodePool
-from reconciler.apply import Writer
+from reconciler.execute import Executor
 from sim.models.base import NODE, POD, is_over
 from sim.world import WORKLOADS, World
 from tests.sim.one_queue import make_world
@@ -86,14 +88,15 @@ def test_stuck_pod_gets_the_place_that_another_node_has(world: World) -> None:
 def test_pod_made_anew_before_its_other_place_is_written_waits_for_that(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was sent to the place that the old one had, and the node took it by then."""
     home, before, written = find_home(world), find_places(world), list[str]()
-    apply_admission = Writer.apply_admission
+    do = Executor.do
 
-    async def apply_late(self: Writer, workload: Json, *rest: Any, **options: Any) -> Json:
-        written.append(workload["metadata"]["name"])
-        await asyncio.sleep(25)
-        return await apply_admission(self, workload, *rest, **options)
+    async def do_late(self: Executor, write: Write) -> Json:
+        if isinstance(write, Apply) and write.manager == MANAGER_ADMISSION:
+            written.append(write.seen["metadata"]["name"])
+            await asyncio.sleep(25)
+        return await do(self, write)
 
-    monkeypatch.setattr(Writer, "apply_admission", apply_late)
+    monkeypatch.setattr(Executor, "do", do_late)
     change_node(world, find_other(home), {"unschedulable": None})
     world.loop.call_later(20, change_node, world, home, {"taints": None})
     for _ in range(40):

@@ -46,7 +46,7 @@ class Told(QueuesHarness):
         return str(found["message"])
 
     def steps(self) -> WorkloadSteps:
-        return WorkloadSteps(self.observed, self.writer)
+        return WorkloadSteps(self.observed, self.executor)
 
 
 def of(spans: list[SpanRecord], name: str, workload: str) -> list[SpanRecord]:

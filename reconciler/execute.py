@@ -1,0 +1,121 @@
+"""The only place that writes: it carries out what plans say (`core.plan.writes`). Errors are the caller's to judge.
+
+Every write is guarded here by the state of the object that was seen, held back where an administrator's pause holds it, and observed at
+once when it is answered (`Client.on_reply`). The client sends none for a process that does not lead any more (`Client.fence`), and keeps to
+the pace that an administrator has set (`Client.pace`).
+"""
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from core.model.pause import Pause
+from core.names import FIELD_MANAGER, MANAGER_ADMISSION
+from core.plan import resources as r
+from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
+from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
+from core.resource import Obj, Resource
+from core.runtime.client import Client
+from core.runtime.clock import Clock
+from core.runtime.controller import Deferred
+from core.runtime.errors import Conflict, NotFound
+from reconciler.report import Reporter
+
+APPLY_ATTEMPTS = 4  # at a status that others write at the same time
+
+
+class Paused(Deferred):
+    """An administrator has paused what this write begins."""
+
+
+class Executor:
+    """Carries out writes through one client, but for what `paused` says to be paused."""
+
+    def __init__(self, client: Client, clock: Clock, reporter: Reporter, paused: Callable[[], Pause] = Pause) -> None:
+        self._client, self._clock, self.reporter, self._paused = client, clock, reporter, paused
+
+    def now(self) -> str:
+        """The wall clock as the API writes it."""
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def read(self, resource: Resource, namespace: str | None, name: str) -> Obj:
+        """An object as the API server has it now, where what was observed is not enough. Raises KubeError."""
+        return await self._client.get(resource, name, namespace)
+
+    async def do(self, write: Write) -> Obj:
+        """Carries out one write; returns what the API server answers: the object as it is from now on, but for deletions.
+
+        Raises Conflict where its guard fails, Paused where a pause holds it, and any other KubeError.
+        """
+        self._hold_paused(write)
+        metadata = write.seen["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        match write:
+            case Create(resource, obj, manager):
+                return await self._client.create(resource, obj, field_manager=manager)
+            case Patch():
+                body = _guarded(write.body, write.seen, write.guard)
+                return await self._client.patch(
+                    write.resource, name, namespace, body, kind=write.kind, subresource=write.subresource, field_manager=FIELD_MANAGER
+                )
+            case Apply(guard=Guard.SAME, subresource="status"):
+                return await self._apply_to_same(write)
+            case Apply():
+                return await self._apply(write, _guarded(write.body, write.seen, write.guard))
+            case Delete(resource, _, guard):
+                uid = metadata["uid"] if guard is not Guard.ANY else None
+                version = metadata["resourceVersion"] if guard is Guard.AS_SEEN else None
+                return await self._client.delete(resource, name, namespace, uid=uid, resource_version=version)
+            case _:
+                assert_never(write)
+
+    async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
+        metadata = write.seen["metadata"]
+        return await self._client.apply(
+            write.resource,
+            metadata["name"],
+            metadata.get("namespace"),
+            body,
+            field_manager=write.manager,
+            subresource=write.subresource,
+        )
+
+    async def _apply_to_same(self, write: Apply) -> Obj:
+        """Of an apply to the status the API server looks at the version, not at the uid: another object may have come under the name.
+
+        Raises NotFound where the one that was seen is gone, and Conflict where others write to it again and again.
+        """
+        now = write.seen
+        for attempt in range(APPLY_ATTEMPTS):
+            if attempt:
+                now = await self.read(write.resource, now["metadata"].get("namespace"), now["metadata"]["name"])
+            if now["metadata"]["uid"] != write.seen["metadata"]["uid"]:
+                raise NotFound(404, "NotFound", f"{write.resource.kind} {now['metadata']['name']} is another one by now")
+            body = {**write.body, "metadata": {"resourceVersion": now["metadata"]["resourceVersion"]}}
+            try:
+                return await self._apply(write, body)
+            except Conflict as error:
+                conflict = error
+        raise conflict
+
+    def _hold_paused(self, write: Write) -> None:
+        """Raises Paused, with an event, where an administrator has paused what a write begins."""
+        stopped: Stopped | None = None
+        match write:
+            case Apply(manager=manager) if manager == MANAGER_ADMISSION:
+                stopped = find_stopped(self._paused(), write.seen, write.body["status"])
+            case Patch(evicts_for=reason) if reason and runs_or_holds(write.seen):
+                stopped = find_held_eviction(self._paused(), reason, "")
+            case _:
+                pass
+        if stopped is not None:
+            self.reporter.event(r.WORKLOADS, write.seen, stopped.reason, stopped.message, warning=True)
+            raise Paused(stopped.stop.sentence)
+
+
+def _guarded(body: Json, seen: Json, guard: Guard) -> dict[str, Any]:
+    metadata: dict[str, Any] = dict(body.get("metadata") or {})
+    if guard is not Guard.ANY:
+        metadata["uid"] = seen["metadata"]["uid"]
+    if guard is Guard.AS_SEEN:
+        metadata["resourceVersion"] = seen["metadata"]["resourceVersion"]
+    return {**body, "metadata": metadata}
