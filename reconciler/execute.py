@@ -5,21 +5,28 @@ once when it is answered (`Client.on_reply`). The client sends none for a proces
 the pace that an administrator has set (`Client.pace`).
 """
 
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, assert_never
 
 from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan import resources as r
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
+from core.plan.steps import Overtaken, Plan, Span, Step, Then
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
-from core.runtime.controller import Deferred
+from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import Conflict, NotFound
+from core.runtime.store import object_key
+from reconciler import tracing
 from reconciler.report import Reporter
 
+logger = logging.getLogger(__name__)
 APPLY_ATTEMPTS = 4  # at a status that others write at the same time
 
 
@@ -32,10 +39,15 @@ class Executor:
 
     def __init__(self, client: Client, clock: Clock, reporter: Reporter, paused: Callable[[], Pause] = Pause) -> None:
         self._client, self._clock, self.reporter, self._paused = client, clock, reporter, paused
+        self._moving: set[str] = set()
 
     def now(self) -> str:
         """The wall clock as the API writes it."""
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def is_moving(self, workload: str) -> bool:
+        """Whether a write is under way by which pods of a Workload get other places than it says now, or fewer."""
+        return workload in self._moving
 
     async def read(self, resource: Resource, namespace: str | None, name: str) -> Obj:
         """An object as the API server has it now, where what was observed is not enough. Raises KubeError."""
@@ -59,6 +71,13 @@ class Executor:
                 )
             case Apply(guard=Guard.SAME, subresource="status"):
                 return await self._apply_to_same(write)
+            case Apply() if _moves_pods(write):
+                key = object_key(write.seen)
+                self._moving.add(key)
+                try:
+                    return await self._apply(write, _guarded(write.body, write.seen, write.guard))
+                finally:
+                    self._moving.discard(key)
             case Apply():
                 return await self._apply(write, _guarded(write.body, write.seen, write.guard))
             case Delete(resource, _, guard):
@@ -67,6 +86,38 @@ class Executor:
                 return await self._client.delete(resource, name, namespace, uid=uid, resource_version=version)
             case _:
                 assert_never(write)
+
+    async def carry_out(self, plan: Plan) -> Result:
+        """Carries out the steps of a plan, one after the other; what follows for its key. Raises what `do` raises for the first that fails,
+        and Retryable where the plan has a problem."""
+        left: dict[tuple[Resource, str], Obj] = {}  # objects as the steps before have left them
+        for step in plan.steps:
+            await self._carry_out(step, left)
+        if plan.problem:
+            raise Retryable(plan.problem)
+        return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
+
+    async def _carry_out(self, step: Step, left: dict[tuple[Resource, str], Obj]) -> None:
+        if step.write is not None:
+            at = step.write.resource, object_key(step.write.seen)
+            write = _follow(step.write, left.get(at))
+            try:
+                with _open_span(step.span):
+                    reply = await self.do(write)
+            except NotFound:
+                if Overtaken.GONE not in step.passes:
+                    raise
+                return
+            except Conflict:
+                if Overtaken.CHANGED not in step.passes:
+                    raise
+                return
+            if not isinstance(write, Delete):
+                left[at] = reply
+        if step.log is not None:
+            logger.info(step.log.message, extra=dict(step.log.fields))
+        for event in step.events:
+            self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning)
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
         metadata = write.seen["metadata"]
@@ -112,6 +163,13 @@ class Executor:
             raise Paused(stopped.stop.sentence)
 
 
+def _moves_pods(write: Apply) -> bool:
+    if write.manager != MANAGER_ADMISSION:
+        return False
+    before, after = ((status or {}).get("admission") for status in (write.seen.get("status"), write.body["status"]))
+    return bool(before) and before != after
+
+
 def _guarded(body: Json, seen: Json, guard: Guard) -> dict[str, Any]:
     metadata: dict[str, Any] = dict(body.get("metadata") or {})
     if guard is not Guard.ANY:
@@ -119,3 +177,17 @@ def _guarded(body: Json, seen: Json, guard: Guard) -> dict[str, Any]:
     if guard is Guard.AS_SEEN:
         metadata["resourceVersion"] = seen["metadata"]["resourceVersion"]
     return {**body, "metadata": metadata}
+
+
+def _follow(write: Write | Then, left: Obj | None) -> Write:
+    """A write of an object as the step before has left it, if any has."""
+    if isinstance(write, Then):
+        return write.build(left if left is not None else write.seen)
+    return replace(write, seen=left) if left is not None and left["metadata"]["uid"] == write.seen["metadata"].get("uid") else write
+
+
+def _open_span(span: Span | None) -> AbstractContextManager[object]:
+    if span is None:
+        return nullcontext()
+    links = [tracing.decision_of(span.obj)] if span.follows_decision else []
+    return tracing.step(span.name, span.obj, span.attributes, links=links)

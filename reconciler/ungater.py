@@ -125,7 +125,7 @@ class Ungater:
         if workload is None or facts is None or facts.admission is None or not facts.runs or (unowned and facts.deleting):
             self._progress.pop(key, None)
             return Done()
-        if self._observed.state.workloads.is_moving(facts.key):
+        if self._is_moving(facts.key):
             return RequeueAfter(BATCH_S)  # another place is being written
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
@@ -155,10 +155,14 @@ class Ungater:
             return RequeueAfter(EXCESS_S)
         return RequeueAfter(HELD_S) if plan.held else Done()
 
+    def _is_moving(self, key: str) -> bool:
+        """Whether pods of a workload get other places than it says, or fewer: that is decided, or being written."""
+        return self._observed.state.workloads.is_moving(key) or self._executor.is_moving(key)
+
     def _is_given(self, workload: Obj, facts: WorkloadFacts) -> bool:
         """Whether a workload still has the places that it had, and its pods may be ungated."""
         now = self._observed.state.workloads.facts.get(object_key(workload))
-        if now is None or not now.runs or (is_unowned(workload) and now.deleting) or self._observed.state.workloads.is_moving(now.key):
+        if now is None or not now.runs or (is_unowned(workload) and now.deleting) or self._is_moving(now.key):
             return False
         return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import reconciler.jobs
+import core.plan.jobs
 import reconciler.pods
 import reconciler.ungater
 import webhook.review
@@ -22,12 +22,12 @@ from core.jobs.contract import Rules
 from core.jobs.rayjob import RayJob
 from core.jobs.templated import TemplatedKind, integer
 from core.model.resources import pod_requests
-from core.names import REASON_SUSPENDED_BY_USER, UNCONSTRAINED_TOPOLOGY
+from core.names import EVICTED, UNCONSTRAINED_TOPOLOGY
 from core.placement.ranks import Distribution
 from core.plan import node_health, ungate
 from core.plan import writes as w
 from core.plan.actions import to_time
-from core.plan.admission import evicted_status
+from core.plan.steps import Then
 from core.queueing import second_pass
 from core.queueing.cycle import Cycle
 from core.resource import Obj
@@ -36,17 +36,17 @@ from core.runtime.errors import KubeError
 from core.runtime.lease import LeaderElection, LeadershipLost
 from core.runtime.store import object_key
 from core.state.cluster import ClusterState
-from core.state.facts import PodFacts
+from core.state.facts import PodFacts, condition_is_true
 from core.state.flavor_view import FlavorView
 from core.state.owners import is_orphaned
 from core.state.usage import UsageTable
 from core.state.workloads import Workloads
-from reconciler.jobs import SUSPENDED_BY_USER, Jobs
+from reconciler import execute, read_jobs
+from reconciler.execute import Executor
 from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.scheduler import Scheduler
-from reconciler.steps import WorkloadSteps
 from reconciler.ungater import Ungater
 from reconciler.verdicts import Verdicts
 
@@ -147,18 +147,22 @@ def _count_as_if_alone(self: Workloads, key: str, _uid: str | None) -> bool:
     return self._assumed.get(key) is not None
 
 
-async def _evict_by_force(
-    self: WorkloadSteps, workload: Any, reason: str, message: str, *, also: Sequence[Any] = (), requeue_state: Any = None
-) -> None:
-    """D6: the body of an eviction is made of the workload as it was seen, and applied whatever has been written since."""
-    status = evicted_status(workload, reason, message, self._executor.now(), also, requeue_state)
-    await self._executor.do(replace(w.apply_admission(workload, status), guard=w.Guard.SAME))
+_do = Executor.do
 
 
-async def _suspend_by_what_was_seen(self: Jobs, _kind: Any, _job: Any, workload: Any) -> Result:
+async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
+    """D6: an eviction is applied whatever has been written since."""
+    if isinstance(write, w.Apply) and condition_is_true({"status": write.body.get("status")}, EVICTED):
+        write = replace(write, guard=w.Guard.SAME)
+    return await _do(self, write)
+
+
+def _build_by_what_was_seen(write: Any, left: Obj | None) -> w.Write:
     """D6: the eviction after a deactivation is made of the workload as it was before."""
-    await self._executor.do(w.deactivate(workload, REASON_SUSPENDED_BY_USER))
-    return await self._evict(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER)
+    return write.build(write.seen) if isinstance(write, Then) else _follow(write, left)
+
+
+_follow = execute._follow
 
 
 _forget = ClusterState.forget
@@ -186,7 +190,7 @@ def _allow_all_domains(tree: Any, _request: Any, _used: Any) -> Any:
 
 # --- E: jobs that are lost, stuck or refused --------------------------------------------------------------
 
-_originals = vars(reconciler.jobs)["originals"]
+_originals = vars(core.plan.jobs)["originals"]
 
 
 def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> Any:
@@ -288,7 +292,7 @@ LISTED = (
     Defect(
         "D6",
         "an eviction undoes what was written since",
-        (Part(WorkloadSteps, "evict", _evict_by_force), Part(Jobs, "_suspended_by_user", _suspend_by_what_was_seen)),
+        (Part(Executor, "do", _evict_by_force), Part(execute, "_follow", _build_by_what_was_seen)),
     ),
     Defect(
         "D7",
@@ -297,7 +301,7 @@ LISTED = (
     ),
     _one("D8", "slots of nodes that are gone are never used again", UsageTable, "_find_unused", _add_slots_only),
     _one("D9", "spares stay in a domain that their pods have left", second_pass, "domain_of", _allow_all_domains),
-    _one("E1", "a prebuilt job keeps what its start added", reconciler.jobs, "originals", _keep_added_annotations),
+    _one("E1", "a prebuilt job keeps what its start added", core.plan.jobs, "originals", _keep_added_annotations),
     _one("E2", "cohorts, queues and flavors need a spec", webhook.review, "find_misshapen", _find_misshapen_without_spec),
     _one("E3", "other tolerations of a StatefulSet are not seen", reconciler.pods, "asks_otherwise", _asks_for_other_amounts),
     _one("E6", "names that no Workload can have are accepted", templated, "_rules_of_names", _find_no_names),
@@ -315,7 +319,7 @@ OTHERS = (
     _one(
         "unseen pods",
         "pods that were not observed yet do not run",
-        WorkloadSteps,
+        read_jobs,
         "may_have_unseen_pods",
         lambda *_: False,
         is_listed=False,
@@ -331,10 +335,10 @@ OTHERS = (
         _give_back_at_eviction,
         is_listed=False,
     ),
-    _one("finalizer", "the finalizer of a Workload stays", WorkloadSteps, "drop_finalizer", _return_at_once, is_listed=False),
+    _one("finalizer", "the finalizer of a Workload stays", core.plan.jobs, "drop_finalizer", lambda _: None, is_listed=False),
     _one("ranks", "ranks are handed out backwards", ungate, "_distribute", _distribute_backwards, is_listed=False),
     _one("lost nodes", "pods on lost nodes are not replaced", NodeHealth, "look", _do_nothing, is_listed=False),
     _one("orphans", "Workloads whose job is gone stay", Orphans, "_reconcile", _do_nothing, is_listed=False),
-    _one("pods left", "a stopped job is taken to have no pods", Jobs, "_has_pods", lambda *_: False, is_listed=False),
+    _one("pods left", "a stopped job is taken to have no pods", read_jobs, "_has_pods", lambda *_: False, is_listed=False),
 )
 DEFECTS = LISTED + OTHERS

@@ -9,8 +9,9 @@ resource can since Kubernetes 1.35 (KEP-5504), and could before. An answer with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from core.resource import Obj
 from core.runtime.watch_step import Applied, Deleted, Event, Init, InitApply, InitDone
@@ -87,6 +88,11 @@ class Store:
     def list(self) -> Objs:
         """All objects, by key: the order never depends on the order of events."""
         return [self._objects[key] for key in sorted(self._objects)]
+
+    @property
+    def objects(self) -> Mapping[str, Obj]:
+        """All of them by key, as they are whenever they are looked at."""
+        return MappingProxyType(self._objects)
 
     def keys(self) -> Iterable[str]:
         return self._objects.keys()

@@ -9,9 +9,11 @@ import pytest
 from core.jobs.job import Job
 from core.jobs.pod_rules import MAX_TEMPLATE_VALUES
 from core.jobs.trainjob import TrainJob
+from core.plan.job_facts import JobFacts
+from core.plan.jobs import _is_resized
 from core.runtime.workqueue import Item
 from reconciler import jobs
-from reconciler.jobs import Jobs, _is_resized
+from reconciler.jobs import Jobs
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 
@@ -42,12 +44,12 @@ def workload(**counts: int) -> dict[str, Any]:
     ids=["as admitted", "resized", "replicas of the runtime", "runtime with more jobs", "nodes by the runtime", "runtime that is gone"],
 )
 def test_a_running_train_job_is_held_to_what_it_says_itself(job: dict[str, Any], is_resized: bool):
-    assert _is_resized(TrainJob(), job, workload(node=4)) == is_resized
+    assert _is_resized(JobFacts(TrainJob(), job, ""), workload(node=4)) == is_resized
 
 
 def test_a_running_job_is_held_to_its_templates():
-    assert _is_resized(Job(), {"spec": {"parallelism": 3}}, workload(main=4))
-    assert not _is_resized(Job(), {"spec": {"parallelism": 4}}, workload(main=4))
+    assert _is_resized(JobFacts(Job(), {"spec": {"parallelism": 3}}, ""), workload(main=4))
+    assert not _is_resized(JobFacts(Job(), {"spec": {"parallelism": 4}}, ""), workload(main=4))
 
 
 @pytest.mark.parametrize(

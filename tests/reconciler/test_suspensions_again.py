@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from core.jobs.contract import Defaults
 from core.jobs.kinds import KINDS
-from core.runtime.controller import Done, RequeueAfter
-from reconciler.suspensions import FREE, LONGEST_S, REMEMBERED_S, Suspensions
+from core.plan.job_facts import JobFacts
+from core.plan.jobs import FREE_SUSPENSIONS, SUSPEND, plan_job
+from core.plan.steps import Plan
+from reconciler.suspensions import LONGEST_S, REMEMBERED_S, Suspensions
 from tests.runtime.fakes import ManualClock
 
 Json = dict[str, Any]
 JOB = next(kind for kind in KINDS if (kind.kind, kind.group) == ("Job", "batch"))
-
-
-class Recorder:
-    """An executor that counts writes and keeps the messages of events."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.writes = 0
-        self.reporter = self
-
-    def event(self, resource: Any, obj: Json, reason: str, message: str) -> None:
-        self.events.append(message)
-
-    async def do(self, write: Any) -> None:
-        self.writes += 1
 
 
 def build_job(*, is_gated: bool = True) -> Json:
@@ -37,43 +25,54 @@ def build_job(*, is_gated: bool = True) -> Json:
     labels = {"kueue.x-k8s.io/queue-name": "main"}
     metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": labels, "ownerReferences": [owner]}
     job = JOB.default({"metadata": metadata, "spec": {"template": {"spec": {"containers": []}}}}, Defaults())
-    return {**job, "spec": {**job["spec"], "suspend": False}} if is_gated else JOB.ungate(job)
+    job = job if is_gated else JOB.ungate(job)
+    return {**job, "spec": {**job["spec"], "suspend": False}}
 
 
-async def suspend_for(seconds: float, job: Json, *, may_wait: bool = True) -> tuple[Recorder, list[float]]:
-    """The other program resumes the job as soon as it is suspended; returns the times at which that was, too."""
-    recorder, clock = Recorder(), ManualClock()
-    suspensions = Suspensions(cast(Any, recorder), clock)
-    times, until = [], clock.monotonic() + seconds
+def plan(job: Json, suspensions: Suspensions, *, has_quota: bool = False) -> Plan:
+    metadata = {"name": "w", "namespace": "ns", "uid": "w", "resourceVersion": "1"}
+    workload = {"metadata": metadata, "spec": {"podSets": []}, "status": {"admission": {}}} if has_quota else None
+    facts = JobFacts(JOB, job, "2026-01-01T00:00:00Z", workload)
+    return plan_job(replace(facts, suspensions=suspensions.count("u"), suspension_wait_s=suspensions.find_wait("u")))
+
+
+async def suspend_for(seconds: float, job: Json, *, has_quota: bool = False) -> tuple[list[str], list[float]]:
+    """The other program resumes the job as soon as it is suspended; returns the messages of all suspensions, and their times."""
+    clock = ManualClock()
+    suspensions = Suspensions(clock)
+    messages, times, until = list[str](), list[float](), clock.monotonic() + seconds
     while clock.monotonic() < until:
-        result = await suspensions.suspend(JOB, job, "Suspended: it is not admitted", may_wait=may_wait)
-        if isinstance(result, Done):
+        planned = plan(job, suspensions, has_quota=has_quota)
+        if planned.names == (SUSPEND,):
+            suspensions.note("u")
             times.append(clock.monotonic())
-        await clock.sleep(result.seconds if isinstance(result, RequeueAfter) else 0.05)
-    return recorder, times
+            messages += [event.message for event in planned.steps[0].events]
+        await clock.sleep(planned.again_s or 0.05)
+    return messages, times
 
 
 async def test_job_with_gated_pods_is_suspended_ever_more_seldom():
-    recorder, times = await suspend_for(600, build_job())
+    messages, times = await suspend_for(600, build_job())
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert gaps == pytest.approx([0.05] * (FREE - 1) + [1, 2, 4] + [LONGEST_S] * (len(gaps) - FREE - 2), abs=0.1)
-    assert recorder.writes == len(recorder.events) < 130
-    assert recorder.events[0] == "Suspended: it is not admitted"
+    assert gaps == pytest.approx([0.05] * (FREE_SUSPENSIONS - 1) + [1, 2, 4] + [LONGEST_S] * (len(gaps) - FREE_SUSPENSIONS - 2), abs=0.1)
+    assert len(messages) < 130
+    assert messages[0] == "Suspended: it had not been admitted yet"
     why = "JobSet set resumes it again and again: the label kueue.x-k8s.io/queue-name belongs on that"
-    assert recorder.events[-1] == f"Suspended: it is not admitted. {why}"
+    assert messages[-1] == f"Suspended: it had not been admitted yet. {why}"
 
 
-@pytest.mark.parametrize(("is_gated", "may_wait"), [(False, True), (True, False)])
-async def test_job_with_pods_that_can_run_or_with_quota_is_suspended_at_once(is_gated: bool, may_wait: bool):
-    recorder, _ = await suspend_for(10, build_job(is_gated=is_gated), may_wait=may_wait)
-    assert recorder.writes == pytest.approx(200, abs=2)
+@pytest.mark.parametrize(("is_gated", "has_quota"), [(False, False), (True, True)])
+async def test_job_with_pods_that_can_run_or_with_quota_is_suspended_at_once(is_gated: bool, has_quota: bool):
+    messages, _ = await suspend_for(10, build_job(is_gated=is_gated), has_quota=has_quota)
+    assert len(messages) == pytest.approx(200, abs=2)
 
 
 async def test_job_that_was_left_alone_for_minutes_is_suspended_at_once_again():
-    recorder, clock = Recorder(), ManualClock()
-    suspensions = Suspensions(cast(Any, recorder), clock)
-    for _ in range(FREE):
-        assert isinstance(await suspensions.suspend(JOB, build_job(), "why", may_wait=True), Done)
-    assert isinstance(await suspensions.suspend(JOB, build_job(), "why", may_wait=True), RequeueAfter)
+    clock = ManualClock()
+    suspensions = Suspensions(clock)
+    for _ in range(FREE_SUSPENSIONS):
+        assert plan(build_job(), suspensions).names == (SUSPEND,)
+        suspensions.note("u")
+    assert plan(build_job(), suspensions).names == ()
     await clock.sleep(REMEMBERED_S + 1)
-    assert isinstance(await suspensions.suspend(JOB, build_job(), "why", may_wait=True), Done)
+    assert plan(build_job(), suspensions).names == (SUSPEND,)

@@ -9,10 +9,10 @@ import pytest
 
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
 from core.names import ELASTIC_JOB, PRIORITY_CLASS_LABEL, RESOURCE_IN_USE_FINALIZER, SLICE_NAME, WORKLOAD_ANNOTATION
+from core.plan.resize import MOST_REPLACED
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
-from reconciler.elastic import MOST_REPLACED
 from sim.ending import find_unsettled
 from sim.models.base import JOB, POD
 from sim.models.checks import CHECK, LONGEST_S, CheckController, make_check

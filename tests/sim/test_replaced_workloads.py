@@ -1,10 +1,10 @@
-"""Workloads of an elastic job that were replaced: which of them are deleted (`reconciler.elastic`)."""
+"""Workloads of an elastic job that were replaced: which of them are deleted (`core.plan.resize`)."""
 
 from __future__ import annotations
 
 from core.names import SLICE_NAME
+from core.plan.resize import MOST_REPLACED
 from e2e.standins.pods import has_condition
-from reconciler.elastic import MOST_REPLACED
 from sim.world import WORKLOADS
 from tests.sim.test_growing_jobs import scale, start, start_job
 

@@ -1,0 +1,113 @@
+"""What plans are made of: writes, each with what is said of it once it has succeeded, one after the other.
+
+A plan is computed from facts alone. Who carries it out (`reconciler.execute`) stops at the first write that fails.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from core import trace_names as t
+from core.plan.writes import Write
+from core.resource import Obj, Resource
+
+Attributes = Mapping[str, str | int]
+# How OpenTelemetry calls the name of a kind that it knows.
+_NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t.POD_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event on an object."""
+
+    resource: Resource
+    obj: Obj
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A line of the log."""
+
+    message: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of the trace that `obj` names, around a write. `follows_decision`: it is linked to the latest decision on `obj`."""
+
+    name: str
+    obj: Obj
+    attributes: Attributes = field(default_factory=dict)
+    follows_decision: bool = False
+
+
+class Overtaken(Enum):
+    """What another program has done meanwhile to an object that is to be written."""
+
+    GONE = "it is deleted"
+    CHANGED = "it is another one by now, or in another state"
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A write that says what it does by the object as the write before has left it."""
+
+    resource: Resource
+    seen: Obj
+    build: Callable[[Obj], Write]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write, if any, with its span; then a line of the log and events.
+
+    `name` says what the step does, in a word or two. `passes`: what is no failure, since the change of that object leads to another plan;
+    then nothing is said of the write. A write of an object that a step before has written is guarded by what that has left.
+    """
+
+    name: str
+    write: Write | Then | None = None
+    events: tuple[Event, ...] = ()
+    log: Log | None = None
+    span: Span | None = None
+    passes: frozenset[Overtaken] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done with one object now. It is looked at again after `again_s`, if nothing has changed until then (None: not at all).
+
+    `problem`: why nothing can be done for it, and that this is to be tried again; empty where there is none.
+    """
+
+    steps: tuple[Step, ...] = ()
+    again_s: float | None = None
+    problem: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its steps do."""
+        return tuple(step.name for step in self.steps)
+
+
+NOTHING = Plan()
+
+
+def do(*steps: Step | None, again_s: float | None = None) -> Plan:
+    """A plan of steps; those that are None are left out."""
+    return Plan(tuple(step for step in steps if step is not None), again_s)
+
+
+def wait(seconds: float) -> Plan:
+    """Nothing is done, and looked again after a time."""
+    return Plan(again_s=seconds)
+
+
+def made_for(kind: str, name: str) -> dict[str, str]:
+    """Attributes of a span that say what a Workload stands for."""
+    known = _NAME_OF_KIND.get(kind)
+    return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})
