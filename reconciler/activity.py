@@ -4,13 +4,13 @@ Level-triggered, a workload at a time: what is to be done is told from its own s
 keep the times, so that a restart or another leader changes none of them. Jobs are stopped by who knows their kind.
 """
 
-import logging
-
 from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import Evict
 from core.plan.activity import plan_activity
+from core.plan.steps import Event, Log, Step, do, report
+from core.plan.workload_steps import take
 from core.queueing.rules import can_be_activated
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -21,9 +21,7 @@ from core.state.facts import find_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
 
-logger = logging.getLogger(__name__)
 SETTLE_S = 1.0  # several objects are changed together
 
 
@@ -34,7 +32,6 @@ class Activity:
         self._observed = observed
         self._executor = executor
         self._clock = clock
-        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("activity", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         self._seen_changes = observed.state.config_changes
@@ -63,16 +60,15 @@ class Activity:
         facts = self._observed.state.workloads.facts.get(str(item.key))
         reserved = find_condition(workload, QUOTA_RESERVED) or {}
         if facts is not None and can_be_activated(self._observed.state, facts, reserved):
-            await self._executor.do(w.patch_workload(workload, {"spec": {"active": True}}))
-            logger.info("workload activated again", extra={"workload": str(item.key)})
-            return Done()
+            log = Log("workload activated again", {"workload": str(item.key)})
+            return await self._executor.carry_out(do(Step("activate", w.activate(workload), log=log)))
         action = plan_activity(workload, self._clock.now())
         if isinstance(action, Evict) and self._has_ended(workload):
             return Done()  # it made it in time; whoever watches the job says so
-        result = await self._steps.take(workload, action)
+        plan = take(workload, action, self._executor.now())
         if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
-            self._executor.reporter.event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, warning=True)
-        return result
+            plan = plan.followed_by(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))
+        return await self._executor.carry_out(plan)
 
     def _has_ended(self, workload: Obj) -> bool:
         """Whether the job is over, though its workload does not say so yet."""

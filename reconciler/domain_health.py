@@ -11,6 +11,7 @@ from functools import partial
 from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.plan.requeue import plan_eviction
+from core.plan.workload_steps import take
 from core.queueing.domain_room import count_pods, find_short, list_wide
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -23,7 +24,6 @@ from reconciler.execute import Executor
 from reconciler.indexes import workloads_of_pod
 from reconciler.node_health import BATCH_S, STORM_LOOK_S, place_of
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
 
 logger = logging.getLogger(__name__)
 _Domain = tuple[tuple[str, ...], tuple[str, ...]]  # levels, values
@@ -41,7 +41,7 @@ class DomainHealth:
         is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
     ) -> None:
         self._observed, self._clock, self._rules, self._is_held = observed, clock, rules, is_held
-        self._steps = WorkloadSteps(observed, executor)
+        self._executor = executor
         self._domains: dict[str, frozenset[_Domain]] = {}  # by workload, of several nodes each
         self._users: dict[_Domain, set[str]] = defaultdict(set)  # the other way round
         self._short_since: dict[str, float] = {}  # by workload
@@ -120,7 +120,8 @@ class DomainHealth:
         if self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         why = f"Workload was evicted as its nodes failed: {short.sentence}"
-        return await self._steps.take(workload, plan_eviction(workload, why, self._rules.requeue, self._clock.now()))
+        evict = plan_eviction(workload, why, self._rules.requeue, self._clock.now())
+        return await self._executor.carry_out(take(workload, evict, self._executor.now()))
 
 
 def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:

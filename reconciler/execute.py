@@ -5,9 +5,10 @@ once when it is answered (`Client.on_reply`). The client sends none for a proces
 the pace that an administrator has set (`Client.pace`).
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -15,18 +16,19 @@ from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan import resources as r
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
-from core.plan.steps import Overtaken, Plan, Span, Step, Then
+from core.plan.steps import Overtaken, Plan, Span, Step, Then, Together
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import Conflict, NotFound
+from core.runtime.errors import Conflict, KubeError, NotFound
 from core.runtime.store import object_key
 from reconciler import tracing
 from reconciler.report import Reporter
 
 logger = logging.getLogger(__name__)
+AT_ONCE = 16  # writes of all steps that are carried out together
 APPLY_ATTEMPTS = 4  # at a status that others write at the same time
 
 
@@ -40,6 +42,7 @@ class Executor:
     def __init__(self, client: Client, clock: Clock, reporter: Reporter, paused: Callable[[], Pause] = Pause) -> None:
         self._client, self._clock, self.reporter, self._paused = client, clock, reporter, paused
         self._moving: set[str] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     def now(self) -> str:
         """The wall clock as the API writes it."""
@@ -98,7 +101,10 @@ class Executor:
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
     async def _carry_out(self, step: Step, left: dict[tuple[Resource, str], Obj]) -> None:
-        if step.write is not None:
+        if isinstance(step.write, Together):
+            with _open_span(step.span):
+                await self._carry_out_together(step.write.steps)
+        elif step.write is not None:
             at = step.write.resource, object_key(step.write.seen)
             write = _follow(step.write, left.get(at))
             try:
@@ -114,10 +120,29 @@ class Executor:
                 return
             if not isinstance(write, Delete):
                 left[at] = reply
+        elif step.span is not None:
+            with _open_span(step.span):
+                pass
         if step.log is not None:
             logger.info(step.log.message, extra=dict(step.log.fields))
         for event in step.events:
             self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning)
+
+    async def _carry_out_together(self, steps: Sequence[Step]) -> None:
+        left, failed = iter(steps), list[KubeError]()
+
+        async def work() -> None:
+            for step in left:
+                try:
+                    async with self._turns:
+                        await self._carry_out(step, {})
+                except KubeError as error:
+                    failed.append(error)
+
+        # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
+        await asyncio.gather(*(work() for _ in range(min(AT_ONCE, len(steps)))))
+        if failed:
+            raise failed[0]
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
         metadata = write.seen["metadata"]
@@ -163,6 +188,20 @@ class Executor:
             raise Paused(stopped.stop.sentence)
 
 
+@contextmanager
+def _open_span(span: Span | None) -> Iterator[None]:
+    if span is None:
+        yield
+        return
+    links = [tracing.decision_of(span.obj)] if span.follows_decision else []
+    links += tracing.other_stories(span.causes, than=span.obj)
+    with tracing.step(span.name, span.obj, span.attributes, start=tracing.parse_time(span.start), links=links) as opened:
+        for name, attributes, at in span.events:
+            moment = tracing.parse_time(at)
+            opened.add_event(name, dict(attributes), tracing.nanoseconds(moment) if moment is not None else None)
+        yield
+
+
 def _moves_pods(write: Apply) -> bool:
     if write.manager != MANAGER_ADMISSION:
         return False
@@ -184,10 +223,3 @@ def _follow(write: Write | Then, left: Obj | None) -> Write:
     if isinstance(write, Then):
         return write.build(left if left is not None else write.seen)
     return replace(write, seen=left) if left is not None and left["metadata"]["uid"] == write.seen["metadata"].get("uid") else write
-
-
-def _open_span(span: Span | None) -> AbstractContextManager[object]:
-    if span is None:
-        return nullcontext()
-    links = [tracing.decision_of(span.obj)] if span.follows_decision else []
-    return tracing.step(span.name, span.obj, span.attributes, links=links)

@@ -13,6 +13,7 @@ from core.model.pods_ready import PodsReadyRules
 from core.plan import resources as r
 from core.plan.pods_ready import Seen, plan_pods_ready, pods_are_ready
 from core.plan.workload import admitted_counts
+from core.plan.workload_steps import take
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
@@ -23,7 +24,6 @@ from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import find_owned
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
 
 BATCH_S = 0.3  # pods of one workload become ready one by one
 MAX_JITTER = 0.1  # of the backoff: what was evicted together does not come back together
@@ -45,7 +45,6 @@ class PodsReady:
         self._clock = clock
         self._rules = rules
         self._jitter = jitter
-        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("pods ready", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -73,7 +72,7 @@ class PodsReady:
         if workload is None:
             return Done()
         action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
-        return await self._steps.take(workload, action)
+        return await self._executor.carry_out(take(workload, action, self._executor.now()))
 
     def _look(self, workload: Obj) -> Seen:
         """By the status of its job, where that tells, else by its pods."""

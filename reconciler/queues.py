@@ -25,6 +25,8 @@ from core.names import (
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.conditions import Condition, set_conditions
+from core.plan.steps import do
+from core.plan.workload_steps import plan_eviction_of
 from core.queueing.ways import inactive_reason
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
@@ -39,7 +41,6 @@ from core.state.workloads import add_usage
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor, Paused
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
 from reconciler.storms import Storms
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,6 @@ class Queues:
         self._shares_fairly = shares_fairly
         self._observed = observed
         self._executor = executor
-        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("queues", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         self._clock = clock
@@ -288,7 +288,7 @@ class Queues:
             workload = self._observed.workloads.store.get(facts.key)
             if workload is not None and facts.admission is not None and not facts.evicted and not facts.finished:
                 try:
-                    await self._steps.evict(workload, reason, message)
+                    await self._executor.carry_out(do(plan_eviction_of(workload, reason, message, self._executor.now())))
                 except (Conflict, NotFound, Paused):
                     continue  # it has changed: its event, or that of the pause's end, brings us here again
 

@@ -5,7 +5,6 @@ pods of a pod group. The nodes are free as soon as the pods are gone from them; 
 being held for pods that would come in their stead.
 """
 
-import logging
 from collections import Counter
 
 from core.jobs.contract import Reclaiming
@@ -14,6 +13,8 @@ from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
 from core.plan import writes as w
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
+from core.plan.steps import Log, Step, do
+from core.plan.workload_steps import plan_eviction_of
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
@@ -24,9 +25,7 @@ from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
 
-logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # pods of one job end one by one
 
 
@@ -36,7 +35,6 @@ class Reclaimable:
     def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
         self._executor = executor
-        self._steps = WorkloadSteps(observed, executor)
         self.controller = build_controller("reclaimable pods", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -67,13 +65,12 @@ class Reclaimable:
         runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         if runs and self._observed.job_of(workload) is not None and are_made_again(workload, done):
             message = "pods that had done their work are made again, and what they held is others' by now; it is queued for all it needs"
-            await self._steps.evict(workload, REASON_JOB_CHANGED, message)
-            return Done()
+            return await self._executor.carry_out(do(plan_eviction_of(workload, REASON_JOB_CHANGED, message, self._executor.now())))
         entries = plan_reclaimable(workload, done, self._count_running(workload))
-        if entries is not None:
-            await self._executor.do(w.apply_reclaimable(workload, entries))
-            logger.info("pods need their quota no more", extra={"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
-        return Done()
+        if entries is None:
+            return Done()
+        log = Log("pods need their quota no more", {"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
+        return await self._executor.carry_out(do(Step("report reclaimable pods", w.apply_reclaimable(workload, entries), log=log)))
 
     def _count_running(self, workload: Obj) -> Counter[str]:
         """Pods of a workload per pod set that are past their gates and not over."""

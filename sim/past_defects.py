@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import core.plan.jobs
-import reconciler.pods
+import core.plan.units
 import reconciler.ungater
 import webhook.review
 from core.jobs import ray, shape, templated
@@ -242,7 +242,7 @@ def _observe_orphans_only(self: Observed, change: Any) -> None:
         self._observe_owners_of(self.pods.store.by_index("workload", key))
 
 
-async def _find_no_changes(*_: Any) -> Mapping[str, Any]:
+def _find_no_changes(*_: Any) -> Mapping[str, Any]:
     return {}
 
 
@@ -303,16 +303,14 @@ LISTED = (
     _one("D9", "spares stay in a domain that their pods have left", second_pass, "domain_of", _allow_all_domains),
     _one("E1", "a prebuilt job keeps what its start added", core.plan.jobs, "originals", _keep_added_annotations),
     _one("E2", "cohorts, queues and flavors need a spec", webhook.review, "find_misshapen", _find_misshapen_without_spec),
-    _one("E3", "other tolerations of a StatefulSet are not seen", reconciler.pods, "asks_otherwise", _asks_for_other_amounts),
+    _one("E3", "other tolerations of a StatefulSet are not seen", core.plan.units, "asks_otherwise", _asks_for_other_amounts),
     _one("E6", "names that no Workload can have are accepted", templated, "_rules_of_names", _find_no_names),
     _one("E8", "a manifest that is applied again is refused", TemplatedKind, "default_change", _change_nothing),
     _one("E9", "a RayJob keeps the submitter that its start wrote", RayJob, "restore", TemplatedKind.restore),
     _one("E12", "pods of a Workload without an owner do not exist", Observed, "_observe_unowned", _observe_orphans_only),
     _one("E13", "a late pod of a lost node is deleted", reconciler.ungater, "is_pinned", lambda *_: False),
     _one("E19", "pods are ungated onto a node that is not ready", Ungater, "_has_ready_node", lambda *_: True),
-    _one(
-        "E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", reconciler.pods.Pods, "_find_changes", _find_no_changes
-    ),
+    _one("E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", core.plan.units, "_find_changes", _find_no_changes),
 )
 OTHERS = (
     _one("unseen ungated pods", "pods run when they are seen ungated", Observed, "find_running_pods", _find_seen_running, is_listed=False),

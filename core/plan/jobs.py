@@ -74,7 +74,7 @@ from core.plan.prebuilt import adoption, find_difference, originals
 from core.plan.priority import MissingClass, find_changed_priority, find_priority
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.resize import mark_first, plan_one_workload, plan_resize
-from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, do, made_for, wait
+from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, do, made_for, report, wait
 from core.plan.workload import (
     MissingFlavor,
     admitted_counts,
@@ -155,10 +155,10 @@ def _take_prebuilt(f: JobFacts) -> Plan:
     workload, name = f.named.workload, f"{f.job['metadata']['namespace']}/{f.prebuilt}"
     if workload is None or workload["metadata"].get("deletionTimestamp"):
         message = f"waits for the Workload {name}, which does not exist{'' if workload is None else ' any more'}"
-        return do(_report(f.event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
+        return do(report(f.event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
     if f.named.held_by:
         message = f"the Workload {name} is that of {f.named.held_by}; name another, or none to have one made"
-        return do(_report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=HELD_S)
+        return do(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=HELD_S)
     log = Log("prebuilt workload taken", {"workload": object_key(workload), "job": f.key})
     return do(Step("take workload", w.patch_workload(workload, adoption(f.kind, f.job, workload)), log=log))
 
@@ -167,7 +167,7 @@ def _refuse_finished(f: JobFacts, workload: Obj) -> Step:
     """A job that does not end with its Workload is told why, and how to go on."""
     why = (find_condition(workload, FINISHED) or {}).get("message") or ""
     message = f"the Workload {object_key(workload)} is finished: {why}. Delete it and make another one, or name another one"
-    return _report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True))
+    return report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True))
 
 
 def _stop_without_workload(f: JobFacts) -> Plan:
@@ -247,7 +247,7 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
     # Pods made while it was unsuspended by hand have no gates, or gates that would never be taken off.
     if f.pods.has_any():
         why = "it has its place, and starts when the pods of before are gone"
-        return do(_report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=STOP_POLL_S)
+        return do(report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=STOP_POLL_S)
     if f.pods.may_have_run():
         return wait(STOP_POLL_S)
     try:
@@ -292,7 +292,7 @@ def _stop_unmarked(f: JobFacts, workload: Obj, pods: Sequence[Obj]) -> Plan:
         f"pod {changed['metadata']['name']} has no annotation {WORKLOAD_ANNOTATION}, and the template of its {f.kind.kind} has one:"
         " another admission webhook removes it, and without it no pod gets a node"
     )
-    return _deactivate(f, workload, message, (_report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)),))
+    return _deactivate(f, workload, message, (report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)),))
 
 
 def _deactivate(f: JobFacts, workload: Obj, message: str, before: tuple[Step, ...]) -> Plan:
@@ -445,7 +445,7 @@ def _finish(f: JobFacts, workload: Obj) -> Plan:
             return left
         reason = REASON_SUCCEEDED if over.succeeded else REASON_FAILED
         event = f.event(EVENT_FINISHED_WORKLOAD, f"Workload '{object_key(workload)}' is declared finished")
-        steps += [finish(workload, Condition(FINISHED, True, reason, over.message), f.now), _report(event)]
+        steps += [finish(workload, Condition(FINISHED, True, reason, over.message), f.now), report(event)]
     steps.append(drop_finalizer(workload))
     # Of an elastic job: a process that ended between the two writes left it.
     others = (one for one in f.owned if condition_is_true(one, FINISHED) and one["metadata"]["uid"] != workload["metadata"]["uid"])
@@ -534,15 +534,11 @@ def _let_go(f: JobFacts, workload: Obj) -> Plan:
         return Plan((*steps, *left.steps), STOP_POLL_S)
     if not is_done and f.pods.may_be_unseen():
         return Plan(steps, STOP_POLL_S)
-    deleted = _report(f.event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}"))
+    deleted = report(f.event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}"))
     return do(*steps, drop_finalizer(workload), deleted)
 
 
 # --- small things -------------------------------------------------------------------------------------------------
-
-
-def _report(event: Event) -> Step:
-    return Step("report", events=(event,))
 
 
 def _made_for(f: JobFacts) -> dict[str, str]:

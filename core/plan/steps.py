@@ -37,12 +37,19 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of the trace that `obj` names, around a write. `follows_decision`: it is linked to the latest decision on `obj`."""
+    """A span of the trace that `obj` names, around a write.
+
+    `follows_decision`: it is linked to the latest decision on `obj`. `causes`: objects that came by requests of their own, to whose traces
+    it is linked. `start`: when it began, where that was before. `events`: what has happened in it, with attributes and the time of the API.
+    """
 
     name: str
     obj: Obj
     attributes: Attributes = field(default_factory=dict)
     follows_decision: bool = False
+    causes: tuple[Obj, ...] = ()
+    start: str | None = None
+    events: tuple[tuple[str, Attributes, str | None], ...] = ()
 
 
 class Overtaken(Enum):
@@ -62,6 +69,13 @@ class Then:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Steps of which none waits for another, as writes to the pods of a job. All are attempted; the first error is that of them all."""
+
+    steps: tuple["Step", ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One write, if any, with its span; then a line of the log and events.
 
@@ -70,7 +84,7 @@ class Step:
     """
 
     name: str
-    write: Write | Then | None = None
+    write: Write | Then | Together | None = None
     events: tuple[Event, ...] = ()
     log: Log | None = None
     span: Span | None = None
@@ -93,6 +107,10 @@ class Plan:
         """What its steps do."""
         return tuple(step.name for step in self.steps)
 
+    def followed_by(self, *steps: Step) -> "Plan":
+        """The plan with more steps."""
+        return Plan((*self.steps, *steps), self.again_s, self.problem)
+
 
 NOTHING = Plan()
 
@@ -105,6 +123,11 @@ def do(*steps: Step | None, again_s: float | None = None) -> Plan:
 def wait(seconds: float) -> Plan:
     """Nothing is done, and looked again after a time."""
     return Plan(again_s=seconds)
+
+
+def report(event: Event) -> Step:
+    """An event alone."""
+    return Step("report", events=(event,))
 
 
 def made_for(kind: str, name: str) -> dict[str, str]:

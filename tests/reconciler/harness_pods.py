@@ -8,11 +8,11 @@ from core.jobs.contract import Defaults
 from core.jobs.pod_kinds import pod_kinds
 from core.names import ADMISSION_GATE, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL
 from core.plan.pod_units import Unit, unit_of_pod, unit_of_workload
+from core.plan.units import PARENTS_BY_KIND
 from core.runtime.store import object_key
 from core.runtime.workqueue import Item
 from reconciler.orphans import Orphans
 from reconciler.pods import Pods
-from reconciler.unit_steps import PARENTS_BY_KIND
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.names import RESOURCE_IN_USE_FINALIZER
+from core.plan import units
 from core.resource import Obj
 from core.runtime import apart as apart_module
 from core.runtime.apart import run_apart
@@ -35,7 +36,7 @@ async def test_work_on_many_objects_is_done_in_a_thread_and_on_few_where_it_is()
 
 
 def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pods, "MOST_STARTED", 2)
+    monkeypatch.setattr(units, "MOST_STARTED", 2)
     harness, names = PodsHarness(), [f"p{number}" for number in range(5)]
     for name in names:
         harness.put(pod(name, total=5))
@@ -48,8 +49,8 @@ def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: py
 
 
 def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_group_from_starting(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pods, "MOST_STARTED", 1)
-    monkeypatch.setattr(pods, "MOST_TOLD", 1)
+    monkeypatch.setattr(units, "MOST_STARTED", 1)
+    monkeypatch.setattr(units, "MOST_TOLD", 1)
     harness = PodsHarness()
     for name in ("a", "b", "c"):
         harness.put(pod(name, total=3))

@@ -354,11 +354,11 @@ def test_a_group_is_not_called_as_the_workload_of_another(harness: PodsHarness):
 def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: PodsHarness):
     harness.put(pod("a"))
     harness.run()
-    assert len(harness.pods._wanted) == 1
+    assert len(harness.pods._waiting_since) == 1
     gone = unit_of_pod(harness.get("Pod", "a"))
     harness.drop("Pod", "a")
     harness.run(1, gone)
-    assert len(harness.pods._wanted) == 0
+    assert len(harness.pods._waiting_since) == 0
 
 
 def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: PodsHarness):

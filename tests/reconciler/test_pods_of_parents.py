@@ -10,7 +10,7 @@ import pytest
 from core.jobs.contract import Defaults, PodSetTemplate
 from core.names import MAX_EXEC_TIME_LABEL, PLACEMENT_PROFILE, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from core.plan.pod_workloads import Wanted, asks_otherwise
-from reconciler.unit_steps import PARENTS_BY_KIND
+from core.plan.units import PARENTS_BY_KIND
 from sim.server import Request
 from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, end, names, pod, started
 
