@@ -17,14 +17,14 @@ from core.model.quantity import show_count
 from core.plan import resources as r
 from core.plan.pod_units import ALONE, GROUP, Unit, role_of_pod, unit_of_pod
 from core.plan.pod_workloads import Wanted, build_workload_of_pods, read_group, wanted_alone, wanted_of_group, wanted_of_parent
+from core.plan.priority import MissingClass, find_priority
 from core.plan.workload import build_workload
 from core.queueing.outcome import Found, NotFound
 from core.queueing.run import Verdict
 from core.resource import Obj
-from core.runtime.controller import Retryable
 from core.runtime.store import object_key
 from reconciler.outlook import Outlook
-from reconciler.steps import find_priority
+from reconciler.read_jobs import read_classes
 
 Build = Callable[[int, Mapping[str, Any] | None], Obj]  # of priority and its class
 
@@ -160,8 +160,8 @@ class Planner:
     async def _queued(self, planned: Planned, labels: Mapping[str, str], class_of_pods: str | None, build: Build) -> Planned:
         """With its Workload, which waits from now on."""
         try:
-            priority, priority_class = find_priority(self._observed, labels, lambda: class_of_pods)
-        except Retryable as error:
+            priority, priority_class = find_priority(read_classes(self._observed), labels, lambda: class_of_pods)
+        except MissingClass as error:
             return replace(planned, problem=str(error))
         admitted = await self._reviewing.workload(planned.document, build(priority, priority_class))
         self._observed.workloads.put(admitted.obj)

@@ -26,6 +26,8 @@ from core.plan import writes as w
 from core.plan.admission import managed_status
 from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node, may_move
 from core.plan.requeue import plan_eviction
+from core.plan.steps import Event, Log, Step, do
+from core.plan.workload_steps import take
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -38,7 +40,6 @@ from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps
 from reconciler.stuck_pods import StuckPods
 from reconciler.waiting_pods import REFUSALS, change_waiting
 
@@ -80,7 +81,6 @@ class NodeHealth:
         self._outside: dict[str, dict[tuple[str, str], datetime]] = {}
         self._reported: dict[str, tuple[Admission, Collection[str], float]] = {}  # by workload: the last report of lost nodes, and when
         self._placed: dict[str, dict[_Domain, str]] = {}  # by workload and domain: its node, when that was last there
-        self._steps = WorkloadSteps(observed, executor)
         self.stuck = StuckPods(observed, executor)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
@@ -436,16 +436,17 @@ class NodeHealth:
             message = (
                 f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {nodes}, {limit}: {text}{more}"
             )
-            await self._steps.take(workload, plan_eviction(workload, message, self._rules.requeue, self._clock.now()))
+            evict = plan_eviction(workload, message, self._rules.requeue, self._clock.now())
+            await self._executor.carry_out(take(workload, evict, self._executor.now()))
             return
         status = managed_status(workload)
         status.pop("unhealthyNodes", None)
         if lost:
             status["unhealthyNodes"] = [{"name": name} for name in sorted(lost)]
-        await self._executor.do(w.apply_admission(workload, status))
-        for name in sorted(lost.keys() - facts.unhealthy_nodes):
-            self._executor.reporter.event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", warning=True)
-        logger.info("nodes lost", extra={"workload": facts.key, "nodes": dict(sorted(lost.items()))})
+        new = sorted(lost.keys() - facts.unhealthy_nodes)
+        events = tuple(Event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", True) for name in new)
+        log = Log("nodes lost", {"workload": facts.key, "nodes": dict(sorted(lost.items()))})
+        await self._executor.carry_out(do(Step("report lost nodes", w.apply_admission(workload, status), events, log)))
 
     async def _read_again(self, workload: Obj) -> Obj:
         """A workload as it is now. Raises Conflict where something has changed by which its nodes are judged."""

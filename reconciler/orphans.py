@@ -1,41 +1,19 @@
-"""Workloads whose job is gone: they hold quota and nodes as long as a pod that names them lives, and no longer.
+"""Workloads whose job is gone: looked at one at a time, whenever something of them has changed. What is to be done is planned in
+`core.plan.orphans`."""
 
-A job that is deleted leaves its pods behind until they have ended; one deleted with `--cascade=orphan` for as long as they
-run, and its workload with nobody who owns it. Level-triggered, whatever kind the job was of:
-
-    workload                         pods that name it   step
-    any                              some live           wait: what they use is not free
-    orphaned, and may not run        some run            delete them; those that wait behind their gates never start
-    admitted, or waiting             none                finished, once the watch of its job's kind is known to have seen as
-                                                         much as the one of Workloads; quota and domains are given back
-    deleted                          none                let it go
-    deleted, never had an owner      some wait gated     let it go: they never start
-    orphaned, finished               any                 delete it: no garbage collector takes it
-"""
-
-import logging
-
-from core.names import FINISHED, REASON_OWNER_NOT_FOUND
-from core.plan import writes as w
-from core.plan.conditions import Condition
-from core.plan.pod_units import is_unowned
+from core.plan.orphans import OrphanFacts, plan_orphan
 from core.resource import Obj
 from core.runtime.clock import Clock
-from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, NotFound
+from core.runtime.controller import Done, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of, family_of
-from core.state.owners import is_orphaned
+from core.state.facts import controller_of, family_of
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
-from reconciler.steps import WorkloadSteps, may_run
+from reconciler.read_jobs import may_have_unseen_pods
 from reconciler.watch_progress import WatchProgress
-
-logger = logging.getLogger(__name__)
-STOP_POLL_S = 1.0
 
 
 class Orphans:
@@ -44,7 +22,6 @@ class Orphans:
     def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed = observed
         self._executor = executor
-        self._steps = WorkloadSteps(observed, executor)
         self._progress = {informer.resource: WatchProgress(informer.watcher) for informer in observed.owning}
         self.controller = build_controller("orphans", self._reconcile, clock, workers=2)
         self._queue = self.controller.queue
@@ -89,38 +66,21 @@ class Orphans:
         return not self._progress[informer.resource].has_passed(metadata["uid"], metadata["resourceVersion"])
 
     async def _reconcile(self, item: Item) -> Result:
-        key = str(item.key)
-        workload = self._observed.workloads.store.get(key)
+        workload = self._observed.workloads.store.get(str(item.key))
         if workload is None:
             return Done()
-        there, leaves = self._observed.owner_exists(workload), bool(workload["metadata"].get("deletionTimestamp"))
-        if there or (there is None and not leaves):
-            return Done()
-        finished, orphaned = condition_is_true(workload, FINISHED), is_orphaned(workload)
-        pods = [] if finished else self._observed.live_pods(family_of(workload))
-        if orphaned and not may_run(workload):
-            # The garbage collector leaves them alone. What is made anew is gated, and holds nothing that is given back.
-            pods = [pod for pod in pods if not pod.gated]
-            await self._steps.end_pods(workload, pods, "Workload is deleted or deactivated, and its job is gone")
-        if is_unowned(workload):
-            pods = [pod for pod in pods if not pod.gated]
-        if pods:
-            return RequeueAfter(STOP_POLL_S) if orphaned and not may_run(workload) else Done()
-        if not finished and self._steps.may_have_unseen_pods(workload, self._find_version()):
-            return RequeueAfter(STOP_POLL_S)
-        if not finished and not leaves and self._may_have_unseen_owner(workload):
-            return RequeueAfter(STOP_POLL_S)
-        if not finished and not leaves:
-            gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
-            workload = await self._steps.finish(workload, gone)
-            logger.info("workload of what is gone is finished", extra={"workload": key})
-        await self._steps.drop_finalizer(workload)
-        if orphaned and not leaves:
-            try:
-                await self._executor.do(w.delete_workload(workload))
-            except (NotFound, Conflict):
-                return Done()  # gone, or another one of its name
-        return Done()
+        return await self._executor.carry_out(plan_orphan(self._read(workload)))
+
+    def _read(self, workload: Obj) -> OrphanFacts:
+        has_owner = self._observed.owner_exists(workload)
+        return OrphanFacts(
+            workload,
+            self._executor.now(),
+            has_owner,
+            self._observed.live_pods(family_of(workload)) if not has_owner else (),
+            lambda: may_have_unseen_pods(self._observed, workload, self._find_version()),
+            lambda: self._may_have_unseen_owner(workload),
+        )
 
     def _find_version(self) -> str:
         """Up to which resource version any job or Workload has been observed: the deletion of an owner among them."""

@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from core.model.admission import admission_from_wire
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
+from core.plan.steps import do
+from core.plan.workload_steps import give_back
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import NotFound
 from core.runtime.workqueue import Item
 from core.state.facts import condition_is_true, find_condition
+from core.state.whereabouts import describe_place
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.queues import Queues
 from reconciler.scheduler import Scheduler
-from reconciler.steps import WorkloadSteps
 from sim.harness import Harness
 from tests.builders import RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
 from tests.runtime.fakes import ManualClock
@@ -95,7 +98,12 @@ class QueuesHarness(Harness):
 
     async def stop_job(self, name: str = "train") -> None:
         """What the controller of jobs does once its pods are gone."""
-        assert await WorkloadSteps(self.observed, self.executor).give_back(self.get("Workload", name))
+        workload = self.get("Workload", name)
+        admission = admission_from_wire(workload["status"]["admission"])
+        assert admission is not None
+        released = give_back(workload, describe_place(self.observed.state, admission), self.executor.now())
+        assert released is not None
+        await self.executor.carry_out(do(released))
 
     def is_true(self, kind: str, name: str = "train") -> bool:
         return condition_is_true(self.get("Workload", name), kind)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core.names import PRIORITY_CLASS_LABEL
+from core.plan.priority import MissingClass, find_changed_priority, find_priority
 from core.runtime.controller import Retryable
-from reconciler.steps import WorkloadSteps
+from reconciler.read_jobs import read_classes
 from sim.harness import Harness
 from tests.reconciler.harness_pods import PodsHarness, pod
 from tests.runtime.fakes import ManualClock
@@ -17,9 +18,8 @@ def told(*classes: str, asked: str = "urgnt") -> str:
     harness = Harness(ManualClock())
     for number, name in enumerate(classes):
         harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": number})
-    steps = WorkloadSteps(harness.observed, harness.executor)
-    with pytest.raises(Retryable) as error:
-        steps.priority({PRIORITY_CLASS_LABEL: asked}, lambda: None)
+    with pytest.raises(MissingClass) as error:
+        find_priority(read_classes(harness.observed), {PRIORITY_CLASS_LABEL: asked}, lambda: None)
     return str(error.value)
 
 
@@ -92,9 +92,9 @@ def test_priority_is_read_anew_when_the_job_names_another_class(
         harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 7})
     for name in ("x", "y"):
         harness.put({"kind": "PriorityClass", "metadata": {"name": name}, "value": 7})
-    steps = WorkloadSteps(harness.observed, harness.executor)
+    classes = read_classes(harness.observed)
     spec = {"priority": 1, "podSets": [{"name": "main", "template": {"spec": {"priorityClassName": of_pods} if of_pods else {}}}]}
     if reference is not None:
         spec["priorityClassRef"] = {"kind": reference[0], "name": reference[1]}
     labels = {PRIORITY_CLASS_LABEL: label} if label else {}
-    assert steps.find_changed_priority({"spec": spec}, labels, lambda: asked).get("priority") == (7 if is_followed else None)
+    assert find_changed_priority(classes, {"spec": spec}, labels, lambda: asked).get("priority") == (7 if is_followed else None)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from core.runtime.watcher import Watcher
-from reconciler.steps import WorkloadSteps
+from reconciler.read_jobs import may_have_unseen_pods
 from reconciler.watch_progress import MOST_KEPT, STREAMS_KEPT, WatchProgress
 
 
@@ -111,10 +111,10 @@ def test_job_that_ran_again_since_the_first_question_is_asked_about_anew():
     watcher = FakeWatcher()
     given = SimpleNamespace(admission=SimpleNamespace(pod_sets=[SimpleNamespace(assignment=None)]))
     state = SimpleNamespace(workloads=SimpleNamespace(facts={"ns/w": given}))
-    steps = WorkloadSteps(cast(Any, SimpleNamespace(state=state, pods_progress=ask(watcher))), cast(Any, None))
+    observed = cast(Any, SimpleNamespace(state=state, pods_progress=ask(watcher)))
     workload = {"metadata": {"namespace": "ns", "name": "w", "uid": "u"}}
-    assert steps.may_have_unseen_pods(workload, "12", 1)
+    assert may_have_unseen_pods(observed, workload, "12", 1)
     watcher.version = "13"
-    assert steps.may_have_unseen_pods(workload, "15", 3)
+    assert may_have_unseen_pods(observed, workload, "15", 3)
     watcher.version = "15"
-    assert not steps.may_have_unseen_pods(workload, "16", 3)
+    assert not may_have_unseen_pods(observed, workload, "16", 3)

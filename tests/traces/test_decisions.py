@@ -12,13 +12,14 @@ import pytest
 
 from core.model.admission import Admission
 from core.names import EVENT_SECOND_PASS_FAILED, EVICTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
+from core.plan.steps import do
+from core.plan.workload_steps import give_back, plan_eviction_of
 from core.queueing.outcome import Found, NotFound, Preempting
 from core.resource import Obj
 from core.runtime import telemetry
 from core.state.facts import find_condition
 from e2e.otlp import SpanRecord
 from reconciler import tracing
-from reconciler.steps import WorkloadSteps
 from reconciler.tracing import nanoseconds
 from tests.builders import RACK, pod_set_json
 from tests.reconciler.harness_queues import QueuesHarness
@@ -44,9 +45,6 @@ class Told(QueuesHarness):
         assert found is not None
         assert found["status"] == "False"
         return str(found["message"])
-
-    def steps(self) -> WorkloadSteps:
-        return WorkloadSteps(self.observed, self.executor)
 
 
 def of(spans: list[SpanRecord], name: str, workload: str) -> list[SpanRecord]:
@@ -146,9 +144,11 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     harness.submit("w", count=4)
     harness.decide()
     harness.pass_time(30)
-    steps = harness.steps()
-    harness.wait_for(steps.evict(harness.get("Workload", "w"), "PodsReadyTimeout", "not ready in time"))
-    harness.wait_for(steps.give_back(harness.get("Workload", "w")))
+    now = harness.executor.now()
+    evict = plan_eviction_of(harness.get("Workload", "w"), "PodsReadyTimeout", "not ready in time", now)
+    harness.wait_for(harness.executor.carry_out(do(evict)))
+    place = "cloud/rack r1 (node r1-n)"
+    harness.wait_for(harness.executor.carry_out(do(give_back(harness.get("Workload", "w"), place, now))))
     workload = harness.get("Workload", "w")
     for condition in workload["status"]["conditions"]:
         if condition["type"] == EVICTED:
