@@ -9,8 +9,8 @@ from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import Evict
 from core.plan.activity import plan_activity
-from core.plan.steps import Event, Log, Step, do, report
-from core.plan.workload_steps import take
+from core.plan.steps import Event, Log, Step, make_plan, report
+from core.plan.workload_steps import plan_action
 from core.queueing.rules import can_be_activated
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -61,14 +61,14 @@ class Activity:
         reserved = find_condition(workload, QUOTA_RESERVED) or {}
         if facts is not None and can_be_activated(self._observed.state, facts, reserved):
             log = Log("workload activated again", {"workload": str(item.key)})
-            return await self._executor.carry_out(do(Step("activate", w.activate(workload), log=log)))
+            return await self._executor.execute(make_plan(Step("activate", w.set_active(workload), log=log)))
         action = plan_activity(workload, self._clock.now())
         if isinstance(action, Evict) and self._has_ended(workload):
             return Done()  # it made it in time; whoever watches the job says so
-        plan = take(workload, action, self._executor.now())
+        plan = plan_action(workload, action, self._executor.now())
         if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
-            plan = plan.followed_by(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))
-        return await self._executor.carry_out(plan)
+            plan = plan.extend(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))
+        return await self._executor.execute(plan)
 
     def _has_ended(self, workload: Obj) -> bool:
         """Whether the job is over, though its workload does not say so yet."""

@@ -257,8 +257,8 @@ class Deciding:
         self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, executor, clock)
         self.drift = DriftAudit(observed, executor, clock)
         for aside in observed.set_aside.objects:
-            executor.reporter.event_of_set_aside(aside)
-        observed.set_aside.on_add.append(executor.reporter.event_of_set_aside)
+            executor.reporter.report_set_aside(aside)
+        observed.set_aside.on_add.append(executor.reporter.report_set_aside)
         self.milestones = Milestones(observed, clock, recorder)
         by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
         self.gauges = Gauges(

@@ -1,6 +1,6 @@
 """Admission checks: workloads that have quota are admitted once all their checks are Ready, and lose it where one says no.
 
-Level-triggered, a workload at a time; what is to be done is told from the statuses alone (`core.plan.check_steps`). The checks
+Level-triggered, a workload at a time; what is to be done is planned by the statuses alone (`core.plan.check_steps`). The checks
 themselves are judged by others, who write their state. One that is withdrawn later evicts what was admitted by it.
 """
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from core.model.configuration import SecondPass
 from core.names import ADMITTED, PROVISIONING_CONTROLLER, QUOTA_RESERVED
-from core.plan.check_steps import CheckedWorkload, checks_of, is_to_deactivate, plan_checked
+from core.plan.check_steps import CheckedWorkload, is_to_deactivate, list_checks, plan_checked
 from core.plan.checks import plan_refused
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
@@ -41,7 +41,7 @@ class Checks:
         if change.new is None:
             return
         holds, admitted = (condition_is_true(change.new, kind) for kind in (QUOTA_RESERVED, ADMITTED))
-        if (holds and (not admitted or plan_refused(checks_of(change.new)) is not None)) or is_to_deactivate(change.new):
+        if (holds and (not admitted or plan_refused(list_checks(change.new)) is not None)) or is_to_deactivate(change.new):
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pause(self, _change: Change) -> None:
@@ -71,7 +71,7 @@ class Checks:
             now if self._is_paused else self._looked_since,
             self._observed.state.workloads.is_assumed(key),
         )
-        return await self._executor.carry_out(plan_checked(checked))
+        return await self._executor.execute(plan_checked(checked))
 
     def _needed(self, facts: WorkloadFacts) -> list[str]:
         """What its queue asks for, by the flavors that it was given; where the queue is gone what it has."""

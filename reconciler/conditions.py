@@ -7,7 +7,7 @@ from core.runtime.errors import NotFound
 from reconciler.execute import Executor
 
 
-async def tell(executor: Executor, workload: Obj, condition: Condition, manager: str) -> bool:
+async def report_condition(executor: Executor, workload: Obj, condition: Condition, manager: str) -> bool:
     """Writes the condition unless the Workload says it already, or is gone; whether it was written. Raises KubeError."""
     before = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == condition.type]
     if says(before, condition):
@@ -15,7 +15,7 @@ async def tell(executor: Executor, workload: Obj, condition: Condition, manager:
     generation = int(workload["metadata"].get("generation") or 0)
     wire = set_conditions(before, [condition], now=executor.now(), generation=generation)[0]
     try:
-        await executor.do(w.apply_workload_condition(workload, wire, manager))
+        await executor.write(w.apply_workload_condition(workload, wire, manager))
     except NotFound:
         return False
     return True

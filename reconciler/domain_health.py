@@ -11,7 +11,7 @@ from functools import partial
 from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.plan.requeue import plan_eviction
-from core.plan.workload_steps import take
+from core.plan.workload_steps import plan_action
 from core.queueing.domain_room import count_pods, find_short, list_wide
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -121,7 +121,7 @@ class DomainHealth:
             return RequeueAfter(STORM_LOOK_S)
         why = f"Workload was evicted as its nodes failed: {short.sentence}"
         evict = plan_eviction(workload, why, self._rules.requeue, self._clock.now())
-        return await self._executor.carry_out(take(workload, evict, self._executor.now()))
+        return await self._executor.execute(plan_action(workload, evict, self._executor.now()))
 
 
 def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:

@@ -23,7 +23,7 @@ from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.store import Change
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, family_of
-from reconciler.conditions import tell
+from reconciler.conditions import report_condition
 from reconciler.execute import Executor
 from reconciler.observed import Observed
 
@@ -127,7 +127,7 @@ class DriftAudit:
         else:
             return  # of most there is nothing to say
         try:
-            is_news = await tell(self._executor, workload, condition, MANAGER)
+            is_news = await report_condition(self._executor, workload, condition, MANAGER)
         except KubeError as error:  # the next audit tells it
             logger.warning("drift could not be told", extra={"workload": workload["metadata"]["name"], "error": str(error)})
             return

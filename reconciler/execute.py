@@ -1,4 +1,4 @@
-"""The only place that writes: it carries out what plans say (`core.plan.writes`). Errors are the caller's to judge.
+"""The only place that writes: it executes plans (`core.plan.writes`). Errors are the caller's to judge.
 
 Every write is guarded here by the state of the object that was seen, held back where an administrator's pause holds it, and observed at
 once when it is answered (`Client.on_reply`). The client sends none for a process that does not lead any more (`Client.fence`), and keeps to
@@ -37,7 +37,7 @@ class Paused(Deferred):
 
 
 class Executor:
-    """Carries out writes through one client, but for what `paused` says to be paused."""
+    """Executes plans through one client, but for what `paused` says to be paused."""
 
     def __init__(self, client: Client, clock: Clock, reporter: Reporter, paused: Callable[[], Pause] = Pause) -> None:
         self._client, self._clock, self.reporter, self._paused = client, clock, reporter, paused
@@ -56,8 +56,8 @@ class Executor:
         """An object as the API server has it now, where what was observed is not enough. Raises KubeError."""
         return await self._client.get(resource, name, namespace)
 
-    async def do(self, write: Write) -> Obj:
-        """Carries out one write; returns what the API server answers: the object as it is from now on, but for deletions.
+    async def write(self, write: Write) -> Obj:
+        """Sends one write; returns what the API server answers: the object as it is from now on, but for deletions.
 
         Raises Conflict where its guard fails, Paused where a pause holds it, and any other KubeError.
         """
@@ -74,7 +74,7 @@ class Executor:
                 )
             case Apply(guard=Guard.SAME, subresource="status"):
                 return await self._apply_to_same(write)
-            case Apply() if _moves_pods(write):
+            case Apply() if _is_moving_pods(write):
                 key = object_key(write.seen)
                 self._moving.add(key)
                 try:
@@ -90,26 +90,26 @@ class Executor:
             case _:
                 assert_never(write)
 
-    async def carry_out(self, plan: Plan) -> Result:
-        """Carries out the steps of a plan, one after the other; what follows for its key. Raises what `do` raises for the first that fails,
+    async def execute(self, plan: Plan) -> Result:
+        """Executes the steps of a plan, one after the other; what follows for its key. Raises what `write` raises for the first that fails,
         and Retryable where the plan has a problem."""
         left: dict[tuple[Resource, str], Obj] = {}  # objects as the steps before have left them
         for step in plan.steps:
-            await self._carry_out(step, left)
+            await self._execute_step(step, left)
         if plan.problem:
             raise Retryable(plan.problem)
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
-    async def _carry_out(self, step: Step, left: dict[tuple[Resource, str], Obj]) -> None:
+    async def _execute_step(self, step: Step, left: dict[tuple[Resource, str], Obj]) -> None:
         if isinstance(step.write, Together):
             with _open_span(step.span):
-                await self._carry_out_together(step.write.steps)
+                await self._execute_together(step.write.steps)
         elif step.write is not None:
             at = step.write.resource, object_key(step.write.seen)
             write = _follow(step.write, left.get(at))
             try:
                 with _open_span(step.span):
-                    reply = await self.do(write)
+                    reply = await self.write(write)
             except NotFound:
                 if Overtaken.GONE not in step.passes:
                     raise
@@ -128,14 +128,14 @@ class Executor:
         for event in step.events:
             self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning)
 
-    async def _carry_out_together(self, steps: Sequence[Step]) -> None:
+    async def _execute_together(self, steps: Sequence[Step]) -> None:
         left, failed = iter(steps), list[KubeError]()
 
         async def work() -> None:
             for step in left:
                 try:
                     async with self._turns:
-                        await self._carry_out(step, {})
+                        await self._execute_step(step, {})
                 except KubeError as error:
                     failed.append(error)
 
@@ -202,7 +202,7 @@ def _open_span(span: Span | None) -> Iterator[None]:
         yield
 
 
-def _moves_pods(write: Apply) -> bool:
+def _is_moving_pods(write: Apply) -> bool:
     if write.manager != MANAGER_ADMISSION:
         return False
     before, after = ((status or {}).get("admission") for status in (write.seen.get("status"), write.body["status"]))

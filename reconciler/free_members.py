@@ -35,7 +35,7 @@ class FreeMembers:
         if pod is None or not _waits(pod):
             return Done()
         try:
-            await self._executor.do(w.let_go(pod, ""))
+            await self._executor.write(w.let_go(pod, ""))
         except (Conflict, NotFound):
             return Done()  # it is gone, or was changed: its event is on the way
         logger.info("pod of a group let go, since groups are not placed", extra={"pod": str(item.key)})

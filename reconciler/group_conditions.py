@@ -13,7 +13,7 @@ from core.resource import Obj
 from core.runtime.errors import NotFound
 from reconciler.execute import Executor
 from reconciler.group_steps import is_native
-from reconciler.group_tracing import GroupStories
+from reconciler.group_tracing import GroupTraces
 
 logger = logging.getLogger(__name__)
 _SHOWN = 3  # replicas that a condition speaks of
@@ -26,8 +26,8 @@ class GroupConditions:
     Nothing is said while replicas that have pods have not been judged: after a start they all are to be, and many come at once.
     """
 
-    def __init__(self, executor: Executor, stories: GroupStories, note: Callable[[str, str], str]) -> None:
-        self._executor, self._stories, self._note = executor, stories, note
+    def __init__(self, executor: Executor, traces: GroupTraces, note: Callable[[str, str], str]) -> None:
+        self._executor, self._traces, self._note = executor, traces, note
         self._there: dict[_Named, set[GroupKey]] = {}  # replicas with pods
         self._judged: dict[_Named, dict[GroupKey, Step]] = {}
 
@@ -71,13 +71,15 @@ class GroupConditions:
         wire = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
         resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
         try:
-            await self._executor.do(w.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]}))
+            await self._executor.write(
+                w.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]})
+            )
         except NotFound:
             return
         if says(before, condition):
             return  # of another generation of the group: nothing is new
         if not step.is_scheduled and step.explanation is not None:
-            self._stories.refused(group, key, step, condition.message)
+            self._traces.refused(group, key, step, condition.message)
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
         self._executor.reporter.event(resource, group, condition.reason, condition.message, warning=not condition.status)
 

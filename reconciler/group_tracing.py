@@ -1,4 +1,4 @@
-"""The story of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
+"""The trace of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
 its bound pods."""
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from reconciler import tracing
 from reconciler.execute import Executor
 
 
-class GroupStories:
+class GroupTraces:
     """Tells the spans of groups. Nothing is written, and nothing remembered, while nobody traces."""
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
@@ -29,17 +29,17 @@ class GroupStories:
         self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
 
     async def begin(self, group: Obj) -> Obj:
-        """The group with its story, which begins here where it has none. Raises KubeError."""
+        """The group with its trace, which begins here where it has none. Raises KubeError."""
         metadata = group["metadata"]
         if tracing.traceparent_of(group) is not None:
             return group
         attributes = {t.NAMESPACE: metadata["namespace"], t.POD_GROUP: metadata["name"], t.BEGINS: True}
         with tracer(tracing.TRACER).start_as_current_span(t.GROUP, kind=SpanKind.INTERNAL, attributes=attributes) as span:
-            story = current_traceparent()
-            if not span.is_recording() or story is None:
+            trace = current_traceparent()
+            if not span.is_recording() or trace is None:
                 return group
             try:
-                return await self._executor.do(w.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: story}))
+                return await self._executor.write(w.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: trace}))
             except (Conflict, NotFound):
                 return group  # its event is on the way
 

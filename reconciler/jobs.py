@@ -128,9 +128,9 @@ class Jobs:
         f = self._read(kind, job)
         plan = plan_job(f)
         try:
-            result = await self._executor.carry_out(plan)
+            result = await self._executor.execute(plan)
         except (BadRequest, Forbidden, Invalid) as error:
-            await self._answer_refusal(f, plan, error)
+            await self._handle_refusal(f, plan, error)
             raise
         self._remember(f, plan)
         return result
@@ -156,7 +156,7 @@ class Jobs:
         else:
             self._left.pop(f.family, None)
 
-    async def _answer_refusal(self, f: JobFacts, plan: Plan, error: BadRequest | Forbidden | Invalid) -> None:
+    async def _handle_refusal(self, f: JobFacts, plan: Plan, error: BadRequest | Forbidden | Invalid) -> None:
         """What follows where the API server, a policy or a webhook does not take what a plan has of a job. Raises Terminal where only a
         change of the job can help."""
         if f.workload is None:
@@ -165,10 +165,10 @@ class Jobs:
             is_lasting = self._refused_starts.has_lasted(f.workload, error)
             shown, is_invalid = truncated(str(error), MAX_REASON), isinstance(error, Invalid)
             refused = plan_refused_start(f, f.workload, str(error), is_invalid=is_invalid, deactivates=is_lasting, shown=shown)
-            await self._executor.carry_out(refused)
+            await self._executor.execute(refused)
         if UPDATE in plan.names and isinstance(error, Invalid):
             rules = self._observed.state.resource_rules
-            await self._executor.carry_out(plan_refused_update(f, f.workload, str(error), rules))
+            await self._executor.execute(plan_refused_update(f, f.workload, str(error), rules))
             raise Terminal(str(error)) from error
 
 

@@ -26,8 +26,8 @@ from core.plan import writes as w
 from core.plan.admission import managed_status
 from core.plan.node_health import Outside, Share, Verdict, explain_outside, find_placed, is_pinned, judge_node, may_move
 from core.plan.requeue import plan_eviction
-from core.plan.steps import Event, Log, Step, do
-from core.plan.workload_steps import take
+from core.plan.steps import Event, Log, Step, make_plan
+from core.plan.workload_steps import plan_action
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -437,7 +437,7 @@ class NodeHealth:
                 f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {nodes}, {limit}: {text}{more}"
             )
             evict = plan_eviction(workload, message, self._rules.requeue, self._clock.now())
-            await self._executor.carry_out(take(workload, evict, self._executor.now()))
+            await self._executor.execute(plan_action(workload, evict, self._executor.now()))
             return
         status = managed_status(workload)
         status.pop("unhealthyNodes", None)
@@ -446,7 +446,7 @@ class NodeHealth:
         new = sorted(lost.keys() - facts.unhealthy_nodes)
         events = tuple(Event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", True) for name in new)
         log = Log("nodes lost", {"workload": facts.key, "nodes": dict(sorted(lost.items()))})
-        await self._executor.carry_out(do(Step("report lost nodes", w.apply_admission(workload, status), events, log)))
+        await self._executor.execute(make_plan(Step("report lost nodes", w.apply_admission(workload, status), events, log)))
 
     async def _read_again(self, workload: Obj) -> Obj:
         """A workload as it is now. Raises Conflict where something has changed by which its nodes are judged."""

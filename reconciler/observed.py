@@ -554,12 +554,12 @@ class Observed:
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
-        alone = [_is_left_alone(pod) for pod in self._pods_of_job(job) if not pod.terminal]
+        alone = [pod.is_left_alone for pod in self._pods_of_job(job) if not pod.terminal]
         return alone.count(False), alone.count(True)
 
     def find_live_pods(self, job: Obj) -> list[PodFacts]:
         """These pods."""
-        return [pod for pod in self._pods_of_job(job) if not pod.terminal and not _is_left_alone(pod)]
+        return [pod for pod in self._pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
 
     def find_running_pods(self, job: Obj) -> list[PodFacts]:
         """Those among them that are past their gates, also where that has not been seen yet."""
@@ -587,13 +587,6 @@ class Observed:
         root = self.owners.queued_root(show_owner(pod["metadata"]["namespace"], owner["uid"]))
         jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
         return next(((key, object_key(job)) for key, job in jobs), None)
-
-
-def _is_left_alone(pod: PodFacts) -> bool:
-    """Whether a pod of a job ends without being waited for. It is over but for its finalizers: of an index that fails by itself the Job
-    controller keeps the last pod until it makes another, which a stopped job never gets. Or it names no workload, as pods that a
-    start made do: a Job adopts whatever has its labels, and that may take years to end."""
-    return pod.dropped or (pod.terminating and pod.workload is None)
 
 
 def _read_workload(workload: Obj) -> WorkloadFacts:

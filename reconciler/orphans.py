@@ -1,4 +1,4 @@
-"""Workloads whose job is gone: looked at one at a time, whenever something of them has changed. What is to be done is planned in
+"""Workloads of jobs that are gone: looked at one at a time, whenever something of them has changed. What is to be done is planned in
 `core.plan.orphans`."""
 
 from core.plan.orphans import OrphanFacts, plan_orphan
@@ -69,7 +69,7 @@ class Orphans:
         workload = self._observed.workloads.store.get(str(item.key))
         if workload is None:
             return Done()
-        return await self._executor.carry_out(plan_orphan(self._read(workload)))
+        return await self._executor.execute(plan_orphan(self._read(workload)))
 
     def _read(self, workload: Obj) -> OrphanFacts:
         has_owner = self._observed.owner_exists(workload)

@@ -40,7 +40,7 @@ from reconciler.execute import Executor
 from reconciler.group_conditions import GroupConditions
 from reconciler.group_plugins import GroupPlugins
 from reconciler.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step, read_once
-from reconciler.group_tracing import GroupStories
+from reconciler.group_tracing import GroupTraces
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.node_health import place_of
 from reconciler.observed import Observed
@@ -97,8 +97,8 @@ class PodGroups:
         self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
         self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
         self._throttle = Throttle(clock)
-        self._stories = GroupStories(executor, clock)
-        self._conditions = GroupConditions(executor, self._stories, plugins.note)
+        self._traces = GroupTraces(executor, clock)
+        self._conditions = GroupConditions(executor, self._traces, plugins.note)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
         self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
@@ -184,7 +184,7 @@ class PodGroups:
         metadata = change.obj["metadata"]
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
-            self._stories.forget(change.obj)
+            self._traces.forget(change.obj)
             self._conditions.forget(*named)
         for key in {GroupKey(*named), *self._conditions.of(*named)}:
             if key in self._waiting:
@@ -289,7 +289,7 @@ class PodGroups:
         if key in self._waiting and now < self._rests_until:
             return RequeueAfter(BATCH_S)  # half of the loop's time at most is for groups that were refused before
         found_out = await self._find_out(key)
-        group = await self._stories.begin(group) if group is not None and not is_native(group) else group
+        group = await self._traces.begin(group) if group is not None and not is_native(group) else group
         members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
         begun_s = self._clock.monotonic()
         try:
@@ -324,7 +324,7 @@ class PodGroups:
             self._recorder.count_group_refusal(step.reason)
         await self._conditions.tell(group, key, step, has_pods=bool(members))
         if not any(member.is_live and not member.node for member in members):
-            self._stories.bound(group, key, sum(member.is_live for member in members))
+            self._traces.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
             events = self.plugins.list_events(read_pod_group(group))
             self._waiting[key] = _ANEW if self.plugins.is_missed(key) else _Wait.build(changes, happened, events)
@@ -395,7 +395,7 @@ class PodGroups:
         if step.hand_over is not None:
             try:
                 with suppress(AlreadyExists):
-                    await self._executor.do(w.Create(r.NATIVE_POD_GROUPS, dict(step.hand_over)))
+                    await self._executor.write(w.Create(r.NATIVE_POD_GROUPS, dict(step.hand_over)))
             except (Invalid, Forbidden) as refused:
                 return Step(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
@@ -406,13 +406,13 @@ class PodGroups:
         given_back = [(member, "") for member in step.give_back]
         failed = await self._write(key, given_back, lambda place: w.nominate(*place))
         if group is not None and step.keep:
-            with self._stories.keeping(group, key, step, began):
+            with self._traces.keeping(group, key, step, began):
                 failed += await self._write(key, step.keep, lambda place: w.nominate(*place))
         if group is not None and step.let_go:
-            story = traceparent_of(group)
-            story = story if context_from(story) is not None else None  # anybody may have written anything there
-            with self._stories.letting_go(group, key, step.let_go):
-                failed += await self._write(key, step.let_go, lambda place: w.let_go(self._as_seen(place[0]), place[1], story))
+            traceparent = traceparent_of(group)
+            traceparent = traceparent if context_from(traceparent) is not None else None  # any user may have written anything there
+            with self._traces.letting_go(group, key, step.let_go):
+                failed += await self._write(key, step.let_go, lambda place: w.let_go(self._as_seen(place[0]), place[1], traceparent))
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
         refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
@@ -451,7 +451,7 @@ class PodGroups:
     async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Write]) -> KubeError | None:
         member, _ = place
         try:
-            await self._throttle.run(lambda: self._executor.do(write(place)))
+            await self._throttle.run(lambda: self._executor.write(write(place)))
         except (Unreachable, ServerError) as error:
             self._unsure.setdefault(key, set()).add(member.key)
             return error

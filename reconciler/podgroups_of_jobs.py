@@ -98,7 +98,7 @@ class PodGroupsOfJobs:
         if present is not None and is_in_step(present, wanted):
             return Done()
         try:
-            await self._executor.do(w.apply_pod_group(wanted, present))
+            await self._executor.write(w.apply_pod_group(wanted, present))
         except Conflict:
             return RequeueAfter(1.0)  # another has come in its place
         except NotFound:  # it has gone meanwhile; where there was none its namespace goes, or nobody serves groups

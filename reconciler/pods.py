@@ -11,7 +11,7 @@ from core.jobs.pod_parents import PodParent
 from core.names import EVENT_WORKLOAD_REFUSED
 from core.plan import resources as r
 from core.plan.pod_units import PARENTS, Unit, matters, unit_of_pod, unit_of_workload
-from core.plan.steps import do, report
+from core.plan.steps import make_plan, report
 from core.plan.units import CREATE, PARENTS_BY_KIND, WAITING, Read, UnitFacts, plan_refused_name, plan_unit
 from core.plan.writes import Create
 from core.resource import Obj
@@ -103,14 +103,14 @@ class Pods:
         else:
             self._waiting_since.pop(unit, None)
         try:
-            return await self._executor.carry_out(plan)
+            return await self._executor.execute(plan)
         except AlreadyExists:
             created = next(step.write.seen for step in plan.steps if isinstance(step.write, Create))
             other = self._observed.workloads.store.get(object_key(created))
-            return await self._executor.carry_out(plan_refused_name(f, unit.name, other))
+            return await self._executor.execute(plan_refused_name(f, unit.name, other))
         except Invalid as error:
             if CREATE in plan.names:
-                await self._executor.carry_out(do(report(f.event(EVENT_WORKLOAD_REFUSED, str(error), warning=True))))
+                await self._executor.execute(make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, str(error), warning=True))))
             raise
 
     def _read(self, unit: Unit) -> UnitFacts:

@@ -13,7 +13,7 @@ from core.model.pods_ready import PodsReadyRules
 from core.plan import resources as r
 from core.plan.pods_ready import Seen, plan_pods_ready, pods_are_ready
 from core.plan.workload import admitted_counts
-from core.plan.workload_steps import take
+from core.plan.workload_steps import plan_action
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
@@ -72,7 +72,7 @@ class PodsReady:
         if workload is None:
             return Done()
         action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
-        return await self._executor.carry_out(take(workload, action, self._executor.now()))
+        return await self._executor.execute(plan_action(workload, action, self._executor.now()))
 
     def _look(self, workload: Obj) -> Seen:
         """By the status of its job, where that tells, else by its pods."""

@@ -68,7 +68,7 @@ class Preemptions:
         status = preempted_status(seen, victim.reason, message, self._executor.now())
         evicted = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
         with tracing.step(t.EVICT, seen, evicted, links=[tracing.decision_of(cause) if cause is not None else None]):
-            await self._executor.do(w.apply_admission(seen, status))
+            await self._executor.write(w.apply_admission(seen, status))
         logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
         queue = self._observed.state.find_cluster_queue(preemptor)
         self._recorder.preempted(queue.name if queue is not None else None, victim.reason)

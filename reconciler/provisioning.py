@@ -110,7 +110,7 @@ class Provisioning:
         if not says(before, condition):
             generation = int(obj["metadata"].get("generation") or 0)
             conditions = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
-            await self._executor.do(w.patch_status(r.ADMISSION_CHECKS, obj, {"conditions": conditions}))
+            await self._executor.write(w.patch_status(r.ADMISSION_CHECKS, obj, {"conditions": conditions}))
             logger.info("check judged", extra={"check": name, ACTIVE: condition.status, "why": condition.message})
         return Done()
 
@@ -200,7 +200,7 @@ class Provisioning:
                     raise Retryable(f"PodTemplate {template['metadata']['name']} of an earlier request goes first")
             attributes = {t.WORKLOAD: workload["metadata"]["name"], t.PROVISIONING_REQUEST: name}
             with tracing.step(t.PROVISION, workload, attributes):
-                await self._executor.do(w.Create(r.PROVISIONING_REQUESTS, wanted.request))
+                await self._executor.write(w.Create(r.PROVISIONING_REQUESTS, wanted.request))
         except AlreadyExists:
             return None  # its event, which is on its way, brings us back
         except (Invalid, Forbidden) as error:
@@ -213,12 +213,12 @@ class Provisioning:
         """Makes a PodTemplate, if it is not there. False where another was in its place, which is gone then."""
         metadata = template["metadata"]
         try:
-            await self._executor.do(w.Create(r.POD_TEMPLATES, template))
+            await self._executor.write(w.Create(r.POD_TEMPLATES, template))
         except AlreadyExists:
             found = await self._executor.read(r.POD_TEMPLATES, metadata["namespace"], metadata["name"])
             if _owner_and_content(found["metadata"]) == _owner_and_content(metadata):
                 return True
-            await self._executor.do(w.Delete(r.POD_TEMPLATES, found))
+            await self._executor.write(w.Delete(r.POD_TEMPLATES, found))
             return False
         return True
 
@@ -229,16 +229,16 @@ class Provisioning:
             try:
                 found = await self._executor.read(r.POD_TEMPLATES, metadata["namespace"], pod_set["podTemplateRef"]["name"])
                 if _owner_and_content(found["metadata"]) == _owner_and_content(metadata):  # a user may write requests that name others
-                    await self._executor.do(w.Delete(r.POD_TEMPLATES, found))
+                    await self._executor.write(w.Delete(r.POD_TEMPLATES, found))
             except NotFound:
                 continue
         with suppress(NotFound):
-            await self._executor.do(w.Delete(r.PROVISIONING_REQUESTS, dict(request)))
+            await self._executor.write(w.Delete(r.PROVISIONING_REQUESTS, dict(request)))
 
     async def _judge(self, workload: Obj, entries: Mapping[str, Mapping[str, Any]], judged: Mapping[str, Mapping[str, Any]]) -> None:
         """All in one write, which fails if the workload has changed since: what was judged may not be so any more."""
         checks = [judged.get(name, entry) for name, entry in entries.items()]
-        await self._executor.do(w.apply_admission(workload, sync_status(workload, checks, self._executor.now())))
+        await self._executor.write(w.apply_admission(workload, sync_status(workload, checks, self._executor.now())))
         for name, entry in judged.items():
             before = entries[name]["state"]
             if entry["state"] == before:

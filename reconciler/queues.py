@@ -25,7 +25,7 @@ from core.names import (
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.conditions import Condition, set_conditions
-from core.plan.steps import do
+from core.plan.steps import make_plan
 from core.plan.workload_steps import plan_eviction_of
 from core.queueing.ways import inactive_reason
 from core.resource import Obj, Resource
@@ -190,9 +190,9 @@ class Queues:
         finalizers, deleting = metadata.get("finalizers") or [], bool(metadata.get("deletionTimestamp"))
         held = RESOURCE_IN_USE_FINALIZER in finalizers
         if users and not held and not deleting:
-            await self._executor.do(w.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
+            await self._executor.write(w.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
         elif held and not users:
-            await self._executor.do(w.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER]))
+            await self._executor.write(w.set_finalizers(resource, obj, [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER]))
         if not (users and held and deleting):
             return ""
         why = _still_used(of, sorted(users))
@@ -288,7 +288,7 @@ class Queues:
             workload = self._observed.workloads.store.get(facts.key)
             if workload is not None and facts.admission is not None and not facts.evicted and not facts.finished:
                 try:
-                    await self._executor.carry_out(do(plan_eviction_of(workload, reason, message, self._executor.now())))
+                    await self._executor.execute(make_plan(plan_eviction_of(workload, reason, message, self._executor.now())))
                 except (Conflict, NotFound, Paused):
                     continue  # it has changed: its event, or that of the pause's end, brings us here again
 
@@ -380,7 +380,7 @@ class Queues:
         is_without = any(name in before and name not in status for name in _OPTIONAL)
         if is_without or any(before.get(key) != value for key, value in status.items()):
             with yielding():
-                await self._executor.do(w.patch_status(resource, obj, status))
+                await self._executor.write(w.patch_status(resource, obj, status))
 
 
 def _remove_empty_lists(status: Mapping[str, Any]) -> dict[str, Any]:

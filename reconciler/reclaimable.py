@@ -13,7 +13,7 @@ from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
 from core.plan import writes as w
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
-from core.plan.steps import Log, Step, do
+from core.plan.steps import Log, Step, make_plan
 from core.plan.workload_steps import plan_eviction_of
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -65,12 +65,12 @@ class Reclaimable:
         runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
         if runs and self._observed.job_of(workload) is not None and are_made_again(workload, done):
             message = "pods that had done their work are made again, and what they held is others' by now; it is queued for all it needs"
-            return await self._executor.carry_out(do(plan_eviction_of(workload, REASON_JOB_CHANGED, message, self._executor.now())))
+            return await self._executor.execute(make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, self._executor.now())))
         entries = plan_reclaimable(workload, done, self._count_running(workload))
         if entries is None:
             return Done()
         log = Log("pods need their quota no more", {"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
-        return await self._executor.carry_out(do(Step("report reclaimable pods", w.apply_reclaimable(workload, entries), log=log)))
+        return await self._executor.execute(make_plan(Step("report reclaimable pods", w.apply_reclaimable(workload, entries), log=log)))
 
     def _count_running(self, workload: Obj) -> Counter[str]:
         """Pods of a workload per pod set that are past their gates and not over."""

@@ -67,13 +67,13 @@ class Reporter:
         self._waiting.append(self._build(resource, obj, reason, message, is_warning=warning))
         self._has_some.set()
 
-    def event_of_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """An event on what a Workload was made for: who made a job looks at the job, and need not know that there is a Workload."""
+    def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
+        """An event on what a Workload was made for: users look at their job, and need not know that there is a Workload."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.event(*made_for, reason, message, warning=warning)
 
-    def event_of_set_aside(self, aside: Aside) -> None:
+    def report_set_aside(self, aside: Aside) -> None:
         """An event on an object that cannot be handled: users and administrators see it where the object is."""
         why = f"topogate cannot handle this {aside.resource.kind} and has set it aside until it changes: {aside.why}. Correct or delete it"
         self.event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)

@@ -23,7 +23,7 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
-from reconciler.conditions import tell
+from reconciler.conditions import report_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.node_health import place_of
@@ -146,7 +146,7 @@ class Spares:
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:
             if workload is not None and facts is not None and facts.admission is not None:
-                await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": {BORROWED_SPARES: self._unsaid[key]}}}))
+                await self._executor.write(w.patch_workload(workload, {"metadata": {"annotations": {BORROWED_SPARES: self._unsaid[key]}}}))
                 logger.warning("what a workload has borrowed was changed by somebody else, and is written again", extra={"workload": key})
             del self._unsaid[key]
         if workload is None or facts is None or facts.finished or key not in self._nodes:
@@ -179,7 +179,7 @@ class Spares:
             return workload
         state.assume_spares(key, admission)
         try:
-            written = await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}}))
+            written = await self._executor.write(w.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}}))
         except BaseException:
             state.forget(key)
             raise
@@ -198,4 +198,4 @@ class Spares:
             )
         else:
             return  # it has never had any
-        await tell(self._executor, workload, condition, MANAGER)
+        await report_condition(self._executor, workload, condition, MANAGER)

@@ -18,7 +18,7 @@ from core.plan.ungate import find_strays
 from core.resource import Obj
 from core.runtime.errors import Conflict, NotFound
 from core.state.facts import PodFacts, WorkloadFacts
-from reconciler.conditions import tell
+from reconciler.conditions import report_condition
 from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.waiting_pods import change_waiting
@@ -97,6 +97,6 @@ class StuckPods:
             ]
             more = f" and {len(told) - _NAMED} more pods" if len(told) > _NAMED else ""
             condition = Condition(PODS_SCHEDULABLE, False, "Unschedulable", f"{'; '.join(texts)}{more}. Another place is looked for")
-        if await tell(self._executor, workload, condition, MANAGER) and told:
+        if await report_condition(self._executor, workload, condition, MANAGER) and not condition.status:
             logger.warning("pods cannot be scheduled", extra={"workload": workload["metadata"]["name"], "why": condition.message})
             self._executor.reporter.event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True)

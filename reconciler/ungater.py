@@ -41,7 +41,7 @@ from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, condition_is_true, family_of, find_condition
 from core.state.flavor_view import AssignedPlaces
 from reconciler import tracing
-from reconciler.conditions import tell
+from reconciler.conditions import report_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
@@ -195,7 +195,7 @@ class Ungater:
         finalizers = workload["metadata"].get("finalizers") or []
         if RESOURCE_IN_USE_FINALIZER in finalizers:
             return workload
-        return await self._executor.do(w.set_finalizers(r.WORKLOADS, workload, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
+        return await self._executor.write(w.set_finalizers(r.WORKLOADS, workload, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
 
     def _has_ready_node(self, places: AssignedPlaces, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
         """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
@@ -268,8 +268,8 @@ class Ungater:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
         try:
             if node is not None:
-                await self._throttle.run(lambda: self._executor.do(w.nominate(action.pod, node)))
-            written = await self._throttle.run(lambda: self._executor.do(w.ungate(action)))
+                await self._throttle.run(lambda: self._executor.write(w.nominate(action.pod, node)))
+            written = await self._throttle.run(lambda: self._executor.write(w.ungate(action)))
         except (NotFound, Conflict):
             return None  # gone, or another pod of this name; its event is on the way
         except Invalid as error:
@@ -335,7 +335,7 @@ class Ungater:
             condition = Condition(RANK_ORDER_KEPT, True, "RankOrderKept", "Consecutive ranks share a domain")
         else:
             return
-        await tell(self._executor, workload, condition, UNGATER_MANAGER)
+        await report_condition(self._executor, workload, condition, UNGATER_MANAGER)
 
     def _watch_binding(self, key: str, workload: Obj, expected: int, pods: list[PodFacts]) -> None:
         """Ends the story of a workload's trace once all of its pods are bound."""

@@ -206,7 +206,7 @@ class Verdicts:
                 else:
                     facts, rules = verdict.workload, self._observed.state.resource_rules
                     status = waiting_status(now, facts, REASON_PENDING_EVALUATION, LOST_ANSWER, self._executor.now(), rules)
-                await self._executor.do(w.apply_admission(now, status))
+                await self._executor.write(w.apply_admission(now, status))
                 break
             except ObjectNotFound:
                 break
@@ -271,7 +271,7 @@ class Verdicts:
         moved = describe_move(facts.admission, found.admission, facts.unhealthy_nodes) if facts.admission is not None else ""
         if moved:
             self._executor.reporter.event(r.WORKLOADS, workload, EVENT_PODS_MOVED, moved)
-            self._executor.reporter.event_of_job(workload, EVENT_PODS_MOVED, moved, warning=False)
+            self._executor.reporter.report_on_job(workload, EVENT_PODS_MOVED, moved, warning=False)
 
     async def _name_spares(self, workload: Obj, verdict: Verdict, found: Found) -> Obj:
         """Before the admission by which they are held, so that whoever decides next holds the same."""
@@ -288,7 +288,7 @@ class Verdicts:
         return await self._annotated(workload, notes)
 
     async def _annotated(self, workload: Obj, annotations: Mapping[str, str | None]) -> Obj:
-        return await self._executor.do(w.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}))
+        return await self._executor.write(w.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}))
 
     def _seconds_since(self, moment: datetime | None) -> int:
         return max(0, int((self._clock.now() - moment).total_seconds())) if moment is not None else 0
@@ -300,7 +300,7 @@ class Verdicts:
         if pause is not None:
             self._loop.judge_later(workload["metadata"]["uid"], pause)
         self._executor.reporter.event(r.WORKLOADS, workload, EVENT_SECOND_PASS_FAILED, outcome.message, warning=True)
-        self._executor.reporter.event_of_job(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
+        self._executor.reporter.report_on_job(workload, EVENT_SECOND_PASS_FAILED, outcome.message)
 
     async def _evict(self, workload: Obj, judged: Judged, outcome: NotFound) -> None:
         """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
@@ -319,7 +319,7 @@ class Verdicts:
 
     async def _written(self, workload: Obj, status: Mapping[str, Any]) -> Obj:
         """Strict: if the workload was deactivated, changed or deleted since it was seen, the decision is void."""
-        return await self._executor.do(w.apply_admission(workload, status))
+        return await self._executor.write(w.apply_admission(workload, status))
 
     def _status(self, workload: Obj, verdict: Verdict) -> dict[str, Any]:
         state, outcome = self._observed.state, verdict.outcome
@@ -334,16 +334,16 @@ class Verdicts:
         condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
         if says((workload.get("status") or {}).get("conditions") or (), condition):
             if outcome.breaks_rule:
-                await self._executor.do(w.deactivate(workload, outcome.reason))
+                await self._executor.write(w.deactivate(workload, outcome.reason))
             return
         queue = self._observed.state.find_cluster_queue(verdict.workload)
         self._tell_of_solve(workload, judged, queue.name if queue is not None else "", outcome)
         written = await self._written(workload, self._status(workload, replace(verdict, outcome=outcome)))
         if outcome.breaks_rule:  # what is wrong is told first, so that no deactivated workload is without a reason
-            await self._executor.do(w.deactivate(written, outcome.reason))
+            await self._executor.write(w.deactivate(written, outcome.reason))
         logger.info("workload waits", extra={"workload": verdict.workload.key, "reason": outcome.reason, "why": outcome.message})
         self._executor.reporter.event(r.WORKLOADS, workload, outcome.reason, outcome.message, warning=True)
-        self._executor.reporter.event_of_job(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
+        self._executor.reporter.report_on_job(workload, EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason, outcome.message)
 
     # --- tracing ----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ async def change_waiting(observed: Observed, executor: Executor, pod: PodFacts, 
         if found["spec"].get("nodeName"):
             raise Conflict(409, "Conflict", f"pod {pod.key} is bound by now")
         try:
-            await executor.do(change(found))
+            await executor.write(change(found))
             return found
         except Conflict:
             if attempt == ATTEMPTS:

@@ -147,7 +147,7 @@ def _count_as_if_alone(self: Workloads, key: str, _uid: str | None) -> bool:
     return self._assumed.get(key) is not None
 
 
-_do = Executor.do
+_do = Executor.write
 
 
 async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
@@ -292,7 +292,7 @@ LISTED = (
     Defect(
         "D6",
         "an eviction undoes what was written since",
-        (Part(Executor, "do", _evict_by_force), Part(execute, "_follow", _build_by_what_was_seen)),
+        (Part(Executor, "write", _evict_by_force), Part(execute, "_follow", _build_by_what_was_seen)),
     ),
     Defect(
         "D7",

@@ -12,7 +12,7 @@ from core.plan import writes as w
 from core.plan.actions import to_time
 from core.plan.admission import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
 from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
-from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, do, wait
+from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, make_plan, wait
 from core.plan.workload_steps import plan_deactivation, plan_eviction_of
 from core.resource import Obj
 from core.state.check_facts import RetryStrategy
@@ -46,12 +46,12 @@ def plan_checked(f: CheckedWorkload) -> Plan:
     """The next step of a workload by its admission checks."""
     workload, facts = f.workload, f.facts
     if is_to_deactivate(workload):
-        return do(plan_deactivation(workload, REASON_REJECTED))
+        return make_plan(plan_deactivation(workload, REASON_REJECTED))
     if facts is None or facts.admission is None or not facts.quota_reserved:
         return NOTHING
     if facts.evicted or facts.finished or facts.deleting or f.is_assumed:
         return NOTHING  # the event of what is on its way leads here again
-    checks = checks_of(workload)
+    checks = list_checks(workload)
     if facts.admitted:
         return _stop(f, plan_refused(checks))
     if not facts.active:
@@ -69,7 +69,7 @@ def plan_checked(f: CheckedWorkload) -> Plan:
         case Wait(seconds):
             return NOTHING if seconds is None else wait(seconds)
         case Sync(entries):
-            return do(Step("sync checks", w.apply_admission(workload, sync_status(workload, entries, f.written_now))))
+            return make_plan(Step("sync checks", w.apply_admission(workload, sync_status(workload, entries, f.written_now))))
         case Admit():
             return _admit(f, facts)
         case GiveBack():
@@ -78,7 +78,7 @@ def plan_checked(f: CheckedWorkload) -> Plan:
             assert_never(action)
 
 
-def checks_of(workload: Obj) -> list[Obj]:
+def list_checks(workload: Obj) -> list[Obj]:
     """The admission checks that it has."""
     return list((workload.get("status") or {}).get("admissionChecks") or ())
 
@@ -97,14 +97,14 @@ def is_to_deactivate(workload: Obj) -> bool:
 def _stop(f: CheckedWorkload, refused: GiveBack | None) -> Plan:
     """What runs by a check that holds no more is evicted; its job gives the quota back once it has stopped.
 
-    It is deactivated after that, not before: whatever stops what is deactivated would tell users so, and not why it was.
+    It is deactivated after that, not before: whatever stops what is deactivated would be reported to users, and not why it was.
     """
     if refused is None:
         return NOTHING
     reason = REASON_REJECTED if refused.deactivates else REASON_ADMISSION_CHECK
     at = _requeue_at(f, refused)
     state = dict((f.workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": at} if at else {})
-    return do(plan_eviction_of(f.workload, reason, refused.message, f.written_now, requeue_state=state))
+    return make_plan(plan_eviction_of(f.workload, reason, refused.message, f.written_now, requeue_state=state))
 
 
 def _requeue_at(f: CheckedWorkload, action: GiveBack) -> str | None:
@@ -118,8 +118,8 @@ def _admit(f: CheckedWorkload, facts: WorkloadFacts) -> Plan:
     before = find_former(workload.get("status") or {}, MOST_OF_FORMER)
     waited = max(0, int((f.now - to_time(facts.reserved_at)).total_seconds())) if facts.reserved_at else 0
     message = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s{f'{BEFORE}{before}' if before else ''}"
-    return do(
-        Step("checked", span=checked_span(workload, facts, attributes)),
+    return make_plan(
+        Step("checked", span=build_checked_span(workload, facts, attributes)),
         Step(
             "admit",
             w.apply_admission(workload, admitted_status(workload, facts.admission, f.written_now, f.needed)),
@@ -130,7 +130,7 @@ def _admit(f: CheckedWorkload, facts: WorkloadFacts) -> Plan:
     )
 
 
-def checked_span(workload: Obj, facts: WorkloadFacts, attributes: Mapping[str, str | int]) -> Span:
+def build_checked_span(workload: Obj, facts: WorkloadFacts, attributes: Mapping[str, str | int]) -> Span:
     """The wait that has just ended: from when it had quota until its admission checks were passed."""
     events = tuple((t.CHECK_STATE, {t.CHECK: check.name, t.STATE: check.state}, check.since) for check in facts.checks[:MOST_CHECKS])
     return Span(t.CHECKED, workload, attributes, start=facts.reserved_at, events=events)
@@ -145,7 +145,7 @@ def _give_back(f: CheckedWorkload, action: GiveBack, reason: str) -> Plan:
         return w.apply_admission(seen, status)
 
     evicted: dict[str, str | int] = {t.WORKLOAD: f.workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: action.message}
-    return do(
+    return make_plan(
         plan_deactivation(f.workload, reason) if action.deactivates else None,
         Step(
             "give back",

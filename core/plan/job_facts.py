@@ -15,34 +15,26 @@ from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, family_of, ob
 STOP_POLL_S = 1.0
 
 
-def _no() -> bool:
-    return False
-
-
-def _nothing() -> Sequence[PodFacts]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """An object of a queued kind below a job, as a Job of a JobSet. Pods are counted when they are asked for."""
 
     kind: JobKind
     obj: Obj
-    has_pods: Callable[[], bool] = _no
-    find_live_pods: Callable[[], Sequence[PodFacts]] = _nothing
+    has_pods: Callable[[], bool] = bool
+    find_live_pods: Callable[[], Sequence[PodFacts]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
 class PodsOfJob:
     """Pods of a job, counted when they are asked for: a job may have 50,000, and most steps need no count of them."""
 
-    has_any: Callable[[], bool] = _no  # by the status of the job and by what is observed; of a job that makes no more pods
-    may_have_run: Callable[[], bool] = _no  # of a suspended job: pods may run that have not been observed yet
-    may_be_unseen: Callable[[], bool] = _no  # of a job that makes no more pods: some may run that have not been observed yet
-    find_running: Callable[[], Sequence[PodFacts]] = _nothing  # those that are past their gates and not over
-    find_left: Callable[[], Sequence[PodFacts]] = _nothing  # the same without those that end on nodes that are lost
-    find_of_workload: Callable[[], Sequence[PodFacts]] = _nothing  # those that name its Workload and are not over
+    has_any: Callable[[], bool] = bool  # by the status of the job and by what is observed; of a job that makes no more pods
+    may_have_run: Callable[[], bool] = bool  # of a suspended job: pods may run that have not been observed yet
+    may_be_unseen: Callable[[], bool] = bool  # of a job that makes no more pods: some may run that have not been observed yet
+    find_running: Callable[[], Sequence[PodFacts]] = tuple  # those that are past their gates and not over
+    find_left: Callable[[], Sequence[PodFacts]] = tuple  # the same without those that end on nodes that are lost
+    find_of_workload: Callable[[], Sequence[PodFacts]] = tuple  # those that name its Workload and are not over
     find_unmarked: Callable[[], Sequence[Obj]] = tuple  # gated pods that name no Workload
     explain_excess: Callable[[], str] = str  # what its controller has made beyond the admission; empty where nothing
     find_parts: Callable[[], Sequence[Part]] = tuple
@@ -129,7 +121,7 @@ class JobFacts:
     @property
     def is_suspended_by_another(self) -> bool:
         """Whether the suspension of a job that topogate had started is not its own: every stop is written under its name, and only on the
-        job as it was seen, so that a suspension that was there before is not taken over. False where it is not known who has written it."""
+        job as it was seen, so that a suspension that was there before is not taken over. False where its writer is not known."""
         return bool(self.writers) and FIELD_MANAGER not in self.writers
 
     def event(self, reason: str, message: str, *, warning: bool = False) -> Event:

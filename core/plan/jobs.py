@@ -74,7 +74,7 @@ from core.plan.prebuilt import adoption, find_difference, originals
 from core.plan.priority import MissingClass, find_changed_priority, find_priority
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.resize import mark_first, plan_one_workload, plan_resize
-from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, do, made_for, report, wait
+from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, made_for, make_plan, report, wait
 from core.plan.workload import (
     MissingFlavor,
     admitted_counts,
@@ -93,10 +93,10 @@ from core.plan.workload_steps import (
     give_back,
     hold,
     may_run,
+    plan_action,
     plan_deactivation,
     plan_deletion,
     plan_eviction_of,
-    take,
 )
 from core.resource import Obj
 from core.state.facts import condition_is_true, controller_of, find_condition, object_key
@@ -114,7 +114,7 @@ def plan_job(f: JobFacts) -> Plan:
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
         return _let_go(f, workload)
     if not f.is_queued:  # it has left its queue, or is part of another that is queued
-        return do(plan_deletion(workload)) if workload is not None else NOTHING
+        return make_plan(plan_deletion(workload)) if workload is not None else NOTHING
     if f.kind.finished(f.job) is not None:
         return _finish(f, workload) if workload is not None else NOTHING
     if f.is_going:
@@ -126,9 +126,9 @@ def plan_job(f: JobFacts) -> Plan:
     if not condition_is_true(workload, FINISHED):
         return _with_workload(f, workload)
     if f.prebuilt is None:
-        return do(plan_deletion(workload))  # a job that runs again under a finished workload needs a new one
+        return make_plan(plan_deletion(workload))  # a job that runs again under a finished workload needs a new one
     if f.suspended and not f.started:
-        return do(_refuse_finished(f, workload), drop_finalizer(workload))
+        return make_plan(_refuse_finished(f, workload), drop_finalizer(workload))
     return _stop_without_workload(f)
 
 
@@ -139,7 +139,7 @@ def _without_workload(f: JobFacts) -> Plan:
     if not f.suspended or f.started:
         return _stop_without_workload(f)
     if f.prebuilt is not None:
-        return _take_prebuilt(f)
+        return _use_prebuilt(f)
     try:
         priority, priority_class = find_priority(f.classes, f.labels, lambda: f.kind.priority_class(f.job))
     except MissingClass as error:
@@ -148,19 +148,19 @@ def _without_workload(f: JobFacts) -> Plan:
     workload = mark_first(f, build_workload(f.kind, f.job, priority=priority, priority_class=priority_class))
     event = f.event(EVENT_CREATED_WORKLOAD, f"Created Workload: {f.job['metadata']['namespace']}/{name}")
     span = Span(t.CREATE, f.job, {**_made_for(f), t.WORKLOAD: name})
-    return do(Step(CREATE, w.create_workload(workload), (event,), Log("workload created", {"workload": name}), span))
+    return make_plan(Step(CREATE, w.create_workload(workload), (event,), Log("workload created", {"workload": name}), span))
 
 
-def _take_prebuilt(f: JobFacts) -> Plan:
+def _use_prebuilt(f: JobFacts) -> Plan:
     workload, name = f.named.workload, f"{f.job['metadata']['namespace']}/{f.prebuilt}"
     if workload is None or workload["metadata"].get("deletionTimestamp"):
         message = f"waits for the Workload {name}, which does not exist{'' if workload is None else ' any more'}"
-        return do(report(f.event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
+        return make_plan(report(f.event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
     if f.named.held_by:
         message = f"the Workload {name} is that of {f.named.held_by}; name another, or none to have one made"
-        return do(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=HELD_S)
+        return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=HELD_S)
     log = Log("prebuilt workload taken", {"workload": object_key(workload), "job": f.key})
-    return do(Step("take workload", w.patch_workload(workload, adoption(f.kind, f.job, workload)), log=log))
+    return make_plan(Step("take workload", w.patch_workload(workload, adoption(f.kind, f.job, workload)), log=log))
 
 
 def _refuse_finished(f: JobFacts, workload: Obj) -> Step:
@@ -188,26 +188,26 @@ def _with_workload(f: JobFacts, workload: Obj) -> Plan:
         if is_replaced:
             return Plan(before)  # its event leads to the next
     if f.suspended:
-        plan = _while_suspended(f, workload, admitted=admitted, active=active)
+        plan = _plan_while_suspended(f, workload, admitted=admitted, active=active)
     elif admitted and active:
-        plan = _while_running(f, workload)
+        plan = _plan_while_running(f, workload)
     elif admitted:
-        plan = do(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
+        plan = make_plan(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
     else:
         plan = _stop(f, workload, active=active)
     return Plan((*before, *plan.steps), plan.again_s, plan.problem)
 
 
-def _while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active: bool) -> Plan:
+def _plan_while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active: bool) -> Plan:
     is_evicted = condition_is_true(workload, EVICTED)
     if admitted and not active:
         reason = REASON_SUSPENDED_BY_USER if f.started else REASON_DEACTIVATED
-        return do(plan_eviction_of(workload, reason, "The workload is deactivated", f.now))
+        return make_plan(plan_eviction_of(workload, reason, "The workload is deactivated", f.now))
     if admitted and f.started:
         # Stopped by topogate, for an admission before this one, or else by its user.
         return _restore(f, workload) if FIELD_MANAGER in f.writers else _suspended_by_user(f, workload)
     if admitted and _differs(f, workload):
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, "the job's pod sets have changed", f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, "the job's pod sets have changed", f.now))
     if admitted:
         return _start(f, workload)
     if active and f.started and is_evicted and f.is_suspended_by_another:
@@ -215,14 +215,14 @@ def _while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active: bool
     return _after_stop(f, workload) if f.started or is_evicted else _keep_in_step(f, workload)
 
 
-def _while_running(f: JobFacts, workload: Obj) -> Plan:
+def _plan_while_running(f: JobFacts, workload: Obj) -> Plan:
     resized = plan_resize(f, workload)
     if resized is not None:
         return resized
     if isinstance(f.kind, Referring) and (excess := f.pods.explain_excess()):
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, excess, f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, excess, f.now))
     if _is_resized(f, workload):
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran", f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran", f.now))
     unmarked = f.pods.find_unmarked()
     return _stop_unmarked(f, workload, unmarked) if unmarked else NOTHING
 
@@ -231,7 +231,7 @@ def _stop(f: JobFacts, workload: Obj, *, active: bool) -> Plan:
     """A running job without an admission."""
     activate = None
     if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
-        activate = Step("activate", w.activate(workload))  # the user unsuspended the job again: back into the queue
+        activate = Step("activate", w.set_active(workload))  # the user unsuspended the job again: back into the queue
     evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
     may_wait = "admission" not in (workload.get("status") or {}) and not f.started
     plan = _suspend(f, (evicted or {}).get("message") or "Suspended: it is not admitted", may_wait=may_wait)
@@ -247,7 +247,7 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
     # Pods made while it was unsuspended by hand have no gates, or gates that would never be taken off.
     if f.pods.has_any():
         why = "it has its place, and starts when the pods of before are gone"
-        return do(report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=STOP_POLL_S)
+        return make_plan(report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=STOP_POLL_S)
     if f.pods.may_have_run():
         return wait(STOP_POLL_S)
     try:
@@ -262,7 +262,7 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
         Log("job started", {"job": f.key}),
         Span(t.START, workload, attributes, follows_decision=True),
     )
-    return do(_reset_status(f), start)
+    return make_plan(_reset_status(f), start)
 
 
 def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bool, deactivates: bool, shown: str) -> Plan:
@@ -272,7 +272,7 @@ def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bo
     events = [Event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", True)]
     if not is_invalid:
         events.insert(0, f.event(EVENT_WORKLOAD_REFUSED, error, warning=True))
-    plan = do(Step("report refused start", events=tuple(events)))
+    plan = make_plan(Step("report refused start", events=tuple(events)))
     return _deactivate(f, workload, f"the start of {name} is refused: {shown}", plan.steps) if deactivates else plan
 
 
@@ -287,7 +287,7 @@ def _stop_unmarked(f: JobFacts, workload: Obj, pods: Sequence[Obj]) -> Plan:
     if changed is None:
         # Its controller made them of the templates as they were before the start, and will again once they are gone.
         message = "pods were made of the job's templates before it was started; it starts again without them"
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, message, f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, f.now))
     message = (
         f"pod {changed['metadata']['name']} has no annotation {WORKLOAD_ANNOTATION}, and the template of its {f.kind.kind} has one:"
         " another admission webhook removes it, and without it no pod gets a node"
@@ -297,14 +297,14 @@ def _stop_unmarked(f: JobFacts, workload: Obj, pods: Sequence[Obj]) -> Plan:
 
 def _deactivate(f: JobFacts, workload: Obj, message: str, before: tuple[Step, ...]) -> Plan:
     target = Condition(DEACTIVATION_TARGET, True, REASON_START_REFUSED, message)
-    plan = take(workload, Amend((target,), (workload.get("status") or {}).get("requeueState")), f.now)
+    plan = plan_action(workload, Amend((target,), (workload.get("status") or {}).get("requeueState")), f.now)
     return Plan((*before, *plan.steps))
 
 
 def _suspended_by_user(f: JobFacts, workload: Obj) -> Plan:
     """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
     evict = plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now, follows=True)
-    return do(plan_deactivation(workload, REASON_SUSPENDED_BY_USER), evict)
+    return make_plan(plan_deactivation(workload, REASON_SUSPENDED_BY_USER), evict)
 
 
 def _suspended_before_its_stop(f: JobFacts, workload: Obj) -> Plan:
@@ -314,8 +314,8 @@ def _suspended_before_its_stop(f: JobFacts, workload: Obj) -> Plan:
     be taken for what an administrator has deactivated.
     """
     if not _evicted_for(workload, REASON_SUSPENDED_BY_USER):
-        return do(plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now))
-    return do(plan_deactivation(workload, REASON_SUSPENDED_BY_USER))
+        return make_plan(plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now))
+    return make_plan(plan_deactivation(workload, REASON_SUSPENDED_BY_USER))
 
 
 def _suspend(f: JobFacts, why: str, *, may_wait: bool) -> Plan:
@@ -328,7 +328,7 @@ def _suspend(f: JobFacts, why: str, *, may_wait: bool) -> Plan:
     if may_wait and f.suspension_wait_s > 0 and all(has_gate(pod_set.template) for pod_set in f.kind.pod_sets(f.job)):
         return wait(f.suspension_wait_s)
     message = why + (_explain_resumption(f) if f.suspensions + 1 >= FREE_SUSPENSIONS else "")
-    return do(Step(SUSPEND, w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (f.event(EVENT_STOPPED, message),)))
+    return make_plan(Step(SUSPEND, w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (f.event(EVENT_STOPPED, message),)))
 
 
 def _explain_resumption(f: JobFacts) -> str:
@@ -342,14 +342,14 @@ def _after_stop(f: JobFacts, workload: Obj) -> Plan:
     """The job makes no more pods: give its own templates back, then quota and domains. Both in one plan, since its user may unsuspend
     it in between, and again after each stop: pods that are made of its own templates wait behind their gates."""
     if f.pods.has_any():
-        return do(*_end_pods_of_going_parts(f, workload), again_s=STOP_POLL_S)
+        return make_plan(*_end_pods_of_going_parts(f, workload), again_s=STOP_POLL_S)
     if f.pods.may_be_unseen():
         return wait(STOP_POLL_S)
     released = give_back(workload, f.place, f.now)
     if f.started:
         restored = _restore(f, workload)
         return Plan((*restored.steps, *([released] if released is not None else [])))
-    return do(released) if released is not None else _keep_in_step(f, workload)
+    return make_plan(released) if released is not None else _keep_in_step(f, workload)
 
 
 def _restore(f: JobFacts, workload: Obj | None) -> Plan:
@@ -358,7 +358,7 @@ def _restore(f: JobFacts, workload: Obj | None) -> Plan:
     pod_sets = list_restored_pod_sets(f.kind, f.job, workload) if workload is not None else None
     if workload is not None and f.prebuilt is not None:
         pod_sets = originals(f.kind, f.job, workload)
-    return do(_reset_status(f), Step(RESTORE, w.change_job(f.kind, f.job, f.kind.restore(f.job, pod_sets))))
+    return make_plan(_reset_status(f), Step(RESTORE, w.change_job(f.kind, f.job, f.kind.restore(f.job, pod_sets))))
 
 
 def _reset_status(f: JobFacts) -> Step | None:
@@ -380,10 +380,10 @@ def _differs(f: JobFacts, workload: Obj) -> bool:
 
 def _keep_in_step(f: JobFacts, workload: Obj) -> Plan:
     if f.prebuilt is not None and f.prebuilt != workload["metadata"]["name"]:
-        return do(plan_deletion(workload))  # made for it before it named another
+        return make_plan(plan_deletion(workload))  # made for it before it named another
     if f.prebuilt is not None and (difference := find_difference(f.kind.pod_sets(f.job), workload)) is not None:
         over = Condition(FINISHED, True, REASON_OUT_OF_SYNC, f"the prebuilt Workload is out of step with its job: {difference}")
-        return do(finish(workload, over, f.now, "prebuilt workload is out of step"))
+        return make_plan(finish(workload, over, f.now, "prebuilt workload is out of step"))
     try:
         changes = _find_changes(f, workload)
     except MissingClass as error:
@@ -392,13 +392,13 @@ def _keep_in_step(f: JobFacts, workload: Obj) -> Plan:
     if not changes and not notes:
         return NOTHING
     if must_ask_anew(workload, changes):
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, CHANGED_WHILE_RESERVED, f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, CHANGED_WHILE_RESERVED, f.now))
     waits = find_condition(workload, QUOTA_RESERVED) or {}
     is_wrong = waits.get("reason") == REASON_MISCONFIGURED or is_start_refused(workload)
     if ("podSets" in changes or notes) and is_wrong:
         changes["active"] = True  # what was wrong with it has been changed
     event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
-    return do(Step(UPDATE, w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}}), (event,)))
+    return make_plan(Step(UPDATE, w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}}), (event,)))
 
 
 def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
@@ -424,12 +424,12 @@ def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceR
     deactivate = plan_deactivation(workload, REASON_MISCONFIGURED) if is_active else None
     facts, message = f.facts, f"the job's pod sets are refused: {error}"
     if facts is None:
-        return do(deactivate)
+        return make_plan(deactivate)
 
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, waiting_status(seen, facts, REASON_MISCONFIGURED, message, f.now, rules))
 
-    return do(deactivate, Step("report refused update", Then(r.WORKLOADS, workload, build)))
+    return make_plan(deactivate, Step("report refused update", Then(r.WORKLOADS, workload, build)))
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def _finish(f: JobFacts, workload: Obj) -> Plan:
     steps.append(drop_finalizer(workload))
     # Of an elastic job: a process that ended between the two writes left it.
     others = (one for one in f.owned if condition_is_true(one, FINISHED) and one["metadata"]["uid"] != workload["metadata"]["uid"])
-    return do(*steps, *map(drop_finalizer, others))
+    return make_plan(*steps, *map(drop_finalizer, others))
 
 
 def _wait_for_pods_left(f: JobFacts, workload: Obj) -> Plan | None:
@@ -460,13 +460,13 @@ def _wait_for_pods_left(f: JobFacts, workload: Obj) -> Plan | None:
         return wait(STOP_POLL_S) if f.pods.may_be_unseen() else None
     if not may_run(workload):
         ended = end_pods(workload, pods, "Workload is deactivated or deleted, and its job has finished")
-        return do(*ended, Step(PODS_LEFT), again_s=LEFT_POLL_S)
+        return make_plan(*ended, Step(PODS_LEFT), again_s=LEFT_POLL_S)
     message = (
         f"it has finished, and {len(pods)} of its pods still run: its quota and its nodes are free once they have ended. "
         "If its controller leaves them (runPolicy.cleanPodPolicy: None), delete them or the job"
     )
     events = () if f.pods_left_are_reported else (f.event(EVENT_PODS_LEFT, message),)
-    return do(Step(PODS_LEFT, events=events), again_s=LEFT_POLL_S)
+    return make_plan(Step(PODS_LEFT, events=events), again_s=LEFT_POLL_S)
 
 
 def _stop_going(f: JobFacts, workload: Obj) -> Plan:
@@ -476,7 +476,7 @@ def _stop_going(f: JobFacts, workload: Obj) -> Plan:
     steps, is_held = _stop_held_by_pods(f, workload)
     if is_held or f.pods.may_be_unseen():
         return Plan(steps, STOP_POLL_S)
-    return do(*steps, hold(workload, f"its {f.kind.kind} is being deleted", f.place, f.now))
+    return make_plan(*steps, hold(workload, f"its {f.kind.kind} is being deleted", f.place, f.now))
 
 
 def _stop_held_by_pods(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], bool]:
@@ -523,7 +523,7 @@ def _let_go(f: JobFacts, workload: Obj) -> Plan:
     if not is_over and not f.is_going:
         if not f.suspended:
             event = f.event(EVENT_STOPPED, "Workload is deleted")
-            return do(Step("stop", w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (event,)))
+            return make_plan(Step("stop", w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (event,)))
         if f.pods.has_any():
             return wait(STOP_POLL_S)
         if f.started:
@@ -535,7 +535,7 @@ def _let_go(f: JobFacts, workload: Obj) -> Plan:
     if not is_done and f.pods.may_be_unseen():
         return Plan(steps, STOP_POLL_S)
     deleted = report(f.event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}"))
-    return do(*steps, drop_finalizer(workload), deleted)
+    return make_plan(*steps, drop_finalizer(workload), deleted)
 
 
 # --- small things -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from core.names import FINISHED, REASON_OWNER_NOT_FOUND
 from core.plan.conditions import Condition
 from core.plan.pod_units import is_unowned
-from core.plan.steps import NOTHING, Overtaken, Plan, Step, do, wait
+from core.plan.steps import NOTHING, Overtaken, Plan, Step, make_plan, wait
 from core.plan.workload_steps import drop_finalizer, end_pods, finish, may_run
 from core.plan.writes import delete_workload
 from core.resource import Obj
@@ -43,7 +43,7 @@ class OrphanFacts:
 
 
 def plan_orphan(f: OrphanFacts) -> Plan:
-    """What is to be done with a workload whose job may be gone."""
+    """What is to be done with a workload. Its job may be gone."""
     workload, leaves = f.workload, bool(f.workload["metadata"].get("deletionTimestamp"))
     if f.has_owner or (f.has_owner is None and not leaves):
         return NOTHING
@@ -57,13 +57,13 @@ def plan_orphan(f: OrphanFacts) -> Plan:
     if is_unowned(workload):
         pods = [pod for pod in pods if not pod.gated]
     if pods:
-        return do(*ended, again_s=STOP_POLL_S if is_stopped else None)
+        return make_plan(*ended, again_s=STOP_POLL_S if is_stopped else None)
     if not finished and f.may_have_unseen_pods():
         return wait(STOP_POLL_S)
     if not finished and not leaves and f.may_have_unseen_owner():
         return wait(STOP_POLL_S)
     gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
-    return do(
+    return make_plan(
         finish(workload, gone, f.now, "workload of what is gone is finished") if not finished and not leaves else None,
         drop_finalizer(workload),
         Step("delete workload", delete_workload(workload), passes=frozenset(Overtaken)) if orphaned and not leaves else None,

@@ -23,7 +23,7 @@ from core.plan.elastic import build_successor, counts_of, find_successor, is_ali
 from core.plan.job_facts import STOP_POLL_S, JobFacts
 from core.plan.priority import MissingClass, find_changed_priority
 from core.plan.reserved import must_ask_anew
-from core.plan.steps import Log, Plan, Step, do, wait
+from core.plan.steps import Log, Plan, Step, make_plan, wait
 from core.plan.workload_steps import drop_finalizer, finish, give_back, plan_deletion
 from core.resource import Obj
 from core.state.facts import condition_is_true, find_condition, object_key
@@ -55,7 +55,7 @@ def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], boo
     if successor is None:
         return steps, False
     if successor["metadata"].get("deletionTimestamp"):
-        return (*steps, *_present(drop_finalizer(successor))), False
+        return (*steps, *_filter(drop_finalizer(successor))), False
     if condition_is_true(successor, ADMITTED) and not condition_is_true(successor, EVICTED):
         return (*steps, *_replace(f, workload, successor)), True
     return (*steps, plan_deletion(successor, w.Guard.AS_SEEN)), False
@@ -74,25 +74,25 @@ def plan_resize(f: JobFacts, workload: Obj) -> Plan | None:
 
 def _plan_resize(f: JobFacts, workload: Obj, successor: Obj | None) -> Plan | None:
     if successor is not None and successor["metadata"].get("deletionTimestamp"):
-        return do(drop_finalizer(successor))
+        return make_plan(drop_finalizer(successor))
     if successor is not None and condition_is_true(successor, ADMITTED):
-        return do(*_replace(f, workload, successor))
+        return make_plan(*_replace(f, workload, successor))
     if f.facts is None or f.facts.admission is None:
         return None
     if not _may_resize(f, f.facts.admission):
-        return do(plan_deletion(successor, w.Guard.AS_SEEN)) if successor is not None else None
+        return make_plan(plan_deletion(successor, w.Guard.AS_SEEN)) if successor is not None else None
     # No pod names it before it is admitted: what it held while it waited for its admission checks is free at once.
     if successor is not None and condition_is_true(successor, EVICTED) and (released := give_back(successor, "", f.now)) is not None:
-        return do(released)
+        return make_plan(released)
     wanted, has = {p.name: p.count for p in f.kind.pod_sets(f.job)}, counts_of(workload)
     if wanted.keys() != has.keys() or not any(wanted.values()):
         return None
     grows = any(wanted[name] > has[name] for name in has)
     if successor is not None and not grows:
-        return do(plan_deletion(successor, w.Guard.AS_SEEN))
+        return make_plan(plan_deletion(successor, w.Guard.AS_SEEN))
     kept = {name: min(wanted[name], has[name]) for name in has}
     if kept != has:
-        return do(Step(SHRINK, w.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}})))
+        return make_plan(Step(SHRINK, w.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}})))
     less = _find_less(f, f.facts.admission, has, wanted)
     if less is None:
         return wait(STOP_POLL_S)  # what they hold is theirs until they are gone
@@ -141,13 +141,13 @@ def _grow(f: JobFacts, workload: Obj, successor: Obj | None) -> Plan:
     if successor is None:
         made["spec"] = {name: value for name, value in (made["spec"] | changes).items() if value is not None}
         message = f"Created Workload: {key}, to grow; what runs goes on"
-        return do(Step(GROW, w.create_workload(made), (f.event(EVENT_CREATED_WORKLOAD, message),)))
+        return make_plan(Step(GROW, w.create_workload(made), (f.event(EVENT_CREATED_WORKLOAD, message),)))
     if not is_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
-        return do(plan_deletion(successor, w.Guard.AS_SEEN))  # its event leads to another
+        return make_plan(plan_deletion(successor, w.Guard.AS_SEEN))  # its event leads to another
     if changes:
         update = w.patch_workload(successor, {"spec": changes})
-        return do(Step("update successor", update, (f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {key}"),)))
-    return do()
+        return make_plan(Step("update successor", update, (f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {key}"),)))
+    return make_plan()
 
 
 def _replace(f: JobFacts, workload: Obj, successor: Obj) -> tuple[Step, ...]:
@@ -156,7 +156,7 @@ def _replace(f: JobFacts, workload: Obj, successor: Obj) -> tuple[Step, ...]:
         message = f"its pods run on under Workload {object_key(successor)}"
         steps.append(finish(workload, Condition(FINISHED, True, REASON_SLICE_REPLACED, message), f.now, "workload replaced"))
     steps.append(drop_finalizer(workload))
-    return (*_present(*steps), *_delete_replaced(f, workload))
+    return (*_filter(*steps), *_delete_replaced(f, workload))
 
 
 def _delete_replaced(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
@@ -176,15 +176,15 @@ def _reduce_admission(f: JobFacts, workload: Obj, admission: Admission, counts: 
     status = managed_status(workload) | {"admission": admission_to_wire(left)}
     event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(workload)}, it gave back what it needs no more")
     log = Log("workload shrunk", {"workload": object_key(workload), "pods": counts_of(workload)})
-    return do(Step(GIVE_BACK, w.apply_admission(workload, status), (event,), log))
+    return make_plan(Step(GIVE_BACK, w.apply_admission(workload, status), (event,), log))
 
 
 def _drop_finalizers_of_left(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
     """Workloads before this one that are finished and keep their finalizer: a process ended between the two writes."""
-    return _present(*(drop_finalizer(each) for each in f.owned if _is_over(each)))
+    return _filter(*(drop_finalizer(each) for each in f.owned if _is_over(each)))
 
 
-def _present(*steps: Step | None) -> tuple[Step, ...]:
+def _filter(*steps: Step | None) -> tuple[Step, ...]:
     return tuple(step for step in steps if step is not None)
 
 

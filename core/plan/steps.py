@@ -1,6 +1,6 @@
 """What plans are made of: writes, each with what is said of it once it has succeeded, one after the other.
 
-A plan is computed from facts alone. Who carries it out (`reconciler.execute`) stops at the first write that fails.
+A plan is computed from facts alone. Its executor (`reconciler.execute`) stops at the first write that fails.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,8 +39,8 @@ class Log:
 class Span:
     """A span of the trace that `obj` names, around a write.
 
-    `follows_decision`: it is linked to the latest decision on `obj`. `causes`: objects that came by requests of their own, to whose traces
-    it is linked. `start`: when it began, where that was before. `events`: what has happened in it, with attributes and the time of the API.
+    `follows_decision`: it is linked to the latest decision on `obj`. `causes`: objects that came by requests of their own; it is linked to
+    their traces. `start`: when it began, where that was before. `events`: what has happened in it, with attributes and the time of the API.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Plan:
         """What its steps do."""
         return tuple(step.name for step in self.steps)
 
-    def followed_by(self, *steps: Step) -> "Plan":
+    def extend(self, *steps: Step) -> "Plan":
         """The plan with more steps."""
         return Plan((*self.steps, *steps), self.again_s, self.problem)
 
@@ -115,7 +115,7 @@ class Plan:
 NOTHING = Plan()
 
 
-def do(*steps: Step | None, again_s: float | None = None) -> Plan:
+def make_plan(*steps: Step | None, again_s: float | None = None) -> Plan:
     """A plan of steps; those that are None are left out."""
     return Plan(tuple(step for step in steps if step is not None), again_s)
 

@@ -78,7 +78,7 @@ from core.plan.pod_workloads import (
 )
 from core.plan.priority import Classes, MissingClass, find_changed_priority, find_priority
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
-from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Together, do, made_for, report, wait
+from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Together, made_for, make_plan, report, wait
 from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
 from core.plan.workload_steps import drop_finalizer, end_hold, end_pods, finish, give_back, hold, may_run, plan_deletion, plan_eviction_of
 from core.resource import Obj
@@ -161,7 +161,7 @@ class UnitFacts:
 def plan_unit(f: UnitFacts) -> Plan | Read:
     """What is to be done with a unit now."""
     if f.unit.source == UNKNOWN:
-        return do(_release(to_release(f.pods, finished=False, remembers=False)))
+        return make_plan(_release(to_release(f.pods, finished=False, remembers=False)))
     released, workload = _release(_find_released(f)), f.workload
     planned: Plan | Read
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
@@ -205,8 +205,8 @@ def _let_go(f: UnitFacts, workload: Obj) -> Plan:
     """The workload was deleted: its pods first, then it may go."""
     keys = {object_key(pod) for pod in still_running(f.pods)} | {pod.key for pod in f.naming}
     if any(not f.is_over_but_for_finalizers(key) for key in keys) and not condition_is_true(workload, FINISHED):
-        return do(_delete(plan_stop(f.pods, "Workload is deleted")), again_s=STOP_POLL_S)
-    return do(drop_finalizer(workload))
+        return make_plan(_delete(plan_stop(f.pods, "Workload is deleted")), again_s=STOP_POLL_S)
+    return make_plan(drop_finalizer(workload))
 
 
 def _after_the_end(f: UnitFacts, workload: Obj) -> Plan:
@@ -218,12 +218,12 @@ def _after_the_end(f: UnitFacts, workload: Obj) -> Plan:
     elif f.unit.source == GROUP and late:
         message = f"group {f.unit.name} has finished; delete its pods to use its name again"
         then = report(Event(r.PODS, late[0], EVENT_WORKLOAD_REFUSED, message, True))
-    return do(drop_finalizer(workload), then)
+    return make_plan(drop_finalizer(workload), then)
 
 
 def _without_source(f: UnitFacts) -> Plan:
     released = _release(to_release(f.pods, finished=True, remembers=False))
-    return do(released, plan_deletion(f.workload) if f.workload is not None else None)
+    return make_plan(released, plan_deletion(f.workload) if f.workload is not None else None)
 
 
 # --- the workload -------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _without_source(f: UnitFacts) -> Plan:
 
 def _without_workload(f: UnitFacts) -> Plan | Read:
     if f.has_parent and is_going(f.made_of):
-        return NOTHING  # the garbage collector takes its pods, or has been told to leave them alone
+        return NOTHING  # the garbage collector takes its pods, or is to leave them alone
     stopped = _delete(plan_stop(f.pods, "Not admitted, but past its admission gate"))
     steps: list[Step | None] = [stopped]
     wanted: Wanted | None = None
@@ -239,7 +239,7 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
         wanted = _read_wanted(f)
     elif f.unit.source == ALONE:
         if is_terminal(f.made_of) or is_going(f.made_of):
-            return do(stopped)
+            return make_plan(stopped)
         if f.examples is None:
             return Read({MAIN_POD_SET: f.unit.name})
         wanted = wanted_alone(f.examples[MAIN_POD_SET], f.whole) if MAIN_POD_SET in f.examples else None
@@ -251,11 +251,11 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
         total = sum(pod_set.count for pod_set in wanted.pod_sets)
         steps += _delete_excess(f, excess_of_group(f.pods, total))
     if wanted is None:
-        return do(*steps)
+        return make_plan(*steps)
     too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets), of_pods=True), None)
     if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
         message = f"{f.unit} is too large: {too_large.accepted}"
-        return do(*steps, report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=TOO_LARGE_S)
+        return make_plan(*steps, report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=TOO_LARGE_S)
     try:
         priority, priority_class = find_priority(f.classes, wanted.labels, lambda: wanted.priority_class)
     except MissingClass as error:
@@ -269,7 +269,7 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
         Log("workload created", {"workload": wanted.name}),
         Span(t.CREATE, workload, attributes, causes=tuple(f.pods)),
     )
-    return do(*steps, create)
+    return make_plan(*steps, create)
 
 
 def _read_wanted(f: UnitFacts) -> Wanted | None:
@@ -283,14 +283,14 @@ def _gather(f: UnitFacts) -> Wanted | Plan | Read:
         return NOTHING  # no pod waits for anything
     group = read_group(f.unit, f.pods)
     if group.problem is not None:
-        return do(report(f.event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
+        return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
     if group.missing:
         message = (
             f"group {f.unit.name} waits for {group.missing} more pod{'s' if group.missing > 1 else ''}; it is queued when all are there"
         )
         events = (f.event(EVENT_WAITING_FOR_PODS, message, warning=True),) if f.waited_s >= PATIENCE_S else ()
         rest_s = PATIENCE_S - f.waited_s
-        return do(Step(WAITING, events=events), again_s=rest_s + 0.1 if rest_s > 0 else None)
+        return make_plan(Step(WAITING, events=events), again_s=rest_s + 0.1 if rest_s > 0 else None)
     if f.examples is None:
         return Read(group.examples)
     gone = [name for role, name in group.examples.items() if role not in f.examples]
@@ -304,7 +304,7 @@ def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
     if other is None or unit_of_workload(other) == f.unit:
         return wait(STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"
-    return do(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=TOO_LARGE_S)
+    return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=TOO_LARGE_S)
 
 
 def _refuse_class(f: UnitFacts, error: MissingClass, *before: Step | None) -> Plan:
@@ -321,19 +321,19 @@ def _with_workload(f: UnitFacts, workload: Obj) -> Plan:
         reason = REASON_SUCCEEDED if over.succeeded else REASON_FAILED
         event = f.event(EVENT_FINISHED_WORKLOAD, f"Workload '{object_key(workload)}' is declared finished")
         # Its event leads to the plan that takes the finalizers off.
-        return do(finish(workload, Condition(FINISHED, True, reason, over.message), f.now), report(event))
+        return make_plan(finish(workload, Condition(FINISHED, True, reason, over.message), f.now), report(event))
     wanted = _read_wanted(f)
     if f.has_parent and is_going(f.made_of) and not may_run(workload):
         return _stop_going(f, workload)
     if f.has_parent and wanted is None:
         return _scale_to_zero(f, workload)
     if not admitted:
-        return _while_waiting(f, workload, wanted)
+        return _plan_while_waiting(f, workload, wanted)
     if not active:
-        return do(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
+        return make_plan(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
     if wanted is not None and asks_otherwise(wanted, workload):
         message = f"{f.unit} was changed while it ran: its queue, the number of its pods, or what they ask for"
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, message, f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, f.now))
     return _start(f, workload, counts)
 
 
@@ -344,7 +344,7 @@ def _scale_to_zero(f: UnitFacts, workload: Obj) -> Plan:
     if _find_outside(f):
         return wait(OUTSIDE_POLL_S)
     if PARENTS_BY_KIND[f.unit.source].several:
-        return do(plan_deletion(workload))
+        return make_plan(plan_deletion(workload))
     held = hold(workload, f"{f.unit.source} {f.unit.name} has no replicas", f.place, f.now)
     return _follow_labels(f, workload, held)
 
@@ -355,7 +355,7 @@ def _stop_going(f: UnitFacts, workload: Obj) -> Plan:
     ended = _end_running(f, workload)
     if ended is not None:
         return ended
-    return do(hold(workload, f"{f.unit.source} {f.unit.name} is being deleted", f.place, f.now))
+    return make_plan(hold(workload, f"{f.unit.source} {f.unit.name} is being deleted", f.place, f.now))
 
 
 def _find_outside(f: UnitFacts) -> list[PodFacts]:
@@ -372,17 +372,17 @@ def _end_running(f: UnitFacts, workload: Obj) -> Plan | None:
     evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
     reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
     ended = end_pods(workload, outside, "The workload that it names is not admitted")
-    return do(*ended, _delete(plan_stop(f.pods, reason)) if running else None, again_s=STOP_POLL_S)
+    return make_plan(*ended, _delete(plan_stop(f.pods, reason)) if running else None, again_s=STOP_POLL_S)
 
 
-def _while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> Plan:
+def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> Plan:
     ended = _end_running(f, workload)
     if ended is not None:
         return ended
     if _has_lost_pods(f, workload):
-        return do(hold(workload, f"group {f.unit.name} was evicted and waits for the pods that replace its own", f.place, f.now))
+        return make_plan(hold(workload, f"group {f.unit.name} was evicted and waits for the pods that replace its own", f.place, f.now))
     if condition_is_true(workload, EVICTED) and (released := give_back(workload, f.place, f.now)) is not None:
-        return do(released)
+        return make_plan(released)
     requests: Mapping[str, Any] = {}
     before: list[Step | None] = []
     if f.unit.source == ALONE and has_admission_gate(f.made_of):
@@ -390,11 +390,11 @@ def _while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> Plan:
     if f.unit.source == GROUP:
         group = read_group(f.unit, f.pods)
         if group.problem is not None:
-            return do(report(f.event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
+            return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
         total = sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
         before += _delete_excess(f, excess_of_group(f.pods, total))
         if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
-            return do(*before, plan_deletion(workload))  # its pods are others by now
+            return make_plan(*before, plan_deletion(workload))  # its pods are others by now
         requests = group.requests
     plan = _keep_in_step(f, workload, wanted, requests)
     return Plan((*(step for step in before if step is not None), *plan.steps), plan.again_s, plan.problem)
@@ -418,29 +418,29 @@ def _keep_in_step(f: UnitFacts, workload: Obj, wanted: Wanted | None, requests: 
     # Of what has no parent they are not kept: a pod can be made again.
     notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
     if not changes and not notes:
-        return do(end_hold(workload, f.now))
+        return make_plan(end_hold(workload, f.now))
     if must_ask_anew(workload, changes):
-        return do(plan_eviction_of(workload, REASON_JOB_CHANGED, CHANGED_WHILE_RESERVED, f.now))
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, CHANGED_WHILE_RESERVED, f.now))
     asks_anew = pod_sets is not None or bool(notes)
     if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
         changes["active"] = True  # what was wrong with it has been changed
     event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
     update = w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
-    return do(Step("update workload", update, (event,) if asks_anew else ()))
+    return make_plan(Step("update workload", update, (event,) if asks_anew else ()))
 
 
 def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:
     """A workload on hold is in the queue and has the priority and the time limit that its parent names now."""
     asked = read_parent(PARENTS_BY_KIND[f.unit.source], f.made_of, f.unit)
     if asked is None or condition_is_true(workload, QUOTA_RESERVED):
-        return do(held)
+        return make_plan(held)
     try:
         changes = _find_changes(f, workload, asked)
     except MissingClass as error:
         return _refuse_class(f, error, held)
     if workload["spec"].get("queueName") != asked.queue:
         changes["queueName"] = asked.queue
-    return do(held, Step("update workload", w.patch_workload(workload, {"spec": changes})) if changes else None)
+    return make_plan(held, Step("update workload", w.patch_workload(workload, {"spec": changes})) if changes else None)
 
 
 def _find_changes(f: UnitFacts, workload: Obj, wanted: Wanted) -> dict[str, Any]:
@@ -467,7 +467,7 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
     steps += [report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, True)) for pod, excess in excessive]
     start = [(pod, role) for pod, role, excess in judged if not excess][:MOST_STARTED]  # those that are seen started lead to the next plan
     if not start:
-        return do(*steps)
+        return make_plan(*steps)
     try:
         infos = {info.name: info for info in start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")}
     except MissingFlavor as error:
@@ -480,7 +480,7 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
         Log("pods started", {"workload": object_key(workload), "count": len(start)}),
         Span(t.START, workload, attributes, follows_decision=True, causes=tuple(pod for pod, _ in start)),
     )
-    return do(*steps, started)
+    return make_plan(*steps, started)
 
 
 def _role_of(f: UnitFacts, pod: Obj) -> str:

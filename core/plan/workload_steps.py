@@ -19,7 +19,7 @@ from core.plan import writes as w
 from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
 from core.plan.admission import amended_status, build_held_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
-from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Then, do, wait
+from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Then, make_plan, wait
 from core.resource import Obj
 from core.state.facts import PodFacts, condition_is_true, find_condition, is_on_hold, object_key
 
@@ -71,7 +71,7 @@ def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[S
     return tuple(Step(END_POD, w.delete_pod(pod), (Event(r.PODS, pod, EVENT_STOPPED, why),), passes=_PASSED_OVER) for pod in ended)
 
 
-def take(workload: Obj, action: Action | None, now: str) -> Plan:
+def plan_action(workload: Obj, action: Action | None, now: str) -> Plan:
     """One step that was planned by the workload's own statuses; the event of its write leads to the next."""
     match action:
         case None:
@@ -80,21 +80,21 @@ def take(workload: Obj, action: Action | None, now: str) -> Plan:
             return wait(seconds)
         case Amend(conditions, state, drop, annotations):
             before = _annotate(workload, annotations)
-            build = partial(_amend, conditions=conditions, now=now, state=state, drop=drop)
+            build = partial(_build_amendment, conditions=conditions, now=now, state=state, drop=drop)
             log = Log("workload amended", {"workload": object_key(workload), "reasons": [condition.reason for condition in conditions]})
             write: w.Write | Then = build(workload) if before is None else Then(r.WORKLOADS, workload, build)
-            return do(before, Step("amend", write, log=log))
+            return make_plan(before, Step("amend", write, log=log))
         case Evict(reason, message, also, state, annotations):
             before = _annotate(workload, annotations)
-            return do(before, plan_eviction_of(workload, reason, message, now, also, state, follows=before is not None))
+            return make_plan(before, plan_eviction_of(workload, reason, message, now, also, state, follows=before is not None))
         case Deactivate():
             target = find_condition(workload, DEACTIVATION_TARGET) or {}
-            return do(plan_deactivation(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"))
+            return make_plan(plan_deactivation(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"))
         case _:
             assert_never(action)
 
 
-def _amend(workload: Obj, conditions: Sequence[Condition], now: str, state: Json | None, drop: Sequence[str]) -> w.Write:
+def _build_amendment(workload: Obj, conditions: Sequence[Condition], now: str, state: Json | None, drop: Sequence[str]) -> w.Write:
     return w.apply_admission(workload, amended_status(workload, conditions, now, state, drop))
 
 

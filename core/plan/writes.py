@@ -105,7 +105,7 @@ def patch_workload(workload: Obj, body: Json) -> Patch:
     return Patch(r.WORKLOADS, workload, body)
 
 
-def activate(workload: Obj) -> Patch:
+def set_active(workload: Obj) -> Patch:
     """`spec.active` of a Workload is true from now on."""
     return patch_workload(workload, {"spec": {"active": True}})
 
@@ -162,7 +162,7 @@ def _patch_pod(pod: Obj, body: Json, guard: Guard = Guard.SAME, subresource: str
 
 
 def ungate(action: Ungate) -> Patch:
-    """A pod loses the topology gate, gets its node selector and is told where it is."""
+    """A pod loses the topology gate, gets its node selector, and labels and annotations that say where it is."""
     stamp, gates = action.coordinates, [{"$patch": "delete", "name": TOPOLOGY_GATE}]
     metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
     spec = {"schedulingGates": gates, "nodeSelector": action.node_selector}

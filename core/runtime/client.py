@@ -47,7 +47,7 @@ class Client:
         self._transport = transport
         self.on_request: OnRequest | None = None
         self.fence: Fence | None = None  # of all writes
-        self.on_reply: OnReply | None = None  # told of each object that the server answers a write or a read of it alone with, at once
+        self.on_reply: OnReply | None = None  # called at once with each object that the server answers with
         self.pace: Pace | None = None  # of single requests; watches stay open and are not counted
 
     @classmethod

@@ -140,7 +140,7 @@ class Informer:
         self._fold(Applied(obj))
 
     def observe_reply(self, obj: Obj) -> None:
-        """The server has answered a write with this object, or a read of it alone: readers need not wait for the watch to tell of it."""
+        """The server has answered a write with this object, or a read of it alone: readers need not wait for its event."""
         if self.store.is_news(obj):
             self._tell(self.store.put_reply(self._slim(obj)))
 

@@ -157,7 +157,7 @@ class Store:
         return number > self._version and (known is None or number > read_version(known))
 
     def put_reply(self, reply: Obj) -> Changes:
-        """Folds in an object that the API server has answered with, to a write or a read of it alone, where that is news."""
+        """Folds in an object that the API server has answered a write with, or a read of it alone, if that is newer than what is here."""
         if not self.is_news(reply):
             return []
         key = object_key(reply)

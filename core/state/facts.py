@@ -192,6 +192,13 @@ class PodFacts:
         """Whether it takes something from a node."""
         return bool(self.node) and not self.terminal
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether it ends without being waited for. It is over but for its finalizers: of an index that fails by itself the Job controller
+        keeps the last pod until it makes another, which a stopped job never gets. Or it names no workload, as pods that a start made do: a
+        Job adopts whatever has its labels, and that may take years to end."""
+        return self.dropped or (self.terminating and self.workload is None)
+
     @classmethod
     def fill_node(cls, key: str, uid: str, node: str) -> "PodFacts":
         """Facts of a pod that cannot be read: nothing fits on its node as long as it is there."""

@@ -138,7 +138,7 @@ def test_job_with_a_class_that_does_not_exist_has_a_problem():
     assert plan.problem.startswith('WorkloadPriorityClass "urgent" does not exist')
 
 
-def test_job_whose_templates_are_missing_waits_for_them_and_can_be_stopped():
+def test_job_without_its_templates_waits_for_them_and_can_be_stopped():
     assert plan_job(make_facts(make_job(), missing="TrainingRuntime r does not exist")).problem == "TrainingRuntime r does not exist"
     running = make_facts(make_job(running=True, started=True), make_workload(*RUNS, EVICTED), missing="TrainingRuntime r does not exist")
     assert plan_job(running).names == (SUSPEND,)
@@ -187,12 +187,13 @@ def list_states() -> Iterator[tuple[str, JobFacts]]:
     pods = [PodsOfJob(), has_pods(), PodsOfJob(may_be_unseen=lambda: True, may_have_run=lambda: True)]
     bools, writers = (False, True), (frozenset[str](), frozenset({FIELD_MANAGER}), frozenset({"kubectl"}))
     for running, started, going, ended, leaves, active in product(bools, repeat=6):
-        job = make_job(running=running, started=started, **({"deletionTimestamp": NOW} if going else {}))
+        left: Json = {"deletionTimestamp": NOW}
+        job = make_job(running=running, started=started, **(left if going else {}))
         job |= ENDED if ended else {}
         for true, seen, by in product((None, *conditions), range(len(pods)), writers):
             workload = None
             if true is not None:
-                workload = make_workload(*true, active=active, **({"deletionTimestamp": NOW} if leaves else {}))
+                workload = make_workload(*true, active=active, **(left if leaves else {}))
             shown = f"{running=} {started=} {going=} {ended=} {leaves=} {active=} {true=} {seen=} {by=}"
             yield shown, make_facts(job, workload, pods=pods[seen], writers=by)
 

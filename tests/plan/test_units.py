@@ -129,7 +129,7 @@ def test_group_in_a_state_gets_its_next_step(facts: UnitFacts, names: tuple[str,
     assert (planned.names, planned.again_s, planned.problem) == (names, again_s, "")
 
 
-def test_group_whose_pods_have_succeeded_is_finished():
+def test_group_of_pods_that_succeeded_is_finished():
     done = [make_pod(name, gated=False, phase="Succeeded") for name in ("a", "b")]
     assert plan(make_facts(*done, workload=make_workload(*RUNS))).names == (FINISH, "report")
 
@@ -165,7 +165,8 @@ def list_states() -> Iterator[tuple[str, UnitFacts]]:
         pods = [pod for pod in (one, other) if pod is not None]
         workload = None
         if true is not None:
-            workload = make_workload(*true, active=active, **({"deletionTimestamp": NOW} if leaves else {}))
+            going: Json = {"deletionTimestamp": NOW} if leaves else {}
+            workload = make_workload(*true, active=active, **going)
         shown = f"{[(p['metadata']['name'], has_admission_gate(p), p['status'], 'deletionTimestamp' in p['metadata']) for p in pods]}"
         yield f"{shown} {true=} {active=} {leaves=}", make_facts(*pods, workload=workload, examples={"main": A})
 

@@ -10,7 +10,7 @@ from typing import Any
 from core.model.admission import admission_from_wire
 from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
-from core.plan.steps import do
+from core.plan.steps import make_plan
 from core.plan.workload_steps import give_back
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -103,7 +103,7 @@ class QueuesHarness(Harness):
         assert admission is not None
         released = give_back(workload, describe_place(self.observed.state, admission), self.executor.now())
         assert released is not None
-        await self.executor.carry_out(do(released))
+        await self.executor.execute(make_plan(released))
 
     def is_true(self, kind: str, name: str = "train") -> bool:
         return condition_is_true(self.get("Workload", name), kind)

@@ -63,7 +63,7 @@ def judges(scene: Scene) -> Iterator[list[Judge]]:
         scene.api.delete(f"{ROOT}/admissionchecks/{judge.name}")
 
 
-def checks_of(now: truth.Snapshot, job: str) -> dict[str, str]:
+def list_checks(now: truth.Snapshot, job: str) -> dict[str, str]:
     status = (now.workload_of(job) or {}).get("status") or {}
     return {check["name"]: check["state"] for check in status.get("admissionChecks") or ()}
 
@@ -82,7 +82,7 @@ def test_a_check_of_another_kind_delays_the_start_and_keeps_the_place(scene: Sce
     judges.append(judge)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     now = scene.eventually("its quota", lambda now: reason_not_admitted(now, "train") == "UnsatisfiedAdmissionChecks")
-    assert checks_of(now, "train") == {judge.name: "Pending"}
+    assert list_checks(now, "train") == {judge.name: "Pending"}
     (given,) = now.workload_of("train")["status"]["admission"]["podSetAssignments"]  # type: ignore[index]
     assert given["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]
     assert scene.job("train")["spec"]["suspend"]
@@ -103,7 +103,7 @@ def test_retry_gives_the_quota_back_for_a_while_and_asks_again(scene: Scene, jud
     now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
     told = truth.condition(now.workload_of("train"), "Evicted")
     assert (told["reason"], told["message"]) == ("AdmissionCheck", f"At least one admission check is false: {judge.name}: not now")
-    assert checks_of(now, "train") == {judge.name: "Pending"}
+    assert list_checks(now, "train") == {judge.name: "Pending"}
     assert truth.condition(now.workload_of("train"), "QuotaReserved")["message"].startswith("Not to be admitted before 2")
     scene.eventually("its quota again", lambda now: has_quota(now, "train"))
     judge.say("train", "Ready")
@@ -124,7 +124,7 @@ def test_rejected_deactivates_and_reactivation_asks_anew(scene: Scene, judges: l
     assert "never" in truth.condition(workload, "Evicted")["message"]
     scene.patch_workload("train", {"spec": {"active": True}})
     scene.eventually("its quota again", lambda now: has_quota(now, "train"))
-    assert checks_of(scene.read(), "train") == {judge.name: "Pending"}
+    assert list_checks(scene.read(), "train") == {judge.name: "Pending"}
     judge.say("train", "Ready")
     scene.until_bound("train", 1)
 

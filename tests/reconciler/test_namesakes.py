@@ -42,17 +42,17 @@ async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster:
     cluster.api.create(manifests.path(made), made)
     executor = Executor(client, SystemClock(), Reporter(client, SystemClock()))
     seen = await make(client, namespace)
-    await executor.do(w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
-    written = await executor.do(w.apply_workload_condition(seen, FINISHED))
+    await executor.write(w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
+    written = await executor.write(w.apply_workload_condition(seen, FINISHED))
     assert [condition["type"] for condition in written["status"]["conditions"]] == ["Finished"]
-    await executor.do(w.delete_workload(written))
+    await executor.write(w.delete_workload(written))
     another = await make(client, namespace)
     for old in (seen, written):
         with pytest.raises(NotFound):
-            await executor.do(w.apply_workload_condition(old, FINISHED))
+            await executor.write(w.apply_workload_condition(old, FINISHED))
         with pytest.raises(KubeError):
-            await executor.do(w.apply_admission(old, {"conditions": [FINISHED]}))
+            await executor.write(w.apply_admission(old, {"conditions": [FINISHED]}))
         with pytest.raises(KubeError):
-            await executor.do(w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
+            await executor.write(w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
     assert (await executor.read(r.WORKLOADS, namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
     cluster.api.delete(f"{manifests.path(made)}/{namespace}")

@@ -65,7 +65,7 @@ class ReadyHarness(QueuesHarness):
         return str(self.find_condition(kind).get("reason"))
 
     async def activate(self) -> None:
-        await self.executor.do(w.activate(self.train))
+        await self.executor.write(w.set_active(self.train))
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_a_node_that_cannot_be_read_any_more_gets_no_more_pods():
 async def test_an_object_that_is_set_aside_has_one_event_and_one_log_line(caplog: pytest.LogCaptureFixture):
     reconciler, _ = whole()
     observed, harness = reconciler.observed, Harness(ManualClock())
-    observed.set_aside.on_add.append(harness.executor.reporter.event_of_set_aside)
+    observed.set_aside.on_add.append(harness.executor.reporter.report_set_aside)
     for version in ("1", "2", "3"):
         pod = pod_json("odd", node="n0", cpu="much")
         pod["metadata"]["resourceVersion"] = version

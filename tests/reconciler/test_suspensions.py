@@ -141,7 +141,7 @@ def test_job_that_was_unsuspended_while_it_waited_starts_on_an_api_server_before
     assert Job().is_started(harness.job)
 
 
-def test_job_whose_start_the_watch_has_not_told_of_is_stopped_before_its_quota_is_given_back(harness: JobHarness):
+def test_job_that_is_not_observed_to_be_started_is_stopped_before_its_quota_is_given_back(harness: JobHarness):
     harness.put_back()
     harness.late.add("Job")
     harness.step()

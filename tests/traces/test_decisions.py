@@ -12,7 +12,7 @@ import pytest
 
 from core.model.admission import Admission
 from core.names import EVENT_SECOND_PASS_FAILED, EVICTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
-from core.plan.steps import do
+from core.plan.steps import make_plan
 from core.plan.workload_steps import give_back, plan_eviction_of
 from core.queueing.outcome import Found, NotFound, Preempting
 from core.resource import Obj
@@ -146,9 +146,9 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     harness.pass_time(30)
     now = harness.executor.now()
     evict = plan_eviction_of(harness.get("Workload", "w"), "PodsReadyTimeout", "not ready in time", now)
-    harness.wait_for(harness.executor.carry_out(do(evict)))
+    harness.wait_for(harness.executor.execute(make_plan(evict)))
     place = "cloud/rack r1 (node r1-n)"
-    harness.wait_for(harness.executor.carry_out(do(give_back(harness.get("Workload", "w"), place, now))))
+    harness.wait_for(harness.executor.execute(make_plan(give_back(harness.get("Workload", "w"), place, now))))
     workload = harness.get("Workload", "w")
     for condition in workload["status"]["conditions"]:
         if condition["type"] == EVICTED:
