@@ -23,7 +23,7 @@ from core.runtime.store import Change, object_key
 from core.state.facts import WorkloadFacts, find_condition
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
-from core.state.workloads import add_usage
+from core.state.standing import add_usage
 from reconciler.indexes import is_gated, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.scheduler import Scheduler

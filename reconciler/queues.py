@@ -37,7 +37,7 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, profile_of
 from core.state.queue_facts import ResourceGroup
-from core.state.workloads import add_usage
+from core.state.standing import add_usage
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor, Paused
 from reconciler.observed import Observed

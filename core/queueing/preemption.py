@@ -41,7 +41,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import TRY_NEXT, ClusterQueueFacts
-from core.state.workloads import admission_usage
+from core.state.standing import admission_usage
 
 _EXACT = 256  # sets that are all tried
 _DOMAINS = 16  # most promising ones looked into

@@ -13,7 +13,7 @@ from core.queueing.quota import usage_of
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
-from core.state.workloads import add_usage, admission_usage
+from core.state.standing import add_usage, admission_usage
 
 Marks = tuple[int, int, int]  # changes of the state, of the configuration, and of the quota of a cohort
 _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)

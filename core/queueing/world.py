@@ -17,7 +17,7 @@ from core.queueing.lending import Loan, Offer, give_back, release
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
-from core.state.workloads import admission_usage
+from core.state.standing import admission_usage
 
 _Cells = tuple[tuple[int, ...], tuple[int, ...], int]  # places in a flattened matrix, amounts there, the sum of the amounts
 _NO_CELLS: _Cells = ((), (), 0)

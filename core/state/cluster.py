@@ -26,8 +26,9 @@ from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, Topo
 from core.state.flavor_view import AssignedPlaces, FlavorView, matches, reservation_of, spares_of
 from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
+from core.state.standing import add_usage
 from core.state.whole_view import WholeView
-from core.state.workloads import Workloads, add_usage
+from core.state.workloads import Workloads
 
 T = TypeVar("T")
 # What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.

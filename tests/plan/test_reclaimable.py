@@ -16,7 +16,7 @@ from core.model.admission import Admission, PodSetAdmission
 from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
 from core.state.facts import WorkloadFacts
-from core.state.workloads import less_reclaimed
+from core.state.standing import less_reclaimed
 from tests.builders import condition_json, pod_set_json, workload_json
 
 Json = dict[str, Any]

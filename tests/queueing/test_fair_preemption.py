@@ -19,7 +19,7 @@ from core.queueing.flavors import find_admission
 from core.queueing.outcome import Found, NotFound
 from core.queueing.preemption import find_preemption
 from core.state.facts import WorkloadFacts
-from core.state.workloads import admission_usage
+from core.state.standing import admission_usage
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
 from tests.queueing.shared import Shared, victims
