@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
@@ -29,7 +30,7 @@ from reconciler.settings import Settings, parse
 
 logger = logging.getLogger(__name__)
 SERVICE = LEASE_NAME = "topogate-reconciler"
-GRACE_S = 10.0
+GRACE_S, DRAIN_S = 10.0, 7.0  # to end in all, and to finish what is under way: after that the lease is given back
 
 
 async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
@@ -90,6 +91,10 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
 
         async def stop() -> None:
             health.stopping = True
+            if reconciler.deciding is not None:
+                with suppress(TimeoutError):  # writes that an API server does not answer in time are found out about by the next leader
+                    async with asyncio.timeout(DRAIN_S):
+                        await reconciler.deciding.drain()
 
         metrics.read_by(lambda: {LEADER: {(): is_leading()}, TASKS: {(): len(asyncio.all_tasks())}})
         ports = serving(

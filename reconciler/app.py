@@ -215,6 +215,7 @@ class Deciding:
         recorder: Recorder,
     ) -> None:
         self._observed, self._executor, self._clock = observed, executor, clock
+        self._is_draining = False
         self.storms = Storms(observed, clock, node_health.storm)
         self.scheduler = Scheduler(
             observed,
@@ -307,7 +308,18 @@ class Deciding:
             if self.pod_groups is not None:
                 eternal(group, "plugins of groups", self.pod_groups.plugins.run())
             for controller in self.controllers:
-                eternal(group, controller.name, controller.run())
+                eternal(group, controller.name, self._work(controller))
+
+    async def _work(self, controller: Controller) -> None:
+        await controller.run()
+        if self._is_draining:
+            await asyncio.Event().wait()  # the process ends soon
+
+    async def drain(self) -> None:
+        """Begins nothing more; returns once all that is under way has been written, and all events."""
+        self._is_draining = True
+        await asyncio.gather(self.scheduler.drain(), *(controller.drain() for controller in self.controllers))
+        await self._executor.reporter.settle()
 
     async def _audit(self) -> None:
         """Recounts the ledger now and then: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""

@@ -144,6 +144,7 @@ class Scheduler:
         self._is_cut = False  # whether the last cycle left decisions to the next
         self._count_at_round = 0  # events when the round of cycles began
         self._is_stale = asyncio.Event()
+        self._is_draining = False
         for informer in (
             observed.nodes,
             observed.pods,
@@ -189,6 +190,8 @@ class Scheduler:
                 while True:
                     await self._wake.wait()
                     await self._clock.sleep(window_s)
+                    if self._is_draining:
+                        await asyncio.Event().wait()
                     self._wake.clear()
                     self._seen_changes = self._observed.state.changes
                     began = self._clock.monotonic()
@@ -287,7 +290,7 @@ class Scheduler:
 
     async def run_cycle(self) -> None:
         """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
-        while await self._run_part():
+        while not self._is_draining and await self._run_part():
             try:
                 for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, PIECE_S).is_left), False):
                     await asyncio.sleep(0)  # the loop serves events and writes
@@ -356,6 +359,12 @@ class Scheduler:
     def makes_room(self) -> bool:
         """Whether others are going for somebody's sake, who is to have their room."""
         return self._cycle.makes_room
+
+    async def drain(self) -> None:
+        """Decides no more; returns once all verdicts that are being written are written."""
+        self._is_draining = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def settle(self) -> None:
         """Until all that was decided is written and told, in whatever pace else."""

@@ -92,6 +92,8 @@ class Controller:
         self.finished_at = self._clock.monotonic()
         """When the last run ended, or we began."""
         self._deferred: set[Hashable] = set()
+        self._busy = 0  # workers that have a key
+        self._has_ended = asyncio.Event()  # one of their runs
 
     def resume(self) -> None:
         """What was put aside is looked at again."""
@@ -105,17 +107,27 @@ class Controller:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name} worker {number}")
 
+    async def drain(self) -> None:
+        """Takes no more keys; returns once the keys that are worked on have had their run."""
+        self.queue.shut_down()
+        while self._busy:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
     async def _work(self) -> None:
         while True:
             try:
                 item = await self.queue.get()
             except QueueShutDown:
                 return
+            self._busy += 1
             try:
                 with logs.context(controller=self.name, key=str(item.key), reconcile_id=uuid.uuid4().hex[:12]):
                     await self._run(item)
             finally:
                 self.queue.done(item.key)
+                self._busy -= 1
+                self._has_ended.set()
             # A reconcile that never had to wait must not keep the loop from everybody else.
             await asyncio.sleep(0)
 

@@ -149,3 +149,32 @@ async def test_results_are_told_with_their_duration():
     told: list[tuple[str, float]] = []
     await run_for(1, [Done()], on_result=lambda item, outcome, seconds: told.append((outcome, seconds)))
     assert told == [("done", 0)]
+
+
+async def test_draining_waits_for_keys_that_are_worked_on_and_takes_no_more():
+    queue, runs = WorkQueue(SystemClock()), list[object]()
+
+    async def reconcile(item: Item) -> Result:
+        await asyncio.sleep(5)
+        runs.append(item.key)
+        return RequeueAfter(1)
+
+    controller = Controller("test", reconcile, queue, workers=2)
+    for key in range(3):
+        queue.add(key, "event")
+    task = asyncio.create_task(controller.run())
+    await asyncio.sleep(1)
+    await controller.drain()
+    assert asyncio.get_running_loop().time() == 5
+    await asyncio.sleep(100)
+    assert runs == [0, 1]
+    await task
+
+
+async def test_draining_a_controller_that_rests_returns_at_once():
+    controller = Controller("test", lambda item: asyncio.sleep(0, Done()), WorkQueue(SystemClock()))
+    task = asyncio.create_task(controller.run())
+    await asyncio.sleep(1)
+    await controller.drain()
+    assert asyncio.get_running_loop().time() == 1
+    await task
