@@ -197,7 +197,8 @@ class NodeHealth:
             return Done()
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(BATCH_S)  # its nodes are being replaced
-        names, pods = self._name_nodes(facts), self._observed.pods_of(family_of(workload))
+        pods = self._observed.pods_of(family_of(workload))
+        names = self._name_nodes(facts, pods)
         outside = self._find_outside(facts, names)
         shares, nodes = await run_apart(len(pods), partial(self._shares, workload, facts, pods, outside, names))
         if self._observed.workloads.store.get(key) is not workload or self._observed.state.workloads.is_assumed(key):
@@ -368,25 +369,45 @@ class NodeHealth:
             well = self._well_since.get(self._node_of(pod, facts, names), "")
             yield replace(pod, unschedulable_since=max(refused, well))
 
-    def _name_nodes(self, facts: WorkloadFacts) -> _Names:
+    def _name_nodes(self, facts: WorkloadFacts, pods: Iterable[PodFacts]) -> _Names:
         """Returns the node of each domain that a workload's assignment names, be it gone. One that is the node of a domain of another pod
-        set, of another flavor, is not meant."""
+        set, of another flavor, is not meant. `pods` name the workload.
+
+        Where labels do not say it any more it is the node of the pods that were sent there, also for a process that begins anew, and though
+        another node has had the labels meanwhile; and where there are none the last one that is known."""
         before, now, unclear = self._placed.get(facts.key, {}), dict[_Domain, str](), list[_Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])
             for values, _ in _counts(given):
                 nodes, domain = places.domain_nodes(given, values), (given.name, values)
-                if len(nodes) == 1 or domain in before:
-                    now[domain] = nodes[0] if len(nodes) == 1 else before[domain]
+                if len(nodes) == 1:
+                    now[domain] = nodes[0]
                 else:
                     unclear.append(domain)
+        bound = self._find_bound(facts, pods, unclear) if unclear else {}
+        now |= {domain: node for domain in unclear if (node := bound.get(domain) or before.get(domain))}
         others = set(now.values())
         for name, values in unclear:
-            node = self._find_node(values[-1])
-            now[name, values] = node if node not in others else _show_missing(values[-1])
+            if (name, values) not in now:
+                node = self._find_node(values[-1])
+                now[name, values] = node if node not in others else _show_missing(values[-1])
         if facts.key in self._hosts:
             self._placed[facts.key] = now
         return now
+
+    def _find_bound(self, facts: WorkloadFacts, pods: Iterable[PodFacts], wanted: Collection[_Domain]) -> _Names:
+        """Returns the nodes to which pods of a workload are bound that were sent to some domains; of several one that is there."""
+        found, hosts, store = dict[_Domain, str](), {values[-1] for _, values in wanted}, self._observed.nodes.store
+        given = facts.admission.pod_sets if facts.admission is not None else ()
+        levels = {each.name: each.assignment.levels for each in given if each.assignment is not None}
+        for pod in pods:
+            is_own = pod.owner_uid == facts.owner_uid is not None and pod.holds
+            if not is_own or pod.node_selector.get(HOSTNAME_LABEL) not in hosts:
+                continue
+            name = pod.pod_set or ""
+            domain = name, tuple(pod.node_selector.get(level, "") for level in levels.get(name, ()))
+            found[domain] = min(found.get(domain, pod.node), pod.node, key=lambda node: (store.get(node) is None, node))
+        return found
 
     def _node_of(self, pod: PodFacts, facts: WorkloadFacts, names: _Names) -> str:
         """The node for which a pod waits: in its workload's assignment, or else that of its hostname."""

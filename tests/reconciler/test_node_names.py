@@ -130,3 +130,58 @@ def test_nodes_with_clocks_that_are_ahead_are_a_storm_from_when_they_were_seen()
     again = harness.storms.find("t")
     assert again is not None
     assert again.until == storm.until
+
+
+def test_node_that_left_with_pods_that_run_is_not_lost_where_another_that_had_its_hostname_is_gone():
+    """Seed 7581: the other one was taken for the node of these pods for as long as the process lived, and no lost node was replaced."""
+    harness = NodesHarness()
+    harness.node("h7")
+    harness.workload("h7")
+    harness.pod("on-h7", "h7")
+    harness.look()
+    harness.node("twin", host="h7")
+    harness.node("h7", rack="")
+    harness.look()
+    harness.lose("twin")
+    harness.look()
+    assert harness.statuses == []
+
+
+def test_node_with_another_hostname_and_pods_that_run_is_not_lost_after_a_start():
+    harness = NodesHarness()
+    harness.node("n0", host="other")
+    harness.workload("n0")
+    harness.pod("on-n0", "n0")
+    harness.look()
+    assert harness.statuses == []
+
+
+def test_node_that_was_gone_before_the_start_is_lost_where_its_pod_names_it_and_another_node_has_its_hostname():
+    harness = NodesHarness()
+    harness.node("other", host="h7", rack="")
+    harness.workload("h7")
+    harness.pod("on-gone", "gone", pinned="h7")
+    harness.look()
+    assert harness.unhealthy == ["h7"]
+
+
+def test_node_that_is_there_is_the_one_of_a_place_of_which_another_pod_is_on_a_node_that_is_gone():
+    harness = NodesHarness()
+    harness.node("h7", rack="")
+    harness.workload("h7")
+    harness.pod("on-h7", "h7")
+    harness.pod("on-gone", "gone", pinned="h7")
+    harness.look()
+    assert harness.statuses == []
+
+
+def test_pod_of_another_owner_does_not_say_which_node_a_place_is():
+    harness = NodesHarness()
+    harness.node("n0", host="other")
+    harness.workload("n0")
+    metadata = {"name": "p", "labels": {PODSET_LABEL: "main"}, "ownerReferences": [{**OWNER, "uid": "another"}]}
+    metadata |= {"annotations": {WORKLOAD_ANNOTATION: "w", RANK_ANNOTATION: "0"}}
+    spec = {"containers": [], "nodeName": "n0", "nodeSelector": {HOSTNAME_LABEL: "n0"}}
+    harness.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    harness.look()
+    assert harness.unhealthy == ["n0"]

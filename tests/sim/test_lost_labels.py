@@ -164,6 +164,47 @@ def test_process_that_begins_anew_finds_a_node_that_left(clusters: list[Cluster]
     assert left not in cluster.runs.values()
 
 
+def test_process_that_begins_anew_names_no_node_as_lost_that_has_another_hostname_and_pods_that_run(clusters: list[Cluster]):
+    """The node of that place seemed to be gone: the pod ran on outside of its Workload's assignment, which had another place for it."""
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    before, given = cluster.runs, cluster.workload["status"]["admission"]
+    cluster.label(min(before.values()), hostname="other")
+    cluster.world.run_for(60)
+    cluster.world.replicas[0].kill()
+    cluster.world.run_for(200)
+    assert cluster.runs == before
+    assert cluster.workload["status"]["admission"] == given
+    assert cluster.list_events("NodeUnhealthy") == []
+
+
+def test_node_is_replaced_beside_one_that_left_after_another_that_had_its_hostname_is_gone(clusters: list[Cluster]):
+    """Seed 7581: the node that had left was named as lost for ever, as its pods ran well, and no other one was replaced meanwhile."""
+    cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
+    clusters.append(cluster)
+    left, gone = sorted(set(cluster.runs.values()))
+    node = cluster.node(left)
+    twin = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "twin", "labels": node["metadata"]["labels"]},
+        "status": node["status"],
+    }
+    cluster.world.apply(twin)
+    cluster.label(left, pool="b")
+    cluster.world.run_for(60)
+    cluster.world.delete(cluster.node("twin"))
+    cluster.world.run_for(60)
+    assert cluster.list_events("NodeUnhealthy") == []
+    cluster.world.kubelets.down.add(gone)
+    cluster.world.delete(cluster.node(gone))
+    cluster.world.run_for(200)
+    assert len(cluster.runs) == 2
+    assert left in cluster.runs.values()
+    assert cluster.list_events("NodeUnhealthy") == [f"node {gone}: it is gone"]
+    assert cluster.workload["status"].get("unhealthyNodes") is None
+
+
 def test_flavor_with_other_labels_lets_pods_that_run_stay_where_they_are(clusters: list[Cluster]):
     cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
     clusters.append(cluster)
