@@ -22,7 +22,8 @@ from core.state.facts import WorkloadFacts, family_of
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import workloads_of_pod
-from reconciler.node_health import BATCH_S, STORM_LOOK_S, place_of
+from reconciler.node_health import BATCH_S, STORM_LOOK_S
+from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ from reconciler.group_plugins import GroupPlugins
 from reconciler.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step, read_once
 from reconciler.group_tracing import GroupTraces
 from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.node_health import place_of
+from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 from reconciler.tracing import traceparent_of
 

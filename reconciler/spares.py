@@ -26,7 +26,7 @@ from core.state.facts import WorkloadFacts
 from reconciler.conditions import report_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
-from reconciler.node_health import place_of
+from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,8 @@ from typing import Any
 from core.model.node_health import HealthRules, StormRules
 from core.names import HOSTNAME_LABEL, MANAGER_ADMISSION, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
 from core.runtime.controller import Result
-from reconciler.node_health import GONE_S, NodeHealth
+from reconciler.node_health import NodeHealth
+from reconciler.node_memory import GONE_S
 from reconciler.storms import Storms
 from sim.harness import Harness
 from tests.builders import RACK, flavor_json, topology_json

@@ -11,6 +11,7 @@ from core.plan.node_health import Verdict, judge_node
 from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter
 from reconciler import node_health
+from reconciler.node_memory import GONE_S
 from tests.reconciler.harness_nodes import OWNER, STRICT_STORMS, NodesHarness
 
 
@@ -252,16 +253,16 @@ def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kep
     harness = NodesHarness()
     spread(harness)
     harness.lose("n1")
-    report = harness.health._say
+    report = harness.health._report_once
 
     async def delete(*asked: Any) -> None:
         await report(*asked)
         harness.drop("Workload", "w")
 
-    monkeypatch.setattr(harness.health, "_say", delete)
+    monkeypatch.setattr(harness.health, "_report_once", delete)
     harness.look()
-    assert harness.health._reported == {}
-    assert harness.health._placed == {}
+    assert harness.health._users.reported == {}
+    assert harness.health._users.placed == {}
 
 
 def test_node_that_is_gone_is_told_by_its_hostname():
@@ -448,6 +449,6 @@ def test_node_that_is_gone_is_given_its_time_when_another_event_brings_a_look():
     harness.node("n1", ready=False, rack="r1")
     assert isinstance(harness.look(), RequeueAfter)
     assert harness.statuses == []
-    harness.clock.time += node_health.GONE_S
+    harness.clock.time += GONE_S
     harness.look()
     assert harness.unhealthy == ["n0"]

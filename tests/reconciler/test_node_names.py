@@ -103,7 +103,7 @@ def test_report_of_lost_nodes_is_dropped_with_the_workload():
     harness.look()
     assert harness.unhealthy == ["n0"]
     harness.drop("Workload", "w")
-    assert harness.health._reported == {}
+    assert harness.health._users.reported == {}
 
 
 def test_node_that_is_well_is_taken_out_at_once_each_time_it_is_named():

@@ -142,14 +142,14 @@ def picture(deciding: Deciding) -> dict[str, Any]:
             queued["strangers"][object_key(pod)] = max(entry, queued["strangers"].get(object_key(pod), entry))
     # What is on no node any more, pods that are gone or that somebody looks after by now, and workloads that are gone.
     passed = {
-        "node health": queued["node health"].keys() - health._hosts.keys(),
+        "node health": queued["node health"].keys() - health._users.hosts.keys(),
         "strangers": {key for key in queued["strangers"] if key not in pods or deciding.strangers._why(pods[key]) is None},
     }
     gone = {f"ns/{name}" for name in NAMES} - {*observed.workloads.store.keys()}
     return {name: {key: keys[key] for key in keys.keys() - passed.get(name, gone)} for name, keys in queued.items()} | {
-        "hosts": health._hosts,
-        "assigned": dict(health._assigned),
-        "named": {host: name for host, name in health._named.items() if host != name},  # of the others the map says nothing
+        "hosts": health._users.hosts,
+        "assigned": dict(health._users.by_host),
+        "named": {host: name for host, name in health._memory._named.items() if host != name},  # of the others the map says nothing
         "gated": deciding.gauges._gated,
         "not ready": deciding.storms._since,
         "not before": deciding.scheduler._not_before,

@@ -17,7 +17,8 @@ from core.names import DOMAIN_SIZE_ANNOTATION, EVENT_NODE_UNHEALTHY, EVICTED, HO
 from core.resource import Obj
 from core.runtime.controller import RequeueAfter
 from core.state.facts import NodeFacts, PodFacts
-from reconciler.node_health import NodeHealth, state_of
+from reconciler.node_health import NodeHealth
+from reconciler.node_memory import state_of
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 

@@ -11,7 +11,7 @@ from core.model.encoding import encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from reconciler import node_health
+from reconciler import node_health, node_memory
 from sim.models.kubelets import RUN_SECONDS
 from sim.server import Refused
 from sim.world import DOUBTED_S, World
@@ -173,7 +173,8 @@ def test_deleted_job_takes_its_pods_and_workload_along():
 
 def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(monkeypatch: pytest.MonkeyPatch):
     """Here pods of a node that is gone are deleted sooner than topogate looks at it, in Kubernetes a minute later."""
-    monkeypatch.setattr(node_health, "GONE_S", node_health.BATCH_S)
+    for module in (node_health, node_memory):
+        monkeypatch.setattr(module, "GONE_S", node_health.BATCH_S)
     world = open_world(7)
     world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
