@@ -16,20 +16,23 @@ from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan import resources as r
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
-from core.plan.steps import Overtaken, Plan, Span, Step, Then, Together
+from core.plan.steps import Event, Overtaken, Plan, Span, Step, Then, Together
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from core.runtime.store import object_key
 from reconciler import tracing
 from reconciler.report import Reporter
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 16  # writes of all steps that are carried out together
-APPLY_ATTEMPTS = 4  # at a status that others write at the same time
+ATTEMPTS = 4  # at an object that others write at the same time
+
+
+REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook: time heals none of them
 
 
 class Paused(Deferred):
@@ -67,6 +70,8 @@ class Executor:
         match write:
             case Create(resource, obj, manager):
                 return await self._client.create(resource, obj, field_manager=manager)
+            case Patch(guard=Guard.WAITING) | Delete(guard=Guard.WAITING):
+                return await self._write_waiting(write)
             case Patch():
                 body = _guarded(write.body, write.seen, write.guard)
                 return await self._client.patch(
@@ -126,7 +131,13 @@ class Executor:
         if step.log is not None:
             logger.info(step.log.message, extra=dict(step.log.fields))
         for event in step.events:
-            self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning)
+            self._report(event)
+
+    def _report(self, event: Event) -> None:
+        if event.on_job:
+            self.reporter.report_on_job(event.obj, event.reason, event.message, warning=event.warning)
+        else:
+            self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning, is_minor=event.is_minor)
 
     async def _execute_together(self, steps: Sequence[Step]) -> None:
         left, failed = iter(steps), list[KubeError]()
@@ -161,17 +172,39 @@ class Executor:
         Raises NotFound where the one that was seen is gone, and Conflict where others write to it again and again.
         """
         now = write.seen
-        for attempt in range(APPLY_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                now = await self.read(write.resource, now["metadata"].get("namespace"), now["metadata"]["name"])
-            if now["metadata"]["uid"] != write.seen["metadata"]["uid"]:
-                raise NotFound(404, "NotFound", f"{write.resource.kind} {now['metadata']['name']} is another one by now")
+                now = await self._read_same(write)
             body = {**write.body, "metadata": {"resourceVersion": now["metadata"]["resourceVersion"]}}
             try:
                 return await self._apply(write, body)
             except Conflict as error:
                 conflict = error
         raise conflict
+
+    async def _write_waiting(self, write: Patch | Delete) -> Obj:
+        """The watch of pods may be behind, and what is done to a pod that waits is done to no pod that has been bound meanwhile.
+
+        Raises Conflict where it is bound or is changed again and again, and NotFound where it is gone."""
+        now = write.seen
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                now = await self._read_same(write)
+            if now["spec"].get("nodeName"):
+                raise Conflict(409, "Conflict", f"pod {object_key(now)} is bound by now")
+            try:
+                return await self.write(replace(write, seen=now, guard=Guard.AS_SEEN))
+            except Conflict as error:
+                conflict = error
+        raise conflict
+
+    async def _read_same(self, write: Write) -> Obj:
+        """The object of a write as it is now. Raises NotFound where another has its name."""
+        metadata = write.seen["metadata"]
+        now = await self.read(write.resource, metadata.get("namespace"), metadata["name"])
+        if now["metadata"]["uid"] != metadata["uid"]:
+            raise NotFound(404, "NotFound", f"{write.resource.kind} {metadata['name']} is another one by now")
+        return now
 
     def _hold_paused(self, write: Write) -> None:
         """Raises Paused, with an event, where an administrator has paused what a write begins."""
@@ -195,10 +228,13 @@ def _open_span(span: Span | None) -> Iterator[None]:
         return
     links = [tracing.decision_of(span.obj)] if span.follows_decision else []
     links += tracing.other_stories(span.causes, than=span.obj)
-    with tracing.step(span.name, span.obj, span.attributes, start=tracing.parse_time(span.start), links=links) as opened:
+    start = tracing.parse_time(span.start) if isinstance(span.start, str) else span.start
+    with tracing.step(span.name, span.obj, span.attributes, start=start, end=span.end, links=links) as opened:
         for name, attributes, at in span.events:
             moment = tracing.parse_time(at)
             opened.add_event(name, dict(attributes), tracing.nanoseconds(moment) if moment is not None else None)
+        if span.explains is not None:
+            tracing.explain(opened, span.obj, span.explains)
         yield
 
 

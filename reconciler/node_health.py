@@ -29,13 +29,12 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, family_of
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor
+from reconciler.execute import REFUSALS, Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.node_memory import GONE_S, Names, NodeMemory, NodeUsers, read_state_and_labels
 from reconciler.observed import Observed
 from reconciler.read_nodes import NodesOfWorkload, Place
 from reconciler.stuck_pods import StuckPods
-from reconciler.waiting_pods import REFUSALS, change_waiting
 
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
@@ -291,7 +290,9 @@ class NodeHealth:
 
     async def _end_pod(self, pod: PodFacts, node: str, why: str) -> None:
         message = f"Pod terminated by topogate: it waits for node {node}, {why}"
-        end = partial(w.terminate_pod, message=message, now=self._executor.now())
-        obj = await change_waiting(self._observed, self._executor, pod, end)
-        self._executor.reporter.event(r.PODS, obj, EVENT_POD_TERMINATED, message)
+        seen = self._observed.find_pod(pod)
+        if seen is None:
+            return
+        await self._executor.write(w.terminate_pod(seen, message, self._executor.now()))
+        self._executor.reporter.event(r.PODS, seen, EVENT_POD_TERMINATED, message)
         logger.info("pod terminated", extra={"pod": pod.key, "node": node})

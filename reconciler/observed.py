@@ -105,7 +105,6 @@ class Observed:
     ) -> None:
         self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
-
         self.set_aside = SetAside()
 
         def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
@@ -505,6 +504,11 @@ class Observed:
         keys = map(object_key, self.pods.store.by_index("workload", workload))
         facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
         return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
+
+    def find_pod(self, pod: PodFacts) -> Obj | None:
+        """That very pod as it was seen last; None where it is gone."""
+        found = self.pods.store.get(pod.key)
+        return found if found is not None and found["metadata"]["uid"] == pod.uid else None
 
     def live_pods(self, workload: str) -> list[PodFacts]:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""

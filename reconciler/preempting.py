@@ -1,4 +1,4 @@
-"""Telling those to go who are preempted."""
+"""Evicts workloads that are preempted."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Preemptions:
-    """Evicts victims; `spare` is called with the key of one that could not be told. Of `writes` each takes one."""
+    """Evicts victims; `spare` is called with the key of one that could not be evicted. Of `writes` each takes one."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Preemptions:
         self._observed, self._executor, self._writes, self._spare = observed, executor, writes, spare
         self._recorder = recorder
 
-    async def tell_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
-        """The victims are told to go; one that cannot be told is spared until the preemptor has been judged anew."""
+    async def evict_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
+        """One that cannot be evicted is spared until the preemptor has been judged anew."""
         async with asyncio.TaskGroup() as group:
             for victim in preempting.victims:
                 group.create_task(self._preempt(preemptor, victim), name=f"preempt {victim.workload.key}")

@@ -19,6 +19,7 @@ from core.names import (
     QUOTA_RESERVED,
 )
 from core.placement.profile import Profiles
+from core.plan.verdict_steps import Judged
 from core.queueing.cycle import Cycle
 from core.queueing.outcome import PASSING, Found, NotFound
 from core.queueing.run import Verdict
@@ -35,7 +36,7 @@ from reconciler.execute import Executor
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.storms import Storms
-from reconciler.verdicts import RETRY_S, Judged, Verdicts
+from reconciler.verdicts import RETRY_S, Verdicts
 
 logger = logging.getLogger(__name__)
 BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch

@@ -6,22 +6,18 @@ Nothing of it is kept but the condition: who starts anew finds them again by the
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 from core.model.admission import Admission
 from core.names import PODS_SCHEDULABLE
 from core.plan import resources as r
-from core.plan import writes as w
 from core.plan.conditions import Condition
 from core.plan.node_health import Share, Verdict, count_stuck
 from core.plan.ungate import find_strays
 from core.resource import Obj
-from core.runtime.errors import Conflict, NotFound
 from core.state.facts import PodFacts, WorkloadFacts
 from reconciler.conditions import report_condition
 from reconciler.execute import Executor
 from reconciler.observed import Observed
-from reconciler.waiting_pods import change_waiting
 
 logger = logging.getLogger(__name__)
 MANAGER = "topogate-node-health"
@@ -30,18 +26,12 @@ _NAMED = 3
 _WELL = "All pods are scheduled, or wait for no longer than usual"
 
 
-async def delete_stuck(observed: Observed, executor: Executor, facts: WorkloadFacts, admission: Admission) -> None:
-    """Deletes pods of a workload that wait where another admission gives them no place any more, so that others are made for that. Raises
-    Conflict where one of them is bound: it runs on, and needs no other place."""
+def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
+    """Pods of a workload that wait where another admission gives them no place any more, so that others are made for that."""
     pods = [pod for pod in observed.pods_of(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
     before = {pod.key for pod in _find_strays(pods, facts.admission)}
     moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
-    for pod in moved:
-        if pod.node:
-            raise Conflict(409, "Conflict", f"pod {pod.key} is bound by now")
-    for pod in moved:
-        with suppress(NotFound):
-            await change_waiting(observed, executor, pod, lambda seen: w.delete_pod(seen, w.Guard.AS_SEEN))
+    return [seen for pod in moved if (seen := observed.find_pod(pod)) is not None]
 
 
 def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:

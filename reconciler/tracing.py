@@ -17,7 +17,6 @@ from core.placement.choice import Choice
 from core.plan.ungate import Ungate
 from core.queueing.outcome import Attempt, Found, NotFound, Preempting
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
-from core.state.facts import WorkloadFacts
 
 TRACER = "topogate.reconciler"
 Attributes = Mapping[str, str | int]
@@ -214,14 +213,6 @@ def _explain_preempting(span: Span, preempting: Preempting) -> None:
         span.add_event(t.VICTIM_CHOSEN, {t.VICTIM: victim.workload.key, t.REASON: victim.reason, t.MESSAGE: victim.why})
     for key in preempting.leaving[:MOST_EVENTS]:
         span.add_event(t.VICTIM_LEAVING, {t.VICTIM: key})
-
-
-def tell_of_checks(workload: Mapping[str, Any], facts: WorkloadFacts, attributes: Attributes) -> None:
-    """The wait that has just ended: from when it had quota until its admission checks were passed."""
-    with step(t.CHECKED, workload, attributes, start=parse_time(facts.reserved_at)) as span:
-        for check in facts.checks[:MOST_EVENTS]:
-            since = parse_time(check.since)
-            span.add_event(t.CHECK_STATE, {t.CHECK: check.name, t.STATE: check.state}, nanoseconds(since) if since is not None else None)
 
 
 def tell_of_ungating(span: Span, actions: Sequence[Ungate]) -> None:

@@ -43,12 +43,11 @@ from core.state.flavor_view import AssignedPlaces
 from reconciler import tracing
 from reconciler.conditions import report_condition
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor
+from reconciler.execute import REFUSALS, Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
-from reconciler.waiting_pods import REFUSALS, change_waiting
 
 logger = logging.getLogger(__name__)
 HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
@@ -305,8 +304,11 @@ class Ungater:
                 message = f"pod {name} runs on node {pod.node}, outside of the workload's assignment"
             else:
                 message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
+                seen = self._observed.find_pod(pod)
+                if seen is None:
+                    continue
                 try:
-                    await change_waiting(self._observed, self._executor, pod, lambda seen: w.delete_pod(seen, w.Guard.AS_SEEN))
+                    await self._executor.write(w.delete_pod(seen, w.Guard.WAITING))
                 except (NotFound, Conflict):
                     continue  # gone, or bound by now: its change is looked at next
                 except REFUSALS as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import reconciler.verdicts
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
+from core.plan import verdict_steps
 from core.plan.admission import MAX_ETCD_BYTES
 from core.resource import Resource
 from e2e.recount import Objects, find_broken
@@ -32,7 +33,7 @@ from webhook.review import Reviews
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
-_too_large = reconciler.verdicts._too_large
+_refuse_too_large = verdict_steps.refuse_too_large
 _OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
 DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
 WORKLOADS = "kueue.x-k8s.io", "workloads"
@@ -244,10 +245,11 @@ class World:
     def limit_workloads(self, size: int) -> None:
         """How many bytes a Workload may have with its assignment, until the world is closed: so small ones stand for large ones. How often
         a place is found that cannot be written is counted."""
-        vars(reconciler.verdicts).update(MAX_ETCD_BYTES=size, _too_large=self._count_too_large)
+        vars(verdict_steps).update(MAX_ETCD_BYTES=size)
+        vars(reconciler.verdicts).update(refuse_too_large=self._count_too_large)
 
-    def _count_too_large(self, workload: Json, found: Any) -> Any:
-        refusal = _too_large(workload, found)
+    def _count_too_large(self, workload: Json, outcome: Any) -> Any:
+        refusal = _refuse_too_large(workload, outcome)
         if refusal is not None:
             self.too_large[workload["metadata"]["uid"]] += 1
         return refusal
@@ -275,7 +277,8 @@ class World:
     def close(self) -> None:
         """Ends all."""
         self._reports.end()
-        vars(reconciler.verdicts).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES, _too_large=_too_large)
+        vars(verdict_steps).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES)
+        vars(reconciler.verdicts).update(refuse_too_large=_refuse_too_large)
         ending = [task for replica in self.replicas for task in replica.end()]
         if ending:
             self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))

@@ -5,10 +5,12 @@ A plan is computed from facts alone. Its executor (`reconciler.execute`) stops a
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 
 from core import trace_names as t
 from core.plan.writes import Write
+from core.queueing.outcome import Found, NotFound
 from core.resource import Obj, Resource
 
 Attributes = Mapping[str, str | int]
@@ -18,13 +20,16 @@ _NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event on an object."""
+    """An event on an object; with `on_job` on what the Workload `obj` was made for: users look at their job, and need not know that there
+    is a Workload. `is_minor`: another says the same, and this one is left out where there are many."""
 
     resource: Resource
     obj: Obj
     reason: str
     message: str
     warning: bool = False
+    on_job: bool = False
+    is_minor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class Span:
     """A span of the trace that `obj` names, around a write.
 
     `follows_decision`: it is linked to the latest decision on `obj`. `causes`: objects that came by requests of their own; it is linked to
-    their traces. `start`: when it began, where that was before. `events`: what has happened in it, with attributes and the time of the API.
+    their traces. `start` and `end`: when it began and ended, where that was before. `events`: what has happened in it, with attributes and
+    the time of the API. `explains`: the outcome of a decision, of which the span says everything.
     """
 
     name: str
@@ -48,8 +54,10 @@ class Span:
     attributes: Attributes = field(default_factory=dict)
     follows_decision: bool = False
     causes: tuple[Obj, ...] = ()
-    start: str | None = None
+    start: str | datetime | None = None
+    end: datetime | None = None
     events: tuple[tuple[str, Attributes, str | None], ...] = ()
+    explains: Found | NotFound | None = None
 
 
 class Overtaken(Enum):

@@ -41,6 +41,7 @@ class Guard(Enum):
     AS_SEEN = "the one that was seen, if nothing of it has changed since"
     SAME = "the one that was seen, whatever else of it has changed since"
     ANY = "whichever has its name"
+    WAITING = "the pod that was seen, as it is now, if it is bound to no node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def let_go(pod: Obj, node: str, traceparent: str | None = None) -> Patch:
 
 
 def terminate_pod(pod: Obj, message: str, now: str) -> Patch:
-    """A pod has failed, and this is why; guarded by all of it, since it may be bound by now. What controls it makes another one."""
+    """A pod that waits has failed, and this is why. What controls it makes another one."""
     condition = {
         "type": TERMINATED_BY,
         "status": "True",
@@ -213,7 +214,7 @@ def terminate_pod(pod: Obj, message: str, now: str) -> Patch:
         "message": message[:MOST_OF_MESSAGE],
         "lastTransitionTime": now,
     }
-    return _patch_pod(pod, {"status": {"phase": "Failed", "conditions": [condition]}}, Guard.AS_SEEN, "status")
+    return _patch_pod(pod, {"status": {"phase": "Failed", "conditions": [condition]}}, Guard.WAITING, "status")
 
 
 def delete_pod(pod: Obj, guard: Guard = Guard.SAME) -> Delete:

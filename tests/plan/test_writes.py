@@ -42,7 +42,7 @@ def test_start_of_a_pod_that_gets_a_domain_leaves_the_topology_gate():
         (w.patch_workload(SEEN, {}), w.Guard.AS_SEEN),
         (w.apply_admission(SEEN, {}), w.Guard.AS_SEEN),
         (w.apply_reclaimable(SEEN, []), w.Guard.AS_SEEN),
-        (w.terminate_pod(SEEN, "why", "now"), w.Guard.AS_SEEN),
+        (w.terminate_pod(SEEN, "why", "now"), w.Guard.WAITING),
         (w.let_go({**SEEN, "spec": {}}, ""), w.Guard.AS_SEEN),
         (w.apply_workload_condition(SEEN, {}), w.Guard.SAME),
         (w.delete_workload(SEEN), w.Guard.SAME),

@@ -12,8 +12,9 @@ import pytest
 from core.model.configuration import ResourceRules, SecondPass, Transformation
 from core.names import EVENT_PODS_MOVED, EVICTED, MANAGER_ADMISSION
 from core.placement.profile import STANDARD
+from core.plan.verdict_steps import Judged
+from core.queueing.outcome import NotFound
 from core.queueing.second_pass import NodeReplacement
-from core.resource import Obj
 from core.runtime.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
 from reconciler.scheduler import Scheduler
@@ -44,13 +45,14 @@ class PassHarness(QueuesHarness):
     @asynccontextmanager
     async def running(self, second_pass: SecondPass = SecondPass(), **options: Any) -> AsyncIterator[None]:  # noqa: B008, a frozen value
         scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD, None, second_pass, **options)
-        told = scheduler._verdicts._tell_of_failed_pass
+        write = scheduler._verdicts.write
 
-        async def noted(workload: Obj, judged: Any, outcome: Any) -> None:
-            self.tried.append(round(self.clock.monotonic(), 1))
-            await told(workload, judged, outcome)
+        async def note(judged: Judged) -> None:
+            if judged.verdict.is_second_pass and isinstance(judged.verdict.outcome, NotFound) and not judged.verdict.outcome.evicts:
+                self.tried.append(round(self.clock.monotonic(), 1))
+            await write(judged)
 
-        scheduler._verdicts._tell_of_failed_pass = noted  # type: ignore[method-assign]
+        scheduler._verdicts.write = note  # type: ignore[method-assign]
         async with self.run_parts(scheduler.run()):
             yield
 
