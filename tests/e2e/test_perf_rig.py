@@ -132,7 +132,11 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     assert condition(admitted, "Admitted")["lastTransitionTime"] >= admitted["metadata"]["creationTimestamp"]
     server.api.create(PATH, large)
     evicted = until(server, low, "Evicted")
-    first = next(state for state in states if state["metadata"]["name"] == low and is_true(state, "Evicted"))
+
+    def find_first() -> Obj | None:
+        return next((state for state in states if state["metadata"]["name"] == low and is_true(state, "Evicted")), None)
+
+    first = wait_for("the watch to report the eviction", find_first)
     assert is_true(first, "Admitted"), "the rig is told only of objects that are admitted"
     assert first["metadata"]["resourceVersion"] == evicted["metadata"]["resourceVersion"], "a strict release must not meet another write"
     release(server, evicted)
