@@ -12,9 +12,9 @@ from core.plan.verdict_steps import (
     DecidedWorkload,
     Judged,
     VerdictRules,
+    cancel_write,
     is_place_reported,
     is_written,
-    cancel_write,
     plan_verdict,
     refuse_too_large,
 )
