@@ -13,24 +13,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from core.model.admission import PodSetAdmission
-from core.names import PLACEMENT_KEPT
-from core.plan.conditions import Condition
 from core.plan.drift import Drift, DriftKind, find_drift
 from core.plan.node_health import explain_departure
+from core.plan.reports import report_drift
+from core.plan.steps import make_plan
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
 from core.runtime.store import Change
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, family_of
-from reconciler.conditions import report_condition
 from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
 AUDIT_S, SETTLE_S = 60.0, 2.0
 AT_ONCE = 500  # pods, before others have their turn
-MANAGER = "topogate-drift"
 
 
 class DriftAudit:
@@ -83,7 +81,7 @@ class DriftAudit:
                 continue  # the next audit looks at it as it is then
             if drifts:
                 found[drifts[0].kind] += 1
-            await self._tell(workload, drifts, runs=facts.runs)
+            await self._report(workload, drifts, runs=facts.runs)
         self.counts = {kind: found[kind] for kind in DriftKind}
 
     async def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
@@ -116,24 +114,11 @@ class DriftAudit:
         flavor = state.flavors.get(state.topology_flavor(given.flavors.values()) or "")
         return flavor, state.topologies.get(flavor.topology or "") if flavor is not None else None
 
-    async def _tell(self, workload: Obj, drifts: Sequence[Drift], *, runs: bool) -> None:
-        conditions = (workload.get("status") or {}).get("conditions") or []
-        before = [c for c in conditions if c.get("type") == PLACEMENT_KEPT]
-        if drifts:
-            condition = Condition(PLACEMENT_KEPT, False, drifts[0].kind.value, "; ".join(drift.says for drift in drifts))
-        elif before:
-            message = "All pods run where they were placed" if runs else "The workload does not run"
-            condition = Condition(PLACEMENT_KEPT, True, "Kept", message)
-        else:
-            return  # of most there is nothing to say
+    async def _report(self, workload: Obj, drifts: Sequence[Drift], *, runs: bool) -> None:
         try:
-            is_news = await report_condition(self._executor, workload, condition, MANAGER)
-        except KubeError as error:  # the next audit tells it
-            logger.warning("drift could not be told", extra={"workload": workload["metadata"]["name"], "error": str(error)})
-            return
-        if drifts and is_news:
-            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-            logger.warning("drift", extra={"workload": name, "kind": drifts[0].kind.value, "why": condition.message})
+            await self._executor.execute(make_plan(report_drift(workload, drifts, self._executor.now(), runs=runs)))
+        except KubeError as error:  # the next audit reports it
+            logger.warning("drift could not be reported", extra={"workload": workload["metadata"]["name"], "error": str(error)})
 
 
 def _labels(node: Obj) -> Mapping[str, str]:

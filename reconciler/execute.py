@@ -129,7 +129,7 @@ class Executor:
             with _open_span(step.span):
                 pass
         if step.log is not None:
-            logger.info(step.log.message, extra=dict(step.log.fields))
+            logger.log(logging.WARNING if step.log.warning else logging.INFO, step.log.message, extra=dict(step.log.fields))
         for event in step.events:
             self._report(event)
 
@@ -226,7 +226,8 @@ def _open_span(span: Span | None) -> Iterator[None]:
     if span is None:
         yield
         return
-    links = [tracing.decision_of(span.obj)] if span.follows_decision else []
+    decided = [*((span.obj,) if span.follows_decision else ()), *((span.decided_on,) if span.decided_on is not None else ())]
+    links = [tracing.decision_of(obj) for obj in decided]
     links += tracing.other_stories(span.causes, than=span.obj)
     start = tracing.parse_time(span.start) if isinstance(span.start, str) else span.start
     with tracing.step(span.name, span.obj, span.attributes, start=start, end=span.end, links=links) as opened:

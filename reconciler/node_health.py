@@ -293,6 +293,6 @@ class NodeHealth:
         seen = self._observed.find_pod(pod)
         if seen is None:
             return
-        await self._executor.write(w.terminate_pod(seen, message, self._executor.now()))
-        self._executor.reporter.event(r.PODS, seen, EVENT_POD_TERMINATED, message)
-        logger.info("pod terminated", extra={"pod": pod.key, "node": node})
+        event, log = Event(r.PODS, seen, EVENT_POD_TERMINATED, message), Log("pod terminated", {"pod": pod.key, "node": node})
+        terminate = w.terminate_pod(seen, message, self._executor.now())
+        await self._executor.execute(make_plan(Step("end pod", terminate, (event,), log)))

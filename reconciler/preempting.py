@@ -4,16 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from core import trace_names as t
-from core.names import EVICTED, PREEMPTED, REASON_PREEMPTED
-from core.plan import resources as r
-from core.plan import writes as w
-from core.plan.admission import preempted_status
+from core.plan.verdict_steps import plan_preemption
 from core.queueing.outcome import Preempting, Victim
 from core.runtime.errors import Conflict, KubeError
 from core.runtime.errors import NotFound as ObjectNotFound
-from core.state.facts import WorkloadFacts, condition_is_true, controller_of
-from reconciler import tracing
+from core.state.facts import WorkloadFacts
 from reconciler.execute import Executor, Paused
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
@@ -54,26 +49,16 @@ class Preemptions:
                 logger.warning("a workload could not be preempted", extra={"workload": key, "error": str(error)})
 
     async def _evict_victim(self, preemptor: WorkloadFacts, victim: Victim) -> None:
-        seen = self._observed.workloads.store.get(victim.workload.key)
-        if seen is None or seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
+        workloads = self._observed.workloads.store
+        seen = workloads.get(victim.workload.key)
+        if seen is None:
             return
-        cause = self._observed.workloads.store.get(preemptor.key)
-        owner = controller_of(cause) if cause is not None else None
-        job = owner["uid"] if owner is not None else "UNKNOWN"
-        message = (
-            f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {job}) due to {victim.why}; "
-            f"preemptor path: {self._path(preemptor)}; preemptee path: {self._path(victim.workload)}"
-        )
-        # Strict: one that has ended or changed since may not have to go any more.
-        status = preempted_status(seen, victim.reason, message, self._executor.now())
-        evicted = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
-        with tracing.step(t.EVICT, seen, evicted, links=[tracing.decision_of(cause) if cause is not None else None]):
-            await self._executor.write(w.apply_admission(seen, status))
-        logger.info("workload preempted", extra={"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key})
-        queue = self._observed.state.find_cluster_queue(preemptor)
-        self._recorder.preempted(queue.name if queue is not None else None, victim.reason)
-        self._executor.reporter.event(r.WORKLOADS, seen, PREEMPTED, message)
-        self._executor.reporter.event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)
+        paths = self._path(preemptor), self._path(victim.workload)
+        plan = plan_preemption(seen, victim, preemptor, workloads.get(preemptor.key), paths, self._executor.now())
+        await self._executor.execute(plan)
+        if plan.steps:
+            queue = self._observed.state.find_cluster_queue(preemptor)
+            self._recorder.preempted(queue.name if queue is not None else None, victim.reason)
 
     def _path(self, workload: WorkloadFacts) -> str:
         """Where a workload's queue stands among the cohorts: /root/.../queue."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from core.model.spares import show_held_spares
-from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES, SPARES_HELD
-from core.plan import writes as w
-from core.plan.conditions import Condition
+from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES
+from core.plan.reports import name_spares, report_spares, restore_borrowed
+from core.plan.steps import make_plan
 from core.queueing.spares import Kept, keep_spares, with_kept
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -23,7 +23,6 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
-from reconciler.conditions import report_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.node_memory import place_of
@@ -32,8 +31,6 @@ from reconciler.observed import Observed
 logger = logging.getLogger(__name__)
 BATCH_S = 0.5  # nodes of a rack change one by one
 FILL_S, LOOK_S = 5.0, 60.0  # while some are missing, and while none is: what is free changes without telling
-MANAGER = "topogate-spares"
-REASON_HELD, REASON_MISSING, REASON_NOT_ADMITTED = "Held", "Missing", "NotAdmitted"
 
 
 class SpareCounts(NamedTuple):
@@ -146,12 +143,11 @@ class Spares:
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:
             if workload is not None and facts is not None and facts.admission is not None:
-                await self._executor.write(w.patch_workload(workload, {"metadata": {"annotations": {BORROWED_SPARES: self._unsaid[key]}}}))
-                logger.warning("what a workload has borrowed was changed by somebody else, and is written again", extra={"workload": key})
+                await self._executor.execute(make_plan(restore_borrowed(workload, self._unsaid[key])))
             del self._unsaid[key]
         if workload is None or facts is None or facts.finished or key not in self._nodes:
             if workload is not None and facts is not None:
-                await self._tell(workload, None)
+                await self._executor.execute(make_plan(report_spares(workload, None, self._executor.now())))
             return Done()
         if facts.evicted:
             return Done()  # what it holds is given back when it has stopped
@@ -167,7 +163,7 @@ class Spares:
         if facts.admission is not None:
             held, lent = sum(len(one.serving) for one in kept), sum(len(one.lent) for one in kept)
             self._counts[key] = SpareCounts(facts.admission.cluster_queue, held, missing, lent)
-        await self._tell(workload, kept)
+        await self._executor.execute(make_plan(report_spares(workload, kept, self._executor.now())))
         return RequeueAfter(FILL_S if missing else LOOK_S)
 
     async def _hold(self, key: str, workload: Obj, facts: WorkloadFacts, kept: Collection[Kept]) -> Obj:
@@ -179,23 +175,13 @@ class Spares:
             return workload
         state.assume_spares(key, admission)
         try:
-            written = await self._executor.write(w.patch_workload(workload, {"metadata": {"annotations": {SPARES: text}}}))
+            await self._executor.execute(make_plan(name_spares(workload, text, kept)))
         except BaseException:
             state.forget(key)
             raise
+        written = self._observed.workloads.store.get(key)
+        if written is None:
+            state.forget(key)
+            return workload
         state.confirm(key, int(written["metadata"]["resourceVersion"]))
-        logger.info("spares kept", extra={"workload": key, "nodes": {one.pod_set: list(one.nodes) for one in kept}})
         return written
-
-    async def _tell(self, workload: Obj, kept: Collection[Kept] | None) -> None:
-        before = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == SPARES_HELD]
-        if kept is not None:
-            missing = any(one.missing for one in kept)
-            condition = Condition(SPARES_HELD, not missing, REASON_MISSING if missing else REASON_HELD, "; ".join(map(str, kept)))
-        elif before:
-            condition = Condition(
-                SPARES_HELD, False, REASON_NOT_ADMITTED, "The workload has no place beside which nodes could be kept free"
-            )
-        else:
-            return  # it has never had any
-        await report_condition(self._executor, workload, condition, MANAGER)

@@ -8,22 +8,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.model.admission import Admission
-from core.names import PODS_SCHEDULABLE
-from core.plan import resources as r
-from core.plan.conditions import Condition
 from core.plan.node_health import Share, Verdict, count_stuck
+from core.plan.reports import report_stuck
+from core.plan.steps import make_plan
 from core.plan.ungate import find_strays
 from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
-from reconciler.conditions import report_condition
 from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-MANAGER = "topogate-node-health"
 LOOK_S = 10.0  # while there are any: a decision whose write has failed is made again
-_NAMED = 3
-_WELL = "All pods are scheduled, or wait for no longer than usual"
 
 
 def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
@@ -51,42 +46,25 @@ class StuckPods:
     async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, Verdict]]) -> list[float]:
         """By what was judged of its nodes, by name; in how many seconds to look again."""
         places: dict[str, list[tuple[str, int]]] = {}
-        told: list[tuple[str, PodFacts]] = []
+        reported: list[tuple[str, PodFacts]] = []
         for node in sorted(judged):
             share, verdict = judged[node]
             counts = count_stuck(share, verdict.stuck) if verdict.stuck and facts.remade else {}
             for pod_set, count in counts.items():
                 places.setdefault(pod_set, []).append((node, count))
-            told += [(node, pod) for pod in verdict.stuck if counts]
+            reported += [(node, pod) for pod in verdict.stuck if counts]
         stuck = {pod_set: tuple(found) for pod_set, found in places.items()}
         state = self._observed.state
         is_news = state.stuck.get(facts.key) != (stuck or None)
         state.observe_stuck(facts.key, stuck or None)
         if stuck and is_news:
-            for tell in self.on_change:
-                tell()
-        await self._tell(workload, told, _WELL)
+            for notify in self.on_change:
+                notify()
+        await self._executor.execute(make_plan(report_stuck(workload, reported, self._executor.now())))
         return [LOOK_S] if stuck else []
 
     async def forget(self, workload: Obj | None, key: str) -> None:
         """Of one that does not run, or is gone."""
         self._observed.state.observe_stuck(key, None)
         if workload is not None:
-            await self._tell(workload, (), "The workload does not run")
-
-    async def _tell(self, workload: Obj, told: Sequence[tuple[str, PodFacts]], well: str) -> None:
-        before = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == PODS_SCHEDULABLE]
-        if not told and not before:
-            return  # of most there is nothing to say
-        condition = Condition(PODS_SCHEDULABLE, True, "Scheduled", well)
-        if told:
-            texts = [
-                f"pod {pod.key.partition('/')[2]} cannot be scheduled on node {node}, where others of its workload run: "
-                f"{pod.unschedulable or 'Unschedulable'}"
-                for node, pod in told[:_NAMED]
-            ]
-            more = f" and {len(told) - _NAMED} more pods" if len(told) > _NAMED else ""
-            condition = Condition(PODS_SCHEDULABLE, False, "Unschedulable", f"{'; '.join(texts)}{more}. Another place is looked for")
-        if await report_condition(self._executor, workload, condition, MANAGER) and not condition.status:
-            logger.warning("pods cannot be scheduled", extra={"workload": workload["metadata"]["name"], "why": condition.message})
-            self._executor.reporter.event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True)
+            await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.now(), runs=False)))

@@ -19,16 +19,16 @@ from core.names import (
     EVENT_STAYS_GATED,
     EVENT_WORKLOAD_REFUSED,
     HOSTNAME_LABEL,
-    RANK_ORDER_KEPT,
     RESOURCE_IN_USE_FINALIZER,
     SLICE_NAME,
     TOPOLOGY_GATE,
 )
 from core.plan import resources as r
 from core.plan import writes as w
-from core.plan.conditions import Condition
 from core.plan.node_health import find_placed, is_pinned
 from core.plan.pod_units import is_unowned
+from core.plan.reports import report_rank_order
+from core.plan.steps import make_plan
 from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
 from core.resource import Obj
 from core.runtime.apart import run_apart
@@ -41,7 +41,6 @@ from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, condition_is_true, family_of, find_condition
 from core.state.flavor_view import AssignedPlaces
 from reconciler import tracing
-from reconciler.conditions import report_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import REFUSALS, Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
@@ -56,7 +55,6 @@ EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests fr
 MOST_UNGATED = 5_000  # pods of a workload at once
 MOST_SHOWN = 300  # characters of a refusal
 MOST_TOLD = 100  # pods of a workload with an event on each that stays gated for what it requests; their template is the same
-UNGATER_MANAGER = "topogate-ungater"
 
 
 @dataclass(slots=True)
@@ -145,8 +143,9 @@ class Ungater:
                 self._executor.reporter.event(r.PODS, source, EVENT_WORKLOAD_REFUSED, message, warning=True)
         some_run = any(not pod.gated for pod in naming)
         failed = await self._ungate(key, workload, facts.admission, plan.actions, some_run=some_run) if plan.actions else []
-        # Told even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
-        await self._tell_rank_order(workload, plan.broken, any(action.by_rank for action in plan.actions))
+        # Reported even if one pod can never be ungated: the others run, and their users look for the order of their ranks.
+        is_ranked = any(action.by_rank for action in plan.actions)
+        await self._executor.execute(make_plan(report_rank_order(workload, plan.broken, self._executor.now(), kept=is_ranked)))
         for error in (*refused, *failed):
             raise error
         self._watch_binding(key, workload, sum(given.count for given in facts.admission.pod_sets if given.assignment is not None), pods)
@@ -325,19 +324,6 @@ class Ungater:
         values = tuple(action.node_selector[level] for level in given.assignment.levels)
         nodes = self._observed.state.find_places([given]).domain_nodes(given, values)
         return nodes[0] if len(nodes) == 1 else None
-
-    async def _tell_rank_order(self, workload: Obj, broken: dict[str, str], kept: bool) -> None:
-        """A condition says whether the order of ranks could be kept, and which pod broke it."""
-        if broken:
-            message = "; ".join(f"pod set {name}: {why}" for name, why in sorted(broken.items()))
-            condition = Condition(
-                RANK_ORDER_KEPT, False, "RankOrderBroken", f"Pods are placed in the order of the list, not of ranks: {message}"
-            )
-        elif kept:
-            condition = Condition(RANK_ORDER_KEPT, True, "RankOrderKept", "Consecutive ranks share a domain")
-        else:
-            return
-        await report_condition(self._executor, workload, condition, UNGATER_MANAGER)
 
     def _watch_binding(self, key: str, workload: Obj, expected: int, pods: list[PodFacts]) -> None:
         """Ends the story of a workload's trace once all of its pods are bound."""

@@ -38,21 +38,23 @@ class Log:
 
     message: str
     fields: Mapping[str, object] = field(default_factory=dict)
+    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """A span of the trace that `obj` names, around a write.
 
-    `follows_decision`: it is linked to the latest decision on `obj`. `causes`: objects that came by requests of their own; it is linked to
-    their traces. `start` and `end`: when it began and ended, where that was before. `events`: what has happened in it, with attributes and
-    the time of the API. `explains`: the outcome of a decision, of which the span says everything.
+    `follows_decision`: it is linked to the latest decision on `obj`; `decided_on`: to that on another object. `causes`: objects that came
+    by requests of their own; it is linked to their traces. `start` and `end`: when it began and ended, where that was before. `events`:
+    what has happened in it, with attributes and the time of the API. `explains`: the outcome of a decision, of which the span says all.
     """
 
     name: str
     obj: Obj
     attributes: Attributes = field(default_factory=dict)
     follows_decision: bool = False
+    decided_on: Obj | None = None
     causes: tuple[Obj, ...] = ()
     start: str | datetime | None = None
     end: datetime | None = None

@@ -18,9 +18,11 @@ from core.names import (
     EVENT_SECOND_PASS_FAILED,
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
+    PREEMPTED,
     QUOTA_RESERVED,
     REASON_PENDING_EVALUATION,
     REASON_PENDING_TOPOLOGY,
+    REASON_PREEMPTED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
     SPARES,
 )
@@ -37,18 +39,19 @@ from core.plan.admission import (
     amended_status,
     comes_back,
     find_former,
+    preempted_status,
     waiting_status,
 )
 from core.plan.check_steps import build_checked_span
 from core.plan.conditions import Condition, says
-from core.plan.steps import Event, Log, Overtaken, Plan, Span, Step, Together, make_plan
+from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Together, make_plan
 from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.lending import show_loans
-from core.queueing.outcome import Found, NotFound
+from core.queueing.outcome import Found, NotFound, Victim
 from core.queueing.partial import describe_shortfalls
 from core.queueing.run import Verdict
 from core.resource import Obj
-from core.state.facts import WorkloadFacts, condition_is_true, find_condition, object_key
+from core.state.facts import WorkloadFacts, condition_is_true, controller_of, find_condition, object_key
 from core.state.whereabouts import describe_move
 
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -302,6 +305,34 @@ def _let_wait(f: DecidedWorkload, outcome: NotFound) -> Plan:
             events=tuple(_report_on_both(workload, outcome.reason, reason, outcome.message)),
             log=Log("workload waits", {"workload": f.facts.key, "reason": outcome.reason, "why": outcome.message}),
         ),
+    )
+
+
+# --- workloads that have to go ------------------------------------------------------------------------------------
+
+
+def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
+    """A workload is evicted so that another has its room. `cause`: the Workload of that, if it is known; `paths`: where the queues of the
+    preemptor and of the victim are among the cohorts. Nothing where it is evicted already.
+
+    One that has ended or changed since may not have to go any more: the write is guarded by all of it."""
+    if seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
+        return NOTHING
+    owner = controller_of(cause) if cause is not None else None
+    message = (
+        f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {owner['uid'] if owner is not None else 'UNKNOWN'}) "
+        f"due to {victim.why}; preemptor path: {paths[0]}; preemptee path: {paths[1]}"
+    )
+    status = preempted_status(seen, victim.reason, message, now)
+    attributes = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
+    return make_plan(
+        Step(
+            "preempt",
+            w.apply_admission(seen, status),
+            (Event(r.WORKLOADS, seen, PREEMPTED, message), Event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)),
+            Log("workload preempted", {"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key}),
+            Span(t.EVICT, seen, attributes, decided_on=cause),
+        )
     )
 
 

@@ -21,7 +21,9 @@ from core.names import (
     EVENT_WORKLOAD_REFUSED,
     EVICTED,
     HOSTNAME_LABEL,
+    PREEMPTED,
     QUOTA_RESERVED,
+    REASON_IN_QUEUE,
     REASON_NODE_FAILURES,
     SPARES,
     TOPOLOGY_PENDING,
@@ -36,11 +38,12 @@ from core.plan.verdict_steps import (
     cancel_write,
     is_written,
     list_swapped_in,
+    plan_preemption,
     plan_verdict,
     refuse_too_large,
 )
 from core.plan.writes import Apply, Delete, Guard, Patch
-from core.queueing.outcome import Found, NotFound, Preempting
+from core.queueing.outcome import Found, NotFound, Preempting, Victim
 from core.queueing.run import Verdict
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from tests.builders import condition_json, pod_set_json, workload_json
@@ -278,3 +281,29 @@ def test_spares_that_took_pods_are_those_that_are_held_no_more():
     held = replace(facts, admission=admit("n1", spares=("n8", "n9")))
     assert list_swapped_in(held, find("n8", spares=("n9",))) == ["n8"]
     assert list_swapped_in(held, WAITS) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "goes"),
+    [
+        (make_workload(*RUNS, admission=admit("n1")), True),
+        (make_workload(*RUNS, EVICTED, admission=admit("n1")), False),
+        ({**make_workload(*RUNS), "metadata": {**make_workload()["metadata"], "uid": "another"}}, False),
+    ],
+)
+def test_victim_is_evicted_once_and_reported_with_the_path_of_its_queue(seen: Json, goes: bool):
+    victim = Victim(WorkloadFacts.read(make_workload(*RUNS, admission=admit("n1"))), REASON_IN_QUEUE)
+    preemptor = replace(victim.workload, key="ns/high", uid="high")
+    owner = {"kind": "Job", "name": "j", "uid": "job-1", "controller": True}
+    cause = {"metadata": {"name": "high", "namespace": "ns", "uid": "high", "ownerReferences": [owner]}}
+    plan = plan_preemption(seen, victim, preemptor, cause, ("/root/a", "/root/b"), WRITTEN)
+    if not goes:
+        assert plan == Plan()
+        return
+    status = read_status(plan)
+    assert condition_is_true(status, EVICTED)
+    assert list_reasons(plan) == [PREEMPTED, f"EvictedDueTo{PREEMPTED}"]
+    assert (find_condition(status, PREEMPTED) or {})["message"] == (
+        "Preempted to accommodate a workload (UID: high, JobUID: job-1) due to prioritization in the ClusterQueue; "
+        "preemptor path: /root/a; preemptee path: /root/b"
+    )

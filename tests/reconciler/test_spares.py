@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from core.names import BORROWED_SPARES, FIELD_MANAGER, HOSTNAME_LABEL, LEAVING_TAINTS, LEND_SPARES, SPARE_NODES, SPARES, SPARES_HELD
+from core.plan.reports import SPARES_MANAGER
 from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict
 from core.state.facts import find_condition
-from reconciler.spares import FILL_S, LOOK_S, MANAGER, Spares
+from reconciler.spares import FILL_S, LOOK_S, Spares
 from sim.server import Request
 from tests.builders import condition_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
@@ -32,7 +33,7 @@ class SparesHarness(NodesHarness):
         if self.fails is not None:
             raise self.fails
         assert not self.observed.state.ledger.drift()
-        assert request.params["fieldManager"] in (FIELD_MANAGER, MANAGER)
+        assert request.params["fieldManager"] in (FIELD_MANAGER, SPARES_MANAGER)
 
     @property
     def patches(self) -> int:
