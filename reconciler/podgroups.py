@@ -279,15 +279,9 @@ class PodGroups:
         if is_free and not any(member.gated for member in members_of(self._observed, key).values()):
             self._is_placed.pop(key, None)
             return Done()  # it is none of topogate's business
-        now = self._clock.monotonic()
-        if (rest := self._refused_until.get(key, now) - now) > 0:
-            return RequeueAfter(rest)
-        self._refused_until.pop(key, None)
         changes, happened = self._observed.state.changes, self._events.copy()
-        if key in self._waiting and self._waiting[key] == _Wait.build(changes, happened, self._waiting[key].events):
-            return RequeueAfter(LOOK_S)  # nothing has come or gone since it was judged
-        if key in self._waiting and now < self._rests_until:
-            return RequeueAfter(BATCH_S)  # half of the loop's time at most is for groups that were refused before
+        if (rest := self._find_rest(key, changes, happened)) > 0:
+            return RequeueAfter(rest)
         found_out = await self._find_out(key)
         group = await self._traces.begin(group) if group is not None and not is_native(group) else group
         members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
@@ -331,6 +325,18 @@ class PodGroups:
             return RequeueAfter(LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
+
+    def _find_rest(self, key: GroupKey, changes: int, happened: Mapping[GroupEvent, int]) -> float:
+        """In how many seconds to look at a group again; 0 where it is to be judged now."""
+        now = self._clock.monotonic()
+        if (rest := self._refused_until.get(key, now) - now) > 0:
+            return rest
+        self._refused_until.pop(key, None)
+        waiting = self._waiting.get(key)
+        if waiting is not None and waiting == _Wait.build(changes, happened, waiting.events):
+            return LOOK_S  # nothing has come or gone since it was judged
+        # Half of the loop's time at most is for groups that were refused before.
+        return BATCH_S if waiting is not None and now < self._rests_until else 0.0
 
     def _record_placement(self, key: GroupKey, members: Sequence[Member]) -> None:
         seen = self._seen.get(key, {})

@@ -131,11 +131,42 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
 
 
 def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """Gates of pods, and what says whose pods they are.
+    """Gates of pods, and what says which workload they are of.
 
     One policy with one question before it: the API server makes a copy of both objects for each policy's questions, again for its
     rules and twice for its messages, and of the pods of large jobs each is written once at least, by us.
     """
+    old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
+    policy = policy_of(
+        "pods",
+        [rule_of_pods("UPDATE")],
+        [*_keep_marks(), *_keep_owner(kinds)],
+        [
+            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
+            {
+                "name": "is-gated-or-ours-or-given-away",
+                "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in GATES)})"
+                f" || {is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)}"
+                f" || {is_set('object', 'annotations', WORKLOAD_ANNOTATION)}"
+                f" || {old} != {new}",
+            },
+        ],
+    )
+    was_ours = is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)
+    policy["spec"]["variables"] = [
+        *_new_owners(),
+        _list_old_owners() | {"name": "before"},
+        {
+            "name": "left",
+            "expression": f"{was_ours} ? {controlling('oldObject')}.filter(o, !{controlling('object')}.exists(p, {_SAME_OWNER}))"
+            f".map(o, {OWNER_KIND}) : []",
+        },
+    ]
+    return policy
+
+
+def _keep_marks() -> list[dict[str, Any]]:
+    """Gates, labels and annotations of pods that topogate has set."""
     validations = [
         {
             "expression": f"!{has_gate('oldObject', gate)} || {has_gate('object', gate)}",
@@ -153,17 +184,23 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
                 "reason": "Forbidden",
             }
         )
-    validations += [
-        {
-            "expression": f"{value_of('oldObject', 'labels', name)} == {value_of('object', 'labels', name)} || {_IS_LWS}",
-            "message": f"{name} says which workload this pod is of and cannot be changed",
-            "reason": "Forbidden",
-        }
-        for name in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL)
+    return [
+        *validations,
+        *(
+            {
+                "expression": f"{value_of('oldObject', 'labels', name)} == {value_of('object', 'labels', name)} || {_IS_LWS}",
+                "message": f"{name} says which workload this pod is of and cannot be changed",
+                "reason": "Forbidden",
+            }
+            for name in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL)
+        ),
     ]
-    old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
+
+
+def _keep_owner(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
+    """The owner of a pod of an admitted workload, and the labels by which that finds it."""
     known = [_show_key(kind) for kind in _controllers(kinds)]
-    validations += [
+    return [
         _require_controller(kinds, "variables.owners", _MADE_BY),
         _require_controller(
             kinds, "variables.left", "only the controller of {kind} may release a pod that was admitted as a part of a {kind}"
@@ -187,32 +224,6 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
             "reason": "Forbidden",
         },
     ]
-    policy = policy_of(
-        "pods",
-        [rule_of_pods("UPDATE")],
-        validations,
-        [
-            {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
-            {
-                "name": "is-gated-or-ours-or-given-away",
-                "expression": f"({' || '.join(has_gate('oldObject', gate) for gate in GATES)})"
-                f" || {is_set('oldObject', 'annotations', WORKLOAD_ANNOTATION)}"
-                f" || {is_set('object', 'annotations', WORKLOAD_ANNOTATION)}"
-                f" || {old} != {new}",
-            },
-        ],
-    )
-    was_ours = is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)
-    policy["spec"]["variables"] = [
-        *_new_owners(),
-        _list_old_owners() | {"name": "before"},
-        {
-            "name": "left",
-            "expression": f"{was_ours} ? {controlling('oldObject')}.filter(o, !{controlling('object')}.exists(p, {_SAME_OWNER}))"
-            f".map(o, {OWNER_KIND}) : []",
-        },
-    ]
-    return policy
 
 
 def _keep_dependents(kinds: Sequence[JobKind]) -> dict[str, Any]:

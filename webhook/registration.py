@@ -12,12 +12,13 @@ comes last, so that it sees who has been given a queue.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core.api.conversion import CONVERT_PATH
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.jobs.objects import OBJECTS
+from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
 from core.jobs.pod_kinds import Reviewed, pod_kinds
 from core.jobs.podgroup import Grouping
@@ -86,19 +87,80 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
     `client` says where we are: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
     """
 
-    def client_config(path: str) -> dict[str, Any]:
-        config: dict[str, Any] = {"caBundle": ca_bundle}
-        if "url" in client:
-            return config | {"url": client["url"].rstrip("/") + path}
-        return config | {"service": {**client["service"], "path": path}}
+    hooks = _Hooks(client, ca_bundle)
+    reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for action in ("mutate", "validate"):
+        jobs = [hook for kind in reviewed for hook in hooks.build_pair(action, kind)]
+        groups = [hooks.build_grouping(action, kind) for kind in reviewed if isinstance(kind, Grouping)]
+        own = [hooks.build_own(action, rules) for rules in OBJECTS if action == "validate" or rules.default is not None]
+        found[action] = [*jobs, *groups, *own]
+    found["validate"] += _scale_entries(hooks.build_client_config(SCALE_PATH), find_scalable(reviewed))
+    return [
+        _configuration("MutatingWebhookConfiguration", MUTATING_NAME, found["mutate"]),
+        _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, found["validate"]),
+    ]
 
-    def entry(
-        name: str, action: str, group: str, version: str, kind: str, plural: str, scope: str, updates: bool = False
+
+@dataclass(frozen=True, slots=True)
+class _Hooks:
+    """Builds hooks that ask one webhook."""
+
+    client: Mapping[str, Any]
+    ca_bundle: str
+
+    def build_client_config(self, path: str) -> dict[str, Any]:
+        config: dict[str, Any] = {"caBundle": self.ca_bundle}
+        if "url" in self.client:
+            return config | {"url": self.client["url"].rstrip("/") + path}
+        return config | {"service": {**self.client["service"], "path": path}}
+
+    def build_pair(self, action: str, kind: Reviewed) -> list[dict[str, Any]]:
+        """For objects of a kind that name a queue, and for those without one in namespaces that are managed."""
+        name = f"{action[0]}{kind.kind.lower()}"
+        keeps_start, keeps_with = isinstance(kind, TemplatedKind), kind.keeps_start_with if isinstance(kind, TemplatedKind) else ""
+        job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", kind.defaults_updates or keeps_start)
+        pair = [
+            self._build(f"{name}.kb.io", *job)
+            | {
+                "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "Exists"}]},
+                "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]},
+            },
+            self._build(f"{name}.managed.topogate.dev", *job)
+            | {
+                "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
+                "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
+            },
+        ]
+        if action == "mutate" and keeps_start:
+            pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW, _NOT_A_STEP, *_is_new_or_has(keeps_with)]
+            pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
+        more = [_NOT_A_STEP] if action == "validate" else []
+        if isinstance(kind, Pod):
+            more += [_not_of(kind), *([_IS_SETTLED_ANEW] if action == "validate" else ())]
+        for hook in pair if more else ():
+            hook["matchConditions"] = [*hook.get("matchConditions", ()), *more]
+        return pair
+
+    def build_grouping(self, action: str, kind: Grouping) -> dict[str, Any]:
+        """For objects of a kind with pods that are to be placed together as a PodGroup."""
+        asks = MUTATE_GROUP if action == "mutate" else VALIDATE_GROUP
+        name = f"{action[0]}{kind.kind.lower()}.podgroups.topogate.dev"
+        hook = self._build(name, asks, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", updates=True)
+        return hook | {"namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]}, "matchConditions": [_NOT_DELETED, _ASKS_FOR_GROUP]}
+
+    def build_own(self, action: str, rules: ObjectRules) -> dict[str, Any]:
+        """For a kind of our own API group."""
+        hook = self._build(f"{action[0]}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
+        return hook | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"}
+
+    def _build(
+        self, name: str, action: str, group: str, version: str, kind: str, plural: str, scope: str, updates: bool = False
     ) -> dict[str, Any]:
         operations = ["CREATE"] if action == "mutate" and not updates else ["CREATE", "UPDATE"]
         return {
             "name": name,
-            "clientConfig": client_config(hook_path(action, group, version, kind)),
+            "clientConfig": self.build_client_config(hook_path(action, group, version, kind)),
             "rules": [{"apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations, "scope": scope}],
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
@@ -106,56 +168,6 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
             "matchPolicy": "Equivalent",
             "timeoutSeconds": _TIMEOUT_S,
         } | ({"matchConditions": [_NOT_DELETED]} if "UPDATE" in operations else {})
-
-    hooks: dict[str, list[dict[str, Any]]] = {"mutate": [], "validate": []}
-    for action, letter in (("mutate", "m"), ("validate", "v")):
-        reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
-        for kind in reviewed:
-            name = f"{letter}{kind.kind.lower()}"
-            keeps_start, keeps_with = isinstance(kind, TemplatedKind), kind.keeps_start_with if isinstance(kind, TemplatedKind) else ""
-            job = (action, kind.group, kind.version, kind.kind, kind.plural, "Namespaced", kind.defaults_updates or keeps_start)
-            pair = [
-                entry(f"{name}.kb.io", *job)
-                | {
-                    "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "Exists"}]},
-                    "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]},
-                },
-                entry(f"{name}.managed.topogate.dev", *job)
-                | {
-                    "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
-                    "namespaceSelector": {"matchExpressions": [_NOT_SYSTEM, _MANAGED]},
-                },
-            ]
-            if action == "mutate" and keeps_start:
-                pair[0]["matchConditions"] = [*pair[0]["matchConditions"], _SPEC_IS_NEW, _NOT_A_STEP, *_is_new_or_has(keeps_with)]
-                pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
-            if action == "validate":
-                for hook in pair:
-                    hook["matchConditions"] = [*hook["matchConditions"], _NOT_A_STEP]
-            if isinstance(kind, Pod):
-                for hook in pair:
-                    hook["matchConditions"] = [*hook.get("matchConditions", ()), _not_of(kind)]
-                    if action == "validate":
-                        hook["matchConditions"].append(_IS_SETTLED_ANEW)
-            hooks[action] += pair
-        for kind in reviewed:
-            if isinstance(kind, Grouping):
-                asks = MUTATE_GROUP if action == "mutate" else VALIDATE_GROUP
-                group = (f"{letter}{kind.kind.lower()}.podgroups.topogate.dev", asks, kind.group, kind.version, kind.kind, kind.plural)
-                hooks[action].append(
-                    entry(*group, "Namespaced", updates=True)
-                    | {"namespaceSelector": {"matchExpressions": [_NOT_SYSTEM]}, "matchConditions": [_NOT_DELETED, _ASKS_FOR_GROUP]}
-                )
-        for rules in OBJECTS:
-            if action == "mutate" and rules.default is None:
-                continue
-            own = entry(f"{letter}{rules.kind.lower()}.kb.io", action, GROUP, VERSION, rules.kind, rules.plural, "*")
-            hooks[action].append(own | {"failurePolicy": "Fail" if rules.kind in _NEVER_UNJUDGED else "Ignore"})
-    hooks["validate"] += _scale_entries(client_config(SCALE_PATH), find_scalable((*kinds, *pod_kinds(kinds))))
-    return [
-        _configuration("MutatingWebhookConfiguration", MUTATING_NAME, hooks["mutate"]),
-        _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, hooks["validate"]),
-    ]
 
 
 def _scale_entries(client_config: Mapping[str, Any], resources: Sequence[Resource]) -> list[dict[str, Any]]:

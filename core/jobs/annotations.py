@@ -175,60 +175,85 @@ def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
 
 
 def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
-    annotations, path = pod_set.annotations, pod_set.path
+    yield from _validate_modes(pod_set)
+    if pod_set.is_job and pod_set.path != OWN:
+        yield from _validate_of_the_job(pod_set.path, pod_set.annotations, pod_set.annotations)
+    yield from _validate_slices(pod_set)
+    yield from _validate_constraints(pod_set)
+    yield from _validate_group(pod_set)
+    yield from _validate_spares(pod_set)
+    gates = (pod_set.template.get("spec") or {}).get("schedulingGates") or ()
+    if any(gate.get("name") == PODGROUP_GATE for gate in gates):
+        accepted = "the pods of a queued job are placed by its Workload, and nobody takes this gate off: leave it out, or the queue"
+        yield FieldError(ErrorType.FORBIDDEN, f"{pod_set.path.removesuffix(OWN)}spec.schedulingGates", PODGROUP_GATE, accepted)
 
-    def error(kind: ErrorType, name: str, value: Any, accepted: str) -> FieldError:
-        return FieldError(kind, f"{path}[{name}]", value, accepted)
 
+def _reject(pod_set: PodSetAnnotations, kind: ErrorType, name: str, accepted: str) -> FieldError:
+    """A mistake in one annotation; one that is forbidden is so whatever its value."""
+    value = pod_set.annotations.get(name) if kind is not ErrorType.FORBIDDEN else None
+    return FieldError(kind, f"{pod_set.path}[{name}]", value, accepted)
+
+
+def _validate_modes(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    """Which levels are asked for, and how."""
+    annotations = pod_set.annotations
     modes = [name for name in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOPOLOGY) if name in annotations]
     if len(modes) > 1:
-        yield FieldError(ErrorType.INVALID, path, ", ".join(modes), "these annotations exclude each other; keep one of them")
+        yield FieldError(ErrorType.INVALID, pod_set.path, ", ".join(modes), "these annotations exclude each other; keep one of them")
     for name in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY):
         value = annotations.get(name)
         if value == AUTO_LEVEL and name == SLICE_REQUIRED_TOPOLOGY:  # a Workload with it could only be deactivated
             accepted = f"the level of slices is named; {_LABEL_NAME} ({AUTO_LEVEL} is for {REQUIRED_TOPOLOGY} and -preferred-topology)"
-            yield error(ErrorType.INVALID, name, value, accepted)
+            yield _reject(pod_set, ErrorType.INVALID, name, accepted)
         elif value is not None and not is_label_name(value) and not (value == AUTO_LEVEL and name in modes):
-            yield error(ErrorType.INVALID, name, value, _LABEL_NAME)
+            yield _reject(pod_set, ErrorType.INVALID, name, _LABEL_NAME)
         elif value is not None and len(value) > MAX_LEVEL_NAME:
-            yield error(ErrorType.INVALID, name, value, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
+            yield _reject(pod_set, ErrorType.INVALID, name, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
     unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
     if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
-        yield error(ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, unconstrained, '"true" or "false" is expected')
-    if pod_set.is_job and pod_set.path != OWN:
-        yield from _validate_of_the_job(path, annotations, annotations)
-    yield from _validate_slices(pod_set)
-    if SLICE_CONSTRAINTS in annotations:
-        for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE):
-            if name in annotations:
-                accepted = f"may not stand beside {name}; keep one of the two ways to ask for slices"
-                yield error(ErrorType.FORBIDDEN, SLICE_CONSTRAINTS, None, accepted)
-        yield from _validate_layers(pod_set, annotations[SLICE_CONSTRAINTS])
+        yield _reject(pod_set, ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, '"true" or "false" is expected')
+
+
+def _validate_constraints(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    """Slices in layers, which are asked for in one annotation."""
+    annotations = pod_set.annotations
+    if SLICE_CONSTRAINTS not in annotations:
+        return
+    for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE):
+        if name in annotations:
+            accepted = f"may not stand beside {name}; keep one of the two ways to ask for slices"
+            yield _reject(pod_set, ErrorType.FORBIDDEN, SLICE_CONSTRAINTS, accepted)
+    yield from _validate_layers(pod_set, annotations[SLICE_CONSTRAINTS])
+
+
+def _validate_group(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    annotations = pod_set.annotations
     group = annotations.get(PODSET_GROUP_NAME)
-    if group is not None:
-        if _is_unsigned(group):
-            yield error(ErrorType.INVALID, PODSET_GROUP_NAME, group, "a name that is no number is expected")
-        for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS):
-            if name in annotations:
-                yield error(ErrorType.FORBIDDEN, PODSET_GROUP_NAME, None, f"may not stand beside {name}; a group has no slices")
-        if REQUIRED_TOPOLOGY not in annotations and PREFERRED_TOPOLOGY not in annotations:
-            accepted = f"a group needs {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY} on each of its pod templates"
-            yield error(ErrorType.FORBIDDEN, PODSET_GROUP_NAME, None, accepted)
+    if group is None:
+        return
+    if _is_unsigned(group):
+        yield _reject(pod_set, ErrorType.INVALID, PODSET_GROUP_NAME, "a name that is no number is expected")
+    for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS):
+        if name in annotations:
+            yield _reject(pod_set, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, f"may not stand beside {name}; a group has no slices")
+    if REQUIRED_TOPOLOGY not in annotations and PREFERRED_TOPOLOGY not in annotations:
+        accepted = f"a group needs {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY} on each of its pod templates"
+        yield _reject(pod_set, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, accepted)
+
+
+def _validate_spares(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    annotations = pod_set.annotations
     spares = annotations.get(SPARE_NODES)
     if spares is not None and not any(name in annotations for name in TOPOLOGY_ANNOTATIONS):
         accepted = f"means nothing without a topology; {_SPARES_EXPECTED}, beside {REQUIRED_TOPOLOGY} or another mode"
-        yield error(ErrorType.INVALID, SPARE_NODES, spares, accepted)
+        yield _reject(pod_set, ErrorType.INVALID, SPARE_NODES, accepted)
     elif spares is not None and read_spares(spares) is None:
-        yield error(ErrorType.INVALID, SPARE_NODES, spares, _SPARES_EXPECTED)
+        yield _reject(pod_set, ErrorType.INVALID, SPARE_NODES, _SPARES_EXPECTED)
     lends = annotations.get(LEND_SPARES)
     if lends is not None and read_lends(lends) is None:
-        yield error(ErrorType.INVALID, LEND_SPARES, lends, '"true" or "false" is expected')
+        yield _reject(pod_set, ErrorType.INVALID, LEND_SPARES, '"true" or "false" is expected')
     elif lends is not None and spares is None:
-        yield error(ErrorType.FORBIDDEN, LEND_SPARES, None, f"means nothing without {SPARE_NODES}, whose nodes are lent")
-    gates = (pod_set.template.get("spec") or {}).get("schedulingGates") or ()
-    if any(gate.get("name") == PODGROUP_GATE for gate in gates):
-        accepted = "the pods of a queued job are placed by its Workload, and nobody takes this gate off: leave it out, or the queue"
-        yield FieldError(ErrorType.FORBIDDEN, f"{path.removesuffix(OWN)}spec.schedulingGates", PODGROUP_GATE, accepted)
+        yield _reject(pod_set, ErrorType.FORBIDDEN, LEND_SPARES, f"means nothing without {SPARE_NODES}, which are lent")
 
 
 def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:

@@ -37,12 +37,24 @@ def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[F
             "no quota counts the devices of ResourceClaims yet: request an extended resource such as nvidia.com/gpu, or take the queue off"
         )
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.resourceClaims", [_get(claim, "name") for claim in claims], accepted)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace > MAX_GRACE_S:
+        accepted = f"at most {MAX_GRACE_S} seconds are accepted: a pod that ends holds its quota until it is gone"
+        yield FieldError(ErrorType.INVALID, f"{path}.terminationGracePeriodSeconds", grace, accepted)
+    for field, count, most, added, what in _count_all(path, spec):
+        if count > most + (added if is_pod else 0):
+            besides = _explain_added(added) if is_pod and added else ""
+            yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected{besides}")
+
+
+def _count_all(path: str, spec: Json) -> tuple[tuple[str, int, int, int, str], ...]:
+    """What a spec has of everything that is limited: field, number, how many a template may have, how many more a pod, and of what."""
     constraints = _list(spec.get("topologySpreadConstraints"))
     terms = [*_list_pod_terms(spec), *constraints]
     of_terms, entries = f"{path}.affinity", list(map(_count_entries, terms))
     spread = f"{path}.topologySpreadConstraints"
     constrained = sum(entries[len(entries) - len(constraints) :])
-    counts = (
+    return (
         (
             spread if 2 * len(constraints) > len(terms) else of_terms,
             len(terms),
@@ -80,14 +92,6 @@ def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[F
             "host ports, of all containers,",
         ),
     )
-    grace = spec.get("terminationGracePeriodSeconds")
-    if isinstance(grace, int) and grace > MAX_GRACE_S:
-        accepted = f"at most {MAX_GRACE_S} seconds are accepted: a pod that ends holds its quota until it is gone"
-        yield FieldError(ErrorType.INVALID, f"{path}.terminationGracePeriodSeconds", grace, accepted)
-    for field, count, most, added, what in counts:
-        if count > most + (added if is_pod else 0):
-            besides = _explain_added(added) if is_pod and added else ""
-            yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected{besides}")
 
 
 def check_size(path: str, templates: Iterable[Any], *, of_pods: bool = False) -> Iterator[FieldError]:

@@ -110,25 +110,41 @@ def plan_ungating(
         if over := _find_excessive(pod_set, planned):
             planned = [action for action in planned if action.pod.key not in over]
             excessive += over.values()
-        leaving = _find_leaving(given.assignment, live, is_up)
-        sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
-        places = {tuple(action.node_selector.values()) for action in sent}  # many pods may share a domain of many nodes
-        ready = {values for values in places if is_ready(given, values)}
-        sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
-        # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
-        ending = [pod for pod in live if pod.terminating and not pod.dropped and is_up(pod.node)]
-        used = [*ending, *(pod for pod in others if pod.pod_set == pod_set.name)]
-        sent = _keep_with_room(sent, given.assignment, live, ended, used) if used else sent
-        # A pod outside of the assignment takes no place of it, and yet it is one of those that were admitted; one that was never sent
-        # anywhere is deleted before it is bound (`strays`).
-        nowhere = sum(1 for pod in live if _is_nowhere(pod, given.assignment.levels))
-        past = sum(ended.values()) if used else surplus  # a Job with more completions than pods makes others after those that ended
-        sent = sent[: max(0, given.count - _staying(live) + nowhere - past - len(used))]
+        others_of = [pod for pod in others if pod.pod_set == pod_set.name]
+        sent = _send_with_room(planned, given, given.assignment, live, ended, surplus, others_of, is_up, is_ready)
         held += len(planned) - len(sent)
         actions += sent
         if distribution.broken is not None:
             broken[pod_set.name] = distribution.broken
     return UngatePlan(tuple(actions), broken, tuple(strays), held, tuple(excessive))
+
+
+def _send_with_room(
+    planned: list[Ungate],
+    given: PodSetAdmission,
+    assignment: TopologyAssignment,
+    live: Sequence[PodFacts],
+    ended: Counter[tuple[str, ...]],
+    surplus: int,
+    others: Sequence[PodFacts],
+    is_up: Callable[[str], bool],
+    is_ready: IsReady,
+) -> list[Ungate]:
+    """Those of a pod set that may go now: the pods that they follow are gone, a node of their domain is ready, and there is room."""
+    leaving = _find_leaving(assignment, live, is_up)
+    sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
+    places = {tuple(action.node_selector.values()) for action in sent}  # many pods may share a domain of many nodes
+    ready = {values for values in places if is_ready(given, values)}
+    sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
+    # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
+    ending = [pod for pod in live if pod.terminating and not pod.dropped and is_up(pod.node)]
+    used = [*ending, *others]
+    sent = _keep_with_room(sent, assignment, live, ended, used) if used else sent
+    # A pod outside of the assignment takes no place of it, and yet it is one of those that were admitted; one that was never sent
+    # anywhere is deleted before it is bound (`strays`).
+    nowhere = sum(1 for pod in live if _is_nowhere(pod, assignment.levels))
+    past = sum(ended.values()) if used else surplus  # a Job with more completions than pods makes others after those that ended
+    return sent[: max(0, given.count - _staying(live) + nowhere - past - len(used))]
 
 
 def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str, tuple[PodFacts, str]]:

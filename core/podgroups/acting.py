@@ -65,10 +65,8 @@ def plan_step(
     placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # the others were on a deleted node
     waiting = [m for m in live if m.gated and not m.place]
     adrift = [m for m in live if not m.gated and not m.place]  # without the gate, and not sent by topogate
-    lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))
-    if lost:
-        why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
-        return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
+    if (lost := _give_back_lost(placed, view)) is not None:
+        return lost
     wanted, on = facts.min_count or 1, count_there((member.place for member in placed), view)
     if find_domain(constraints, on, view) is None:
         return _scattered(placed, tell_spread(constraints, on, view))
@@ -107,6 +105,15 @@ def plan_step(
         whole = _whole(placed, adrift, done)
         return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)
     return Step(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
+
+
+def _give_back_lost(placed: Sequence[Member], view: FreeCapacity) -> Step | None:
+    """Places are given back that are kept on nodes which cannot be used any more."""
+    lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))
+    if not lost:
+        return None
+    why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
+    return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
 
 
 def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:

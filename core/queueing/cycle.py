@@ -159,10 +159,11 @@ class Cycle:
         with self._portions.measure():
             return self._decisions.decide(workload, queue, run.may_go_on)
 
-    def _run(self, run: Run) -> Iterator[Verdict]:
+    def _prepare(self, run: Run) -> bool:
+        """Takes in what has changed since the last cycle. Returns False where that has taken all the time, or is not at its end."""
         if self._state.refresh() and not self._was_refreshed and not run.may_go_on():
             self._was_refreshed = True  # the next cycle decides, however long that takes
-            return
+            return False
         self._was_refreshed = False
         others = self._pending.sync()
         self._claims.withdraw(others)
@@ -172,14 +173,17 @@ class Cycle:
                 self._told.pop(uid, None)
         self._decisions.begin(self._pending)
         if self._pending.is_behind:  # the order of all that wait is not known yet
-            return
+            return False
         if self._claims.begin(self._pending):
             self._own = {uid: refusal for uid, refusal in self._own.items() if not refusal.outcome.spares}
             for group in self._pending.groups():
                 if group.refusal is not None and group.refusal.outcome.spares:
                     group.refusal = None
         self._pending.move_changed(self._claims.circles.collect_changed())
-        if self._pending.is_behind:
+        return not self._pending.is_behind
+
+    def _run(self, run: Run) -> Iterator[Verdict]:
+        if not self._prepare(run):
             return
         self._ways = {}
         if not self._is_cut:

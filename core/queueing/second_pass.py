@@ -322,12 +322,7 @@ def _replace_groups(
             (part.request, replace(placement, nodes=gained[placement.pod_set]))
             for part, placement in zip(parts, decision.placements, strict=True)
         )
-        for part in parts:
-            name, asks = part.request.name, part.request
-            back = [(node, -count) for node, count in group.spares[name]] if name in spared else []
-            for other in groups:
-                if other is not group:
-                    other.moved.extend((asks, nodes) for nodes in (back, gained[name], spared.get(name, ())))
+        _add_moves(group, [other for other in groups if other is not group], gained, spared)
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
@@ -370,6 +365,19 @@ def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection
     if placement is None:
         return given
     return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name in kept))
+
+
+def _add_moves(
+    group: _Group,
+    others: Sequence[_Group],
+    gained: Mapping[str, Sequence[tuple[str, int]]],
+    spared: Mapping[str, Sequence[tuple[str, int]]],
+) -> None:
+    """The other groups count what the pod sets of this one have got, and the spares for which they give back theirs."""
+    for asks in (part.request for part in group.parts):
+        back = [(node, -count) for node, count in group.spares[asks.name]] if asks.name in spared else []
+        for other in others:
+            other.moved.extend((asks, nodes) for nodes in (back, gained[asks.name], spared.get(asks.name, ())))
 
 
 def _gained(view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement]) -> dict[str, list[tuple[str, int]]]:
