@@ -24,11 +24,11 @@ from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from core.runtime.store import object_key
+from core.runtime.throttle import Throttle
 from reconciler import tracing
 from reconciler.report import Reporter
 
 logger = logging.getLogger(__name__)
-AT_ONCE = 16  # writes of all steps that are carried out together
 ATTEMPTS = 4  # at an object that others write at the same time
 
 
@@ -45,7 +45,7 @@ class Executor:
     def __init__(self, client: Client, clock: Clock, reporter: Reporter, paused: Callable[[], Pause] = Pause) -> None:
         self._client, self._clock, self.reporter, self._paused = client, clock, reporter, paused
         self._moving: set[str] = set()
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._throttle = Throttle(clock)
 
     def now(self) -> str:
         """The wall clock as the API writes it."""
@@ -95,6 +95,16 @@ class Executor:
             case _:
                 assert_never(write)
 
+    async def write_in_turn(self, write: Write) -> Obj:
+        """The same for one of many writes: as many are under way at once, of all controllers together, as the API server takes. What it
+        sheds is sent again when it says so."""
+        return await self._throttle.run(lambda: self.write(write))
+
+    @property
+    def most_at_once(self) -> int:
+        """Of writes that have their turns: more tasks for them would only wait."""
+        return self._throttle.most
+
     async def execute(self, plan: Plan) -> Result:
         """Executes the steps of a plan, one after the other; what follows for its key. Raises what `write` raises for the first that fails,
         and Retryable where the plan has a problem."""
@@ -105,7 +115,7 @@ class Executor:
             raise Retryable(plan.problem)
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
-    async def _execute_step(self, step: Step, left: dict[tuple[Resource, str], Obj]) -> None:
+    async def _execute_step(self, step: Step, left: dict[tuple[Resource, str], Obj], *, in_turn: bool = False) -> None:
         if isinstance(step.write, Together):
             with _open_span(step.span):
                 await self._execute_together(step.write.steps)
@@ -114,7 +124,7 @@ class Executor:
             write = _follow(step.write, left.get(at))
             try:
                 with _open_span(step.span):
-                    reply = await self.write(write)
+                    reply = await (self.write_in_turn(write) if in_turn else self.write(write))
             except NotFound:
                 if Overtaken.GONE not in step.passes:
                     raise
@@ -145,13 +155,12 @@ class Executor:
         async def work() -> None:
             for step in left:
                 try:
-                    async with self._turns:
-                        await self._execute_step(step, {})
+                    await self._execute_step(step, {}, in_turn=True)
                 except KubeError as error:
                     failed.append(error)
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
-        await asyncio.gather(*(work() for _ in range(min(AT_ONCE, len(steps)))))
+        await asyncio.gather(*(work() for _ in range(min(self.most_at_once, len(steps)))))
         if failed:
             raise failed[0]
 

@@ -33,7 +33,6 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
 from core.runtime.store import Change
 from core.runtime.telemetry import context_from
-from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
@@ -96,7 +95,6 @@ class PodGroups:
         self._recorder = recorder
         self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
         self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
-        self._throttle = Throttle(clock)
         self._traces = GroupTraces(executor, clock)
         self._conditions = GroupConditions(executor, self._traces, plugins.note)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
@@ -457,7 +455,7 @@ class PodGroups:
     async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Write]) -> KubeError | None:
         member, _ = place
         try:
-            await self._throttle.run(lambda: self._executor.write(write(place)))
+            await self._executor.write_in_turn(write(place))
         except (Unreachable, ServerError) as error:
             self._unsure.setdefault(key, set()).add(member.key)
             return error

@@ -36,7 +36,6 @@ from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Invalid, KubeError, NotFound, truncated
 from core.runtime.store import Change, object_key
-from core.runtime.throttle import Throttle
 from core.runtime.workqueue import Item
 from core.state.facts import PodFacts, WorkloadFacts, condition_is_true, family_of, find_condition
 from core.state.flavor_view import AssignedPlaces
@@ -85,7 +84,6 @@ class Ungater:
         self._executor = executor
         self._clock = clock
         self._expectations = observed.ungating
-        self._throttle = Throttle(clock)
         self._nominates = nominates
         self._progress: dict[str, _Progress] = {}
         self.controller = build_controller("ungater", self._reconcile, clock, workers=4)
@@ -232,7 +230,7 @@ class Ungater:
                     results[i] = await self._patch(key, workload, action, self._node_of(given.get(action.pod_set), action))
 
             # No task for each pod: with 10,000 the event loop would do nothing else until all of them had begun.
-            await asyncio.gather(*(work() for _ in range(min(self._throttle.most, len(actions)))))
+            await asyncio.gather(*(work() for _ in range(min(self._executor.most_at_once, len(actions)))))
             failed = [error for error in results if error is not None]
             tracing.tell_of_failures(span, zip(actions, results, strict=True))
             logger.info("pods ungated", extra={"workload": key, "count": len(actions) - len(failed), "failed": len(failed)})
@@ -266,8 +264,8 @@ class Ungater:
         """Patches one pod; returns the error worth another attempt. No event will come of a write that failed."""
         try:
             if node is not None:
-                await self._throttle.run(lambda: self._executor.write(w.nominate(action.pod, node)))
-            written = await self._throttle.run(lambda: self._executor.write(w.ungate(action)))
+                await self._executor.write_in_turn(w.nominate(action.pod, node))
+            written = await self._executor.write_in_turn(w.ungate(action))
         except (NotFound, Conflict):
             return None  # gone, or another pod of this name; its event is on the way
         except Invalid as error:
