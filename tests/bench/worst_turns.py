@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import cast
+from collections.abc import Mapping
+from typing import Any
 
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
@@ -12,11 +12,10 @@ from core.model.node_health import HealthRules
 from core.names import ADMITTED, HOSTNAME_LABEL, QUOTA_RESERVED
 from core.plan import resources as r
 from core.plan.pod_units import GROUP, Unit
-from core.plan.writes import Create, Write
 from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
-from core.runtime.store import object_key
+from core.runtime.transport import Nowhere
 from core.runtime.watch_step import Deleted
 from core.runtime.workqueue import Item
 from reconciler.domain_health import DomainHealth
@@ -27,6 +26,7 @@ from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.pods import Pods
 from reconciler.queues import Queues
+from reconciler.report import Reporter
 from reconciler.strangers import Strangers
 from reconciler.ungater import Ungater
 from tests.bench.steps import NODES, PODS, Steps, case, turns
@@ -37,39 +37,42 @@ from tests.reconciler.test_ungater import OWNER, pod, workload
 THROUGHOUT_MS = 5_000  # of all turns of one case in the thread of the event loop
 
 
-class Answered:
-    """An executor whose writes go nowhere: an API server in this process would be measured, too. Whoever writes waits for the answer."""
+class Answering(Client):
+    """A client without an API server, which in this process would be measured, too: what is written goes nowhere, and is answered in the
+    next turn of the event loop with the object as it was."""
 
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
-        self.workloads: list[Obj] = []
-        self.reporter = SimpleNamespace(event=lambda *_, **__: None)
+    def __init__(self) -> None:
+        super().__init__(Nowhere())
+        self.observed: Observed | None = None
+        self.workloads: list[Obj] = []  # that were made
 
-    def now(self) -> str:
-        return "2026-01-01T00:00:00Z"
-
-    async def do(self, write: Write) -> Obj:
+    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **_: Any) -> Obj:
         await asyncio.sleep(0)
-        if isinstance(write, Create) and write.resource is r.WORKLOADS:
-            self.workloads.append(named(write.seen))
-            return self.workloads[-1]
-        informer = self._observed._by_resource[write.resource]
-        return informer.store.get(object_key(write.seen)) or write.seen
+        made = named(dict(body))
+        if resource is r.WORKLOADS:
+            self.workloads.append(made)
+        return made
 
-    async def read(self, resource: Resource, namespace: str, name: str) -> Obj:
+    async def get(self, resource: Resource, name: str, namespace: str | None = None, **_: Any) -> Obj:
         await asyncio.sleep(0)
-        found = self._observed._by_resource[resource].store.get(f"{namespace}/{name}")
-        assert found is not None
-        return found
+        assert self.observed is not None
+        found = self.observed._by_resource[resource].store.get(f"{namespace}/{name}" if namespace else name)
+        return found if found is not None else {"metadata": {"name": name, "namespace": namespace}}
+
+    async def patch(self, resource: Resource, name: str, namespace: str | None, body: Any, **_: Any) -> Obj:
+        return await self.get(resource, name, namespace)
+
+    async def delete(self, resource: Resource, name: str, namespace: str | None = None, **_: Any) -> Obj:
+        return await self.get(resource, name, namespace)
 
 
 class Watching:
     """What is observed, and an executor whose writes go nowhere."""
 
     def __init__(self) -> None:
-        self.observed = Observed(Client.offline(), SystemClock())
-        self.answered = Answered(self.observed)
-        self.executor = cast("Executor", self.answered)
+        clock, self.client = SystemClock(), Answering()
+        self.observed = self.client.observed = Observed(self.client, clock)
+        self.executor = Executor(self.client, clock, Reporter(self.client, clock, self.observed))
 
 
 class Group(Watching):
@@ -95,7 +98,7 @@ def plain_group_of_50_000_pods_that_starts() -> Steps:
     group = Group()
     for _ in group.reconcile():
         pass
-    (workload,) = group.answered.workloads
+    (workload,) = group.client.workloads
     group.observed.flavors.put(named({"metadata": {"name": "f"}, "spec": {}}))
     group.observed.workloads.put({**workload, "status": harness_pods.admitted(workload)})
     return group.reconcile()
