@@ -160,7 +160,7 @@ class NodeHealth:
         if self._observed.state.workloads.is_assumed(facts.key):
             return None
         pods = self._observed.pods_of(family_of(workload))
-        names = self._nodes.name_nodes(facts, pods)
+        names = await self._nodes.name_nodes(facts, pods)
         outside = self._nodes.find_outside(facts, names)
         shares, nodes = await run_apart(len(pods), partial(self._nodes.read_shares, workload, facts, pods, outside, names))
         if self._observed.workloads.store.get(facts.key) is not workload or self._observed.state.workloads.is_assumed(facts.key):

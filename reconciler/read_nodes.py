@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from core.model.admission import PodSetAdmission
@@ -10,6 +11,7 @@ from core.model.node_health import HealthRules
 from core.names import ADMITTED, HOSTNAME_LABEL
 from core.plan.node_health import Outside, Share, explain_outside, find_placed, is_pinned
 from core.resource import Obj
+from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.state.facts import PodFacts, WorkloadFacts, find_condition
 from reconciler.node_memory import Domain, Names, NodeMemory, NodeUsers, count_by_domain, is_well, show_missing
@@ -24,7 +26,7 @@ class NodesOfWorkload:
     def __init__(self, observed: Observed, clock: Clock, rules: HealthRules, memory: NodeMemory, users: NodeUsers) -> None:
         self._observed, self._clock, self._rules, self._memory, self._users = observed, clock, rules, memory, users
 
-    def name_nodes(self, facts: WorkloadFacts, pods: Iterable[PodFacts]) -> Names:
+    async def name_nodes(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Names:
         """Returns the node of each domain that a workload's assignment names, be it gone. One that is the node of a domain of another pod
         set, of another flavor, is not meant. `pods` name the workload.
 
@@ -39,7 +41,7 @@ class NodesOfWorkload:
                     now[domain] = nodes[0]
                 else:
                     unclear.append(domain)
-        bound = self._find_bound(facts, pods, unclear) if unclear else {}
+        bound = await run_apart(len(pods), partial(self._find_bound, facts, pods, unclear)) if unclear else {}
         now |= {domain: node for domain in unclear if (node := bound.get(domain) or before.get(domain))}
         others = set(now.values())
         for name, values in unclear:
@@ -50,7 +52,7 @@ class NodesOfWorkload:
             self._users.placed[facts.key] = now
         return now
 
-    def _find_bound(self, facts: WorkloadFacts, pods: Iterable[PodFacts], wanted: Collection[Domain]) -> Names:
+    def _find_bound(self, facts: WorkloadFacts, pods: Sequence[PodFacts], wanted: Collection[Domain]) -> Names:
         """Returns the nodes to which pods of a workload are bound that were sent to some domains; of several one that is there."""
         found, hosts, store = dict[Domain, str](), {values[-1] for _, values in wanted}, self._observed.nodes.store
         given = facts.admission.pod_sets if facts.admission is not None else ()
@@ -61,7 +63,9 @@ class NodesOfWorkload:
                 continue
             name = pod.pod_set or ""
             domain = name, tuple(pod.node_selector.get(level, "") for level in levels.get(name, ()))
-            found[domain] = min(found.get(domain, pod.node), pod.node, key=lambda node: (store.get(node) is None, node))
+            other = found.setdefault(domain, pod.node)
+            if other != pod.node:
+                found[domain] = min(other, pod.node, key=lambda node: (store.get(node) is None, node))
         return found
 
     def find_outside(self, facts: WorkloadFacts, names: Names) -> Mapping[tuple[str, str], Outside]:
