@@ -35,6 +35,10 @@ ATTEMPTS = 4  # at an object that others write at the same time
 REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook: time heals none of them
 
 
+class Left(dict[tuple[Resource, str], Obj]):
+    """What the steps of a plan have left of objects: as the API server has answered, by resource and key."""
+
+
 class Paused(Deferred):
     """An administrator has paused what this write begins."""
 
@@ -105,17 +109,18 @@ class Executor:
         """Of writes that have their turns: more tasks for them would only wait."""
         return self._throttle.most
 
-    async def execute(self, plan: Plan) -> Result:
-        """Executes the steps of a plan, one after the other; what follows for its key. Raises what `write` raises for the first that fails,
-        and Retryable where the plan has a problem."""
-        left: dict[tuple[Resource, str], Obj] = {}  # objects as the steps before have left them
+    async def execute(self, plan: Plan, left: Left | None = None) -> Result:
+        """Executes the steps of a plan, one after the other; what follows for its key. `left` gets what the steps have left of objects.
+
+        Raises what `write` raises for the first that fails, and Retryable where the plan has a problem."""
+        left = Left() if left is None else left
         for step in plan.steps:
             await self._execute_step(step, left)
         if plan.problem:
             raise Retryable(plan.problem)
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
-    async def _execute_step(self, step: Step, left: dict[tuple[Resource, str], Obj], *, in_turn: bool = False) -> None:
+    async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
         if isinstance(step.write, Together):
             with _open_span(step.span):
                 await self._execute_together(step.write.steps)
@@ -155,12 +160,17 @@ class Executor:
         async def work() -> None:
             for step in left:
                 try:
-                    await self._execute_step(step, {}, in_turn=True)
+                    await self._execute_step(step, Left(), in_turn=True)
                 except KubeError as error:
                     failed.append(error)
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
-        await asyncio.gather(*(work() for _ in range(min(self.most_at_once, len(steps)))))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.most_at_once, len(steps))):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:  # nothing goes on behind the plan's back
+            raise errors.exceptions[0] from None
         if failed:
             raise failed[0]
 

@@ -18,11 +18,10 @@ from core.plan.provisioning import active_condition
 from core.plan.provisioning_objects import request_name
 from core.plan.provisioning_steps import ProvisionedWorkload, decide, plan_request, plan_rest
 from core.plan.steps import Log, Step, make_plan
-from core.plan.workload import MissingFlavor
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import Forbidden, Invalid, NotFound
+from core.runtime.errors import Conflict, Forbidden, Invalid, NotFound
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import ProvisioningConfig
@@ -114,18 +113,23 @@ class Provisioning:
         asked = self._read(workload, facts)
         if asked.asks and self._is_installed and not self._observed.provisioning_requests.synced:
             return RequeueAfter(LIST_S)  # what has been asked for already is not known yet
-        try:
-            decided = decide(asked)
-        except MissingFlavor as error:
-            raise Retryable(str(error)) from error
-        templates = await self._read_templates(workload["metadata"]["namespace"], decided.templates)
-        refused = {}
+        decided, namespace = decide(asked), workload["metadata"]["namespace"]
+        refused, overtaken = dict[str, str](), list[Conflict | Retryable]()
         for check, wanted in decided.wanted.items():
             try:
+                templates = await self._read_templates(namespace, (template["metadata"]["name"] for template in wanted.templates))
+                if self._observed.workloads.store.get(key) is not workload:
+                    return Done()  # it has changed meanwhile: its event leads here again
                 await self._executor.execute(plan_request(workload, wanted, templates))
             except (Invalid, Forbidden) as error:
                 refused[check] = f"ProvisioningRequest {wanted.request['metadata']['name']} is refused: {error}"
-        return await self._executor.execute(plan_rest(asked, decided, templates, refused))
+            except (Conflict, Retryable) as error:  # keeps nothing else from being done
+                overtaken.append(error)
+        templates = await self._read_templates(namespace, decided.templates)
+        result = await self._executor.execute(plan_rest(asked, decided, templates, refused))
+        for failed in overtaken:
+            raise failed
+        return result
 
     def _read(self, workload: Obj, facts: WorkloadFacts) -> ProvisionedWorkload:
         state, configs = self._observed.state, dict[str, ProvisioningConfig | None]()

@@ -53,8 +53,8 @@ def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool
 
 
 def read_classes(observed: Observed) -> Classes:
-    """Priority classes."""
-    return Classes(observed.workload_priority_classes.store.objects, observed.priority_classes.store.objects)
+    """Priority classes, as they are now: a plan may be made in a thread, while others come."""
+    return Classes(dict(observed.workload_priority_classes.store.objects), dict(observed.priority_classes.store.objects))
 
 
 def may_have_unseen_pods(observed: Observed, workload: Obj, version: str, generation: object = None) -> bool:

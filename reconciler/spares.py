@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from core.model.spares import show_held_spares
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES
+from core.plan import resources as r
 from core.plan.reports import name_spares, report_spares, restore_borrowed
 from core.plan.steps import make_plan
 from core.queueing.spares import Kept, keep_spares, with_kept
@@ -24,7 +25,7 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor
+from reconciler.execute import Executor, Left
 from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 
@@ -173,15 +174,13 @@ class Spares:
         text = show_held_spares(admission)
         if text == (workload["metadata"].get("annotations") or {}).get(SPARES):
             return workload
+        left = Left()
         state.assume_spares(key, admission)
         try:
-            await self._executor.execute(make_plan(name_spares(workload, text, kept)))
+            await self._executor.execute(make_plan(name_spares(workload, text, kept)), left)
         except BaseException:
             state.forget(key)
             raise
-        written = self._observed.workloads.store.get(key)
-        if written is None:
-            state.forget(key)
-            return workload
+        written = left[r.WORKLOADS, key]
         state.confirm(key, int(written["metadata"]["resourceVersion"]))
         return written

@@ -28,7 +28,7 @@ from core.runtime.errors import NotFound as ObjectNotFound
 from core.state.facts import WorkloadFacts
 from core.state.whereabouts import describe_place
 from reconciler import tracing
-from reconciler.execute import Executor, Paused
+from reconciler.execute import Executor, Left, Paused
 from reconciler.metrics import Recorder
 from reconciler.observed import Observed
 from reconciler.preempting import Preemptions
@@ -95,9 +95,11 @@ class Verdicts:
     async def write(self, judged: Judged) -> None:
         """One; returns once it is written, taken back, or to be looked up."""
         verdict = judged.verdict
+        # As it is now, and not when it is its turn: whatever changes it meanwhile makes the decision void.
+        workload = self._observed.workloads.store.get(verdict.workload.key)
         try:
             async with self._writes:
-                preempting = await self._write(judged)
+                preempting = await self._write(workload, judged)
         except (Unreachable, ServerError) as error:
             if verdict.is_second_pass and isinstance(verdict.outcome, NotFound):
                 self._take_back(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
@@ -121,10 +123,9 @@ class Verdicts:
             if preempting is not None:
                 await self._preempting.evict_all(verdict.workload, preempting)
 
-    async def _write(self, judged: Judged) -> Preempting | None:
+    async def _write(self, workload: Obj | None, judged: Judged) -> Preempting | None:
         """Returns which workloads are to go for this one."""
-        verdict = judged.verdict
-        workload = self._observed.workloads.store.get(verdict.workload.key)
+        verdict, left = judged.verdict, Left()
         if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
             self._take_back(verdict, "it is gone")
             return None
@@ -132,11 +133,11 @@ class Verdicts:
         if too_large is not None:
             self._refuse(verdict, too_large)
         outcome = too_large or verdict.outcome
-        result = await self._executor.execute(plan_verdict(self._read(workload, judged, outcome)))
+        result = await self._executor.execute(plan_verdict(self._read(workload, judged, outcome)), left)
         if isinstance(result, RequeueAfter):
             self._loop.judge_later(verdict.workload.uid, result.seconds)
         if isinstance(outcome, Found):
-            self._confirm(workload, judged, outcome)
+            self._confirm(left[r.WORKLOADS, verdict.workload.key], judged, outcome)
             return None
         return outcome.preempting
 
@@ -161,17 +162,13 @@ class Verdicts:
             self._loop.wake_in(FIRST_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
-    def _confirm(self, workload: Obj, judged: Judged, found: Found) -> None:
-        """The write of a decision has succeeded, and what it was answered is observed."""
+    def _confirm(self, written: Obj, judged: Judged, found: Found) -> None:
+        """The write of a decision has succeeded."""
         facts = judged.verdict.workload
-        now = self._observed.workloads.store.get(facts.key)
-        if now is None:
-            self._observed.state.forget(facts.key, facts.uid)
-        else:
-            self._observed.state.confirm(facts.key, int(now["metadata"]["resourceVersion"]), facts.uid)
-        story = tracing.traceparent_of(workload)
-        self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), story)
-        self._recorder.placed(found.choices, story)
+        self._observed.state.confirm(facts.key, int(written["metadata"]["resourceVersion"]), facts.uid)
+        trace = tracing.traceparent_of(written)
+        self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
+        self._recorder.placed(found.choices, trace)
 
     async def _find_out(self, judged: Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place

@@ -2,7 +2,7 @@
 the checks. What each check needs is decided by `core.plan.provisioning`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core import trace_names as t
@@ -14,6 +14,7 @@ from core.plan.checks import changed_check
 from core.plan.provisioning import Action, Drop, Judge, Make, plan_provisioning, superseded, withdrawn
 from core.plan.provisioning_objects import Wanted
 from core.plan.steps import Event, Log, Overtaken, Plan, Span, Step, make_plan
+from core.plan.workload import MissingFlavor
 from core.resource import Obj
 from core.state.check_facts import ProvisioningConfig
 from core.state.facts import FlavorFacts, WorkloadFacts, object_key
@@ -53,10 +54,13 @@ class ProvisionedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What each check needs, by name, and requests that are wanted no more."""
+    """What each check needs, by name; requests that are wanted no more, and those that end once the checks are judged. `problem`: why what
+    some check needs cannot be said."""
 
     actions: Mapping[str, Action]
-    ending: tuple[Obj, ...]
+    ending: tuple[Obj, ...] = ()
+    superseded: tuple[Obj, ...] = ()
+    problem: str = ""
 
     @property
     def wanted(self) -> dict[str, Wanted]:
@@ -65,26 +69,28 @@ class Decided:
 
     @property
     def templates(self) -> list[str]:
-        """Names of the PodTemplates of what is made and of what ends."""
-        made = [template["metadata"]["name"] for wanted in self.wanted.values() for template in wanted.templates]
-        return [*made, *(name for request in self.ending for name in _list_templates(request))]
+        """Names of the PodTemplates of what ends."""
+        return [name for request in (*self.ending, *self.superseded) for name in _list_templates(request)]
 
 
 def decide(f: ProvisionedWorkload) -> Decided:
-    """What is to be done. Raises MissingFlavor."""
+    """What is to be done."""
     ending = {request["metadata"]["name"]: dict(request) for request in withdrawn(f.workload, f.requests)}
     if not f.asks:
         return Decided({}, tuple(ending.values()))
     assert f.facts.admission is not None
     admission, admitted, checks = f.facts.admission, f.facts.admitted, f.checks
-    actions = {
-        name: plan_provisioning(f.workload, admission, checks[name], config, f.requests, f.flavors, admitted=admitted, now=f.now)
-        for name, config in f.configs.items()
-    }
-    dropped = [action.request for action in actions.values() if isinstance(action, Drop)]
+    actions, problem = dict[str, Action](), ""
+    for name, config in f.configs.items():
+        try:
+            actions[name] = plan_provisioning(
+                f.workload, admission, checks[name], config, f.requests, f.flavors, admitted=admitted, now=f.now
+            )
+        except MissingFlavor as error:
+            problem = str(error)
+    ending |= {action.request["metadata"]["name"]: dict(action.request) for action in actions.values() if isinstance(action, Drop)}
     over = superseded(f.workload, {name: checks[name] for name in f.configs}, f.requests)
-    ending |= {request["metadata"]["name"]: dict(request) for request in (*dropped, *over)}
-    return Decided(actions, tuple(ending.values()))
+    return Decided(actions, tuple(ending.values()), tuple(dict(request) for request in over), problem)
 
 
 def plan_request(workload: Obj, wanted: Wanted, templates: Mapping[str, Obj]) -> Plan:
@@ -114,15 +120,18 @@ def plan_rest(f: ProvisionedWorkload, decided: Decided, templates: Mapping[str, 
     """Everything but what is made. `templates`: what is there, by name; `refused`: why the API server does not take a request, by name of
     the check.
 
-    The states of all checks are one write, which fails if the workload has changed since: what was judged may not be so any more. Requests
-    end after it, but for those of a workload that has nothing to wait for."""
+    The states of all checks are one write, which fails if the workload has changed since: what was judged may not be so any more. After it
+    those requests end that others have taken the place of."""
     checks = f.checks
     judged = {name: action.entry for name, action in decided.actions.items() if isinstance(action, Judge)}
     for name, why in refused.items():
         if why != checks[name].get("message"):
             judged[name] = changed_check(checks[name], checks[name]["state"], why, f.now)
-    ends = [step for request in decided.ending for step in _end_request(request, templates)]
-    return make_plan(_judge(f, checks, judged) if judged else None, *ends, again_s=REFUSED_S if refused else None)
+    ends, later = (
+        [step for request in requests for step in _end_request(request, templates)] for requests in (decided.ending, decided.superseded)
+    )
+    plan = make_plan(*ends, _judge(f, checks, judged) if judged else None, *later, again_s=REFUSED_S if refused else None)
+    return replace(plan, problem=decided.problem)
 
 
 def _judge(f: ProvisionedWorkload, checks: Mapping[str, Json], judged: Mapping[str, Json]) -> Step:

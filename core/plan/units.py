@@ -241,12 +241,14 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
         if is_terminal(f.made_of) or is_going(f.made_of):
             return make_plan(stopped)
         if f.examples is None:
-            return Read({MAIN_POD_SET: f.unit.name})
+            return _stop_before_reading(stopped) or Read({MAIN_POD_SET: f.unit.name})
         wanted = wanted_alone(f.examples[MAIN_POD_SET], f.whole) if MAIN_POD_SET in f.examples else None
     else:
         found = _gather(f)
-        if not isinstance(found, Wanted):
-            return found if isinstance(found, Read) else Plan((*([stopped] if stopped is not None else []), *found.steps), found.again_s)
+        if isinstance(found, Read):
+            return _stop_before_reading(stopped) or found
+        if isinstance(found, Plan):
+            return Plan((*([stopped] if stopped is not None else []), *found.steps), found.again_s, found.problem)
         wanted = found
         total = sum(pod_set.count for pod_set in wanted.pod_sets)
         steps += _delete_excess(f, excess_of_group(f.pods, total))
@@ -270,6 +272,11 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
         Span(t.CREATE, workload, attributes, causes=tuple(f.pods)),
     )
     return make_plan(*steps, create)
+
+
+def _stop_before_reading(stopped: Step | None) -> Plan | None:
+    """Pods that are past their gate without a Workload are stopped whether the API server can be asked for others or not."""
+    return make_plan(stopped, again_s=STOP_POLL_S) if stopped is not None else None
 
 
 def _read_wanted(f: UnitFacts) -> Wanted | None:

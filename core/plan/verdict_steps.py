@@ -44,7 +44,7 @@ from core.plan.admission import (
 )
 from core.plan.check_steps import build_checked_span
 from core.plan.conditions import Condition, says
-from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Together, make_plan
+from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
 from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
 from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound, Victim
@@ -166,12 +166,11 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
     return w.apply_admission(now, waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules))
 
 
-def end_stuck(pods: Sequence[Obj]) -> Step | None:
+def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
     """Pods that wait are deleted, so that others are made for another place. One that is bound by now runs on, and its workload needs no
-    other place: then the plan ends here."""
+    other place: then the plan ends there, and those behind it wait on."""
     gone = frozenset({Overtaken.GONE})
-    steps = tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
-    return Step("end stuck pods", Together(steps)) if steps else None
+    return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
 
 def list_swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]:
@@ -206,7 +205,7 @@ def _admit(f: DecidedWorkload, found: Found) -> Plan:
     return make_plan(
         _report_wait(f),
         _report_decision(f),
-        end_stuck(f.moved),
+        *end_stuck(f.moved),
         # Before the admission by which they are held, so that the next leader holds the same.
         _annotate("name spares", workload, notes) if notes else None,
         Step(

@@ -140,8 +140,12 @@ def drop_finalizer(workload: Obj) -> Step | None:
     finalizers = workload["metadata"].get("finalizers") or []
     if RESOURCE_IN_USE_FINALIZER not in finalizers:
         return None
-    kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
-    return Step(DROP_FINALIZER, w.set_finalizers(r.WORKLOADS, workload, kept), passes=frozenset({Overtaken.GONE}))
+
+    def build(seen: Obj) -> w.Write:
+        there = seen["metadata"].get("finalizers") or []
+        return w.set_finalizers(r.WORKLOADS, seen, [finalizer for finalizer in there if finalizer != RESOURCE_IN_USE_FINALIZER])
+
+    return Step(DROP_FINALIZER, Then(r.WORKLOADS, workload, build), passes=frozenset({Overtaken.GONE}))
 
 
 def may_run(workload: Obj) -> bool:

@@ -141,8 +141,7 @@ class Informer:
 
     def observe_reply(self, obj: Obj) -> None:
         """The server has answered a write with this object, or a read of it alone: readers need not wait for its event."""
-        if self.store.is_news(obj):
-            self._tell(self.store.put_reply(self._slim(obj)))
+        self._tell(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
 
     def forget_all(self) -> None:
         """Tells handlers that everything is gone, and starts anew: for a resource that is not served any more, once `run` is cancelled."""

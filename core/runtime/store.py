@@ -64,6 +64,7 @@ class Store:
         self._on_error = on_error
         self._objects: dict[str, Obj] = {}
         self._relisted: dict[str, Obj] | None = None
+        self._unfolded: dict[str, Obj] = {}  # of a list that is being taken: what is still to come
         self._indexes: dict[str, _Index] = {}
         self._version = 0  # up to which the watch has brought everything
         self._ahead: dict[str, int] = {}  # by key of objects from replies: their versions, which the watch has not reached
@@ -157,13 +158,19 @@ class Store:
         return number > self._version and (known is None or number > read_version(known))
 
     def put_reply(self, reply: Obj) -> Changes:
-        """Folds in an object that the API server has answered a write with, or a read of it alone, if that is newer than what is here."""
-        if not self.is_news(reply):
-            return []
+        """Folds in an object that the API server has answered a write with, or a read of it alone, if that is newer than what is here. Of a
+        list that is being taken the state in the list is folded in instead, where that is newer."""
         key = object_key(reply)
+        if not self.is_news(reply):
+            return self._fold_listed(key, initial=not self.synced)
         changes = self._set(key, reply, initial=False)
         self._ahead[key] = read_version(reply)
         return changes
+
+    def _fold_listed(self, key: str, *, initial: bool) -> Changes:
+        """Folds in one object of the list that is being taken, if it is still to come."""
+        listed = self._unfolded.pop(key, None)
+        return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 
     def take_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
         """The same as `apply(InitDone(version))`, so many objects at once, each as if it had come by itself. Nothing else may be folded in
@@ -176,13 +183,16 @@ class Store:
         ahead = self._ahead.items() if version.isdecimal() else ()
         self._ahead = {key: number for key, number in ahead if number > self._version and self._outlived.get(key) != number}
         self._outlived = dict(self._ahead)
-        keys = [*sorted(self._objects.keys() - fresh.keys()), *sorted(fresh)]
+        gone, self._unfolded = self._objects.keys() - fresh.keys(), fresh
+        keys = [*sorted(gone), *sorted(fresh)]
         size = at_once or len(keys) or 1
         for start in range(0, len(keys), size):
             changes: Changes = []
             for key in keys[start : start + size]:
-                if key not in self._ahead:
-                    changes += self._set(key, fresh[key], initial=initial) if key in fresh else self._drop(key)
+                if key not in gone:
+                    changes += self._fold_listed(key, initial=initial)
+                elif key not in self._ahead:
+                    changes += self._drop(key)
             yield changes
         self.synced = True
 

@@ -73,7 +73,6 @@ def test_request_is_made_after_its_templates():
     plan = plan_request(f.workload, decided.wanted["nodes"], {})
     assert list_writes(plan) == [(Create, "ppt-w-nodes-1-main"), (Create, "w-nodes-1")]
     assert [event.message for event in plan.steps[-1].events] == ["Created ProvisioningRequest: w-nodes-1"]
-    assert decided.templates == ["ppt-w-nodes-1-main"]
 
 
 def test_template_that_is_there_is_not_made_again():
@@ -142,3 +141,14 @@ def test_nothing_to_do_writes_nothing():
     f = read(wire, entry(message="ProvisioningRequest w-nodes-1 is pending"), requests=(request(wire),))
     assert decide(f) == Decided({"nodes": decide(f).actions["nodes"]}, ())
     assert plan_rest(f, decide(f), {}, {}) == Plan()
+
+
+def test_check_without_its_flavor_keeps_no_other_from_being_judged():
+    wire = workload()
+    f = read(wire, entry(), entry() | {"name": "ready"}, requests=())
+    f = replace(f, configs={"nodes": CONFIG, "ready": None}, flavors={})
+    decided = decide(f)
+    assert decided.problem == "ResourceFlavor gpu does not exist"
+    plan = plan_rest(f, decided, {}, {})
+    assert plan.names == ("judge checks",)
+    assert plan.problem == decided.problem

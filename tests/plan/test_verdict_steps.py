@@ -28,8 +28,9 @@ from core.names import (
     SPARES,
     TOPOLOGY_PENDING,
 )
+from core.plan import resources as r
 from core.plan.admission import MAX_ETCD_BYTES
-from core.plan.steps import Plan, Together
+from core.plan.steps import Plan
 from core.plan.verdict_steps import (
     LOST_ANSWER,
     DecidedWorkload,
@@ -144,14 +145,11 @@ def test_another_place_ends_stuck_pods_and_is_reported_on_the_job(unhealthy: str
     before = make_workload(*RUNS, admission=admit("n1", "n2"), unhealthy=unhealthy)
     stuck = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {}}
     plan = plan_verdict(decide(find("n3", "n2"), before, second=True, moved=(stuck,) if ends else ()))
-    assert plan.names == ("report decision", *(("end stuck pods",) if ends else ()), "admit")
+    assert plan.names == ("report decision", *(("end stuck pod",) if ends else ()), "admit")
     assert (list_reasons(plan), list_reasons_on_job(plan)) == ([EVENT_PODS_MOVED], [EVENT_PODS_MOVED])
     assert "unhealthyNodes" not in read_status(plan)["status"]
     if ends:
-        together = plan.steps[1].write
-        assert isinstance(together, Together)
-        (step,) = together.steps
-        assert step.write == Delete(step.write.resource, stuck, Guard.WAITING)  # type: ignore[union-attr]
+        assert plan.steps[1].write == Delete(r.PODS, stuck, Guard.WAITING)
 
 
 def test_place_for_a_stuck_pod_that_is_bound_by_now_is_not_written():

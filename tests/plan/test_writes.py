@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import PodSetStart
-from core.names import ADMISSION_GATE, TOPOLOGY_GATE
+from core.names import ADMISSION_GATE, RESOURCE_IN_USE_FINALIZER, TOPOLOGY_GATE
 from core.plan import resources as r
 from core.plan import writes as w
+from core.plan.steps import Then
+from core.plan.workload_steps import drop_finalizer
 from core.resource import PatchKind
 
 SEEN = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"}}
@@ -57,3 +59,15 @@ def test_write_by_stale_knowledge_is_guarded_by_the_version(write: Any, guard: w
 def test_message_of_a_terminated_pod_has_no_more_characters_than_a_condition_takes():
     [condition] = w.terminate_pod(SEEN, "x" * 5000, "now").body["status"]["conditions"]
     assert len(condition["message"]) == w.MOST_OF_MESSAGE
+
+
+def test_finalizers_of_others_stay_whenever_they_were_added():
+    seen: dict[str, Any] = {**SEEN, "metadata": {**SEEN["metadata"], "finalizers": [RESOURCE_IN_USE_FINALIZER]}}
+    step = drop_finalizer(seen)
+    assert step is not None
+    assert isinstance(step.write, Then)
+    later = {**seen, "metadata": {**seen["metadata"], "finalizers": [RESOURCE_IN_USE_FINALIZER, "foregroundDeletion"]}}
+    write = step.write.build(later)
+    assert isinstance(write, w.Patch)
+    assert (write.seen, write.guard) == (later, w.Guard.AS_SEEN)
+    assert write.body == {"metadata": {"finalizers": ["foregroundDeletion"]}}

@@ -18,6 +18,7 @@ from core.queueing.second_pass import NodeReplacement
 from core.runtime.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
 from reconciler.scheduler import Scheduler
+from reconciler.verdicts import WRITES_AT_ONCE
 from sim.routes import carry_out
 from sim.server import Refused, Request
 from tests.builders import RACK
@@ -45,6 +46,7 @@ class PassHarness(QueuesHarness):
     @asynccontextmanager
     async def running(self, second_pass: SecondPass = SecondPass(), **options: Any) -> AsyncIterator[None]:  # noqa: B008, a frozen value
         scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD, None, second_pass, **options)
+        self.scheduler = scheduler
         write = scheduler._verdicts.write
 
         async def note(judged: Judged) -> None:
@@ -202,3 +204,21 @@ async def test_who_waits_is_told_what_quota_counts() -> None:
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "3", "credits": "3"}}]
     (reason,) = [c["reason"] for c in status["conditions"] if c["type"] == "QuotaReserved"]
     assert reason == "NoMatchingFlavor", "the queue has no credits"
+
+
+@pytest.mark.parametrize("changed", [{"active": False}, {"queueName": "other"}])
+async def test_decision_on_a_workload_that_changes_before_the_turn_of_its_write_is_void(changed: dict[str, Any]) -> None:
+    harness = PassHarness(checked=False)
+    async with harness.running():
+        writes = harness.scheduler._verdicts._writes
+        for _ in range(WRITES_AT_ONCE):
+            await writes.acquire()  # as many others are being written
+        harness.submit(3)
+        await asyncio.sleep(1)
+        workload = harness.get("Workload", "w")
+        harness.put({**workload, "spec": {**workload["spec"], **changed}})
+        for _ in range(WRITES_AT_ONCE):
+            writes.release()
+        await asyncio.sleep(5)
+    assert "admission" not in (harness.get("Workload", "w").get("status") or {})
+    assert "Admitted" not in harness.reasons()

@@ -77,6 +77,10 @@ class ReplyMachine(RuleBasedStateMachine):
     def reply_comes(self, data: st.DataObject) -> None:
         reply = self.replies.pop(data.draw(st.integers(0, len(self.replies) - 1)))
         self.hear(self.store.put_reply(reply))
+        if reply["metadata"]["uid"] not in self.gone:
+            known = self.store.get(object_key(reply))
+            assert known is not None, "it is there"
+            assert read_version(known) >= read_version(reply), "whoever wrote it sees that or what came after it"
 
     @precondition(lambda self: self.world)
     @rule(data=st.data())
