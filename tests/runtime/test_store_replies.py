@@ -166,3 +166,17 @@ def test_reply_with_a_version_that_is_no_number_is_left_to_the_watch():
     odd["metadata"]["resourceVersion"] = "abc"
     assert store.put_reply(odd) == []
     assert store.list() == []
+
+
+def test_reply_older_than_a_list_that_is_being_taken_brings_the_state_of_the_list():
+    store = Store()
+    first: list[Event] = [Init(), *(InitApply(make_obj(name, 5, uid=name)) for name in "ab"), InitDone("5")]
+    second: list[Event] = [Init(), InitApply(make_obj("a", 6, uid="a")), InitApply(make_obj("b", 11, uid="b"))]
+    for event in (*first, *second):
+        store.apply(event)
+    pieces = store.take_list(1, "12")
+    next(pieces)
+    key = object_key(make_obj("b", 11, uid="b"))
+    (change,) = store.put_reply(make_obj("b", 10, uid="b"))
+    assert (change.new, store.get(key)) == (make_obj("b", 11, uid="b"),) * 2
+    assert [change for piece in pieces for change in piece] == [], "it is not reported twice"
