@@ -65,8 +65,7 @@ class Cycle:
         self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
         self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
-        self._is_stale = False  # whether there are such
-        self._is_telling = False  # whether the present cycle ended before all of a group were reported on
+        self._is_stale, self._is_telling = False, False  # whether there are such; whether the cycle ended before all were reported on
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
@@ -98,12 +97,10 @@ class Cycle:
         """Verdicts in queue order until nothing is left to decide or the caller's budget is spent; then the next cycle goes on
         with those who have not had their turn.
 
-        Workloads whose uid `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
+        Workloads with a uid that `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
         written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
-
         Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` goes on with it: the next cycle applies what
         that comes to if it still holds then.
-
         Each admission is assumed in the state before it is yielded; a caller whose write fails must
         call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
         """
@@ -141,8 +138,7 @@ class Cycle:
     def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
         """Whether a workload, of which no refusal stands, gets a decision in this round."""
         asked = self._asked_by(workload, queue, is_promised=is_promised)
-        may = self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked)
-        if may:
+        if may := self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked):
             self._portions.begin_decision(asked)
         return may
 
