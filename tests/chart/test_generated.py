@@ -135,7 +135,7 @@ VERBS = {"Create": "create", "read": "get", "Delete": "delete", "Apply": "patch"
 def written_requests() -> set[tuple[str, str, str]]:
     """Requests of the reconciler whose resource stands in the plan of a write, or in the reading of an object."""
     found, root = set(), Path(writes.__file__).parents[2]
-    for path in (Path(writes.__file__), *root.glob("reconciler/*.py")):
+    for path in (*root.glob("core/plan/*.py"), *root.glob("reconciler/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Attribute(ast.Name("r"), name), *_]):
