@@ -15,6 +15,7 @@ from typing import Any, assert_never
 from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan import resources as r
+from core.plan.actions import from_time
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
 from core.plan.steps import Event, Overtaken, Plan, Span, Step, Then, Together
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
@@ -53,7 +54,7 @@ class Executor:
 
     def now(self) -> str:
         """The wall clock as the API writes it."""
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return from_time(self._clock.now())
 
     def is_moving(self, workload: str) -> bool:
         """Whether a write is under way by which pods of a Workload get other places than it says now, or fewer."""

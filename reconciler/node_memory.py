@@ -8,6 +8,7 @@ from typing import Any
 
 from core.model.admission import Admission, PodSetAdmission
 from core.names import HOSTNAME_LABEL
+from core.plan.actions import from_time
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.store import Change
@@ -137,7 +138,7 @@ class NodeMemory:
         return {**node, "spec": {**node["spec"], "taints": taints}}
 
     def _now(self) -> str:
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return from_time(self._clock.now())
 
 
 def list_hosts(facts: WorkloadFacts | None) -> frozenset[str]:

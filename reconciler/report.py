@@ -11,6 +11,7 @@ from typing import Never
 
 from core.names import EVENT_SET_ASIDE
 from core.plan import resources as r
+from core.plan.actions import from_time
 from core.plan.pod_units import seniority, unit_of_workload
 from core.resource import Obj, Resource
 from core.runtime.client import Client
@@ -95,7 +96,7 @@ class Reporter:
             self._has_some.clear()
 
     def _build(self, resource: Resource, obj: Obj, reason: str, message: str, *, is_warning: bool) -> Obj:
-        metadata, time = obj["metadata"], self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata, time = obj["metadata"], from_time(self._clock.now())
         return {
             "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata.get("namespace") or "default"},
             "involvedObject": {

@@ -30,8 +30,6 @@ MOST_LINKS = 32
 # By traceparent: when the latest of those, or the first step that was seen, began and ended.
 _cause: OrderedDict[str, tuple[int, int]] = OrderedDict()
 _decision: OrderedDict[str, str] = OrderedDict()  # by traceparent: that of the latest decision
-# How OpenTelemetry calls the name of a kind that it knows.
-_NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t.POD_NAME}
 
 
 def nanoseconds(moment: datetime) -> int:
@@ -49,12 +47,6 @@ def traceparent_of(obj: Mapping[str, Any]) -> str | None:
     annotations = obj["metadata"].get("annotations") or {}
     found = annotations.get(TRACEPARENT_ANNOTATION)
     return str(found) if found else None
-
-
-def made_for(kind: str, name: str) -> dict[str, str]:
-    """Attributes that say what a Workload stands for."""
-    known = _NAME_OF_KIND.get(kind)
-    return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})
 
 
 def decision_of(obj: Mapping[str, Any]) -> str | None:

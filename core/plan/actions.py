@@ -54,7 +54,12 @@ def to_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def from_time(time: datetime) -> str:
+    """As the API writes it, which has whole seconds."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def rounded_up(time: datetime) -> str:
     """As the API writes it, which has whole seconds: never before the time that is meant."""
     whole = time.astimezone(UTC).replace(microsecond=0)
-    return (whole if whole == time else whole + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return from_time(whole if whole == time else whole + timedelta(seconds=1))

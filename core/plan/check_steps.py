@@ -9,7 +9,7 @@ from core import trace_names as t
 from core.names import ADMITTED, EVICTED, REASON_ADMISSION_CHECK, REASON_DEACTIVATED
 from core.plan import resources as r
 from core.plan import writes as w
-from core.plan.actions import to_time
+from core.plan.actions import from_time, to_time
 from core.plan.admission import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
 from core.plan.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
 from core.plan.steps import NOTHING, Event, Log, Plan, Span, Step, Then, make_plan, wait
@@ -39,7 +39,7 @@ class CheckedWorkload:
     @property
     def written_now(self) -> str:
         """The time as the API writes it."""
-        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return from_time(self.now)
 
 
 def plan_checked(f: CheckedWorkload) -> Plan:
@@ -108,7 +108,7 @@ def _stop(f: CheckedWorkload, refused: GiveBack | None) -> Plan:
 
 
 def _requeue_at(f: CheckedWorkload, action: GiveBack) -> str | None:
-    return (f.now + timedelta(seconds=action.after_s)).strftime("%Y-%m-%dT%H:%M:%SZ") if action.after_s else None
+    return from_time(f.now + timedelta(seconds=action.after_s)) if action.after_s else None
 
 
 def _admit(f: CheckedWorkload, facts: WorkloadFacts) -> Plan:

@@ -58,7 +58,7 @@ def report_spares(workload: Obj, kept: Collection[Kept] | None, now: str) -> Ste
 def name_spares(workload: Obj, held: str | None, kept: Collection[Kept]) -> Step:
     """The nodes that are kept free for a workload, on itself: so the next leader keeps the same."""
     log = Log("spares kept", {"workload": object_key(workload), "nodes": {one.pod_set: list(one.nodes) for one in kept}})
-    return Step("name spares", w.patch_workload(workload, {"metadata": {"annotations": {SPARES: held}}}), log=log)
+    return Step("name spares", w.annotate(r.WORKLOADS, workload, {SPARES: held}), log=log)
 
 
 def restore_borrowed(workload: Obj, borrowed: str) -> Step:

@@ -29,7 +29,7 @@ from core.names import (
 from core.placement.choice import show_choices
 from core.plan import resources as r
 from core.plan import writes as w
-from core.plan.actions import to_time
+from core.plan.actions import from_time, to_time
 from core.plan.admission import (
     BEFORE,
     FEWER,
@@ -100,7 +100,7 @@ class DecidedWorkload:
     @property
     def written_now(self) -> str:
         """The time as the API has it."""
-        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return from_time(self.now)
 
     @property
     def attributes(self) -> dict[str, str | int]:
@@ -207,7 +207,7 @@ def _admit(f: DecidedWorkload, found: Found) -> Plan:
         _report_decision(f),
         *end_stuck(f.moved),
         # Before the admission by which they are held, so that the next leader holds the same.
-        _annotate("name spares", workload, notes) if notes else None,
+        Step("name spares", w.annotate(r.WORKLOADS, workload, notes)) if notes else None,
         Step(
             "admit", w.apply_admission(workload, status), tuple(events), _log_of(f, found, is_admitted), Span(t.ADMIT, workload, attributes)
         ),
@@ -276,7 +276,7 @@ def _evict(f: DecidedWorkload, outcome: NotFound) -> Plan:
     evicted = f.attributes | {t.REASON: outcome.reason, t.MESSAGE: why}
     return make_plan(
         _report_decision(f),
-        _annotate("forget", workload, forgotten) if forgotten else None,
+        Step("forget", w.annotate(r.WORKLOADS, workload, forgotten)) if forgotten else None,
         Step(
             "evict",
             w.apply_admission(workload, status),
@@ -364,10 +364,6 @@ def _report_on_both(workload: Obj, reason: str, reason_on_job: str, message: str
         Event(r.WORKLOADS, workload, reason, message, warning),
         Event(r.WORKLOADS, workload, reason_on_job, message, warning, on_job=True),
     ]
-
-
-def _annotate(name: str, workload: Obj, annotations: Mapping[str, str | None]) -> Step:
-    return Step(name, w.patch_workload(workload, {"metadata": {"annotations": dict(annotations)}}))
 
 
 def _with_annotations(workload: Obj, annotations: Mapping[str, str]) -> Obj:

@@ -238,8 +238,8 @@ def patch_status(resource: Resource, obj: Obj, status: Json) -> Apply:
     return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY)
 
 
-def annotate(resource: Resource, obj: Obj, annotations: Mapping[str, str]) -> Patch:
-    """More annotations of an object."""
+def annotate(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
+    """Annotations of an object are these from now on; those that are None are taken away."""
     return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
 

@@ -131,9 +131,7 @@ def test_place_found_in_a_second_pass_says_how_long_the_checks_took():
 
 
 def test_spares_are_named_before_the_admission_by_which_they_are_held():
-    wire = make_workload()
-    wire["spec"]["podSets"][0]["template"]["metadata"] = {"annotations": {"topogate.dev/spare-nodes": "1"}}
-    plan = plan_verdict(decide(find("n1", spares=("n9",)), wire))
+    plan = plan_verdict(decide(find("n1", spares=("n9",))))
     assert plan.names == ("report wait", "report decision", "name spares", "admit")
     patch = plan.steps[2].write
     assert isinstance(patch, Patch)
