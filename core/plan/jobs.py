@@ -195,7 +195,7 @@ def _with_workload(f: JobFacts, workload: Obj) -> Plan:
         plan = make_plan(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
     else:
         plan = _stop(f, workload, active=active)
-    return Plan((*before, *plan.steps), plan.again_s, plan.problem)
+    return plan.begin_with(*before)
 
 
 def _plan_while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active: bool) -> Plan:
@@ -235,7 +235,7 @@ def _stop(f: JobFacts, workload: Obj, *, active: bool) -> Plan:
     evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
     may_wait = "admission" not in (workload.get("status") or {}) and not f.started
     plan = _suspend(f, (evicted or {}).get("message") or "Suspended: it is not admitted", may_wait=may_wait)
-    return Plan((*([activate] if activate is not None else []), *plan.steps), plan.again_s)
+    return plan.begin_with(activate)
 
 
 # --- start and stop -----------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def _stop_unmarked(f: JobFacts, workload: Obj, pods: Sequence[Obj]) -> Plan:
 def _deactivate(f: JobFacts, workload: Obj, message: str, before: tuple[Step, ...]) -> Plan:
     target = Condition(DEACTIVATION_TARGET, True, REASON_START_REFUSED, message)
     plan = plan_action(workload, Amend((target,), (workload.get("status") or {}).get("requeueState")), f.now)
-    return Plan((*before, *plan.steps))
+    return plan.begin_with(*before)
 
 
 def _suspended_by_user(f: JobFacts, workload: Obj) -> Plan:
@@ -347,8 +347,7 @@ def _after_stop(f: JobFacts, workload: Obj) -> Plan:
         return wait(STOP_POLL_S)
     released = give_back(workload, f.place, f.now)
     if f.started:
-        restored = _restore(f, workload)
-        return Plan((*restored.steps, *([released] if released is not None else [])))
+        return _restore(f, workload).extend(released)
     return make_plan(released) if released is not None else _keep_in_step(f, workload)
 
 

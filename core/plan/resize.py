@@ -69,7 +69,7 @@ def plan_resize(f: JobFacts, workload: Obj) -> Plan | None:
     plan = _plan_resize(f, workload, _find_successor(f, workload))
     if plan is None:
         return Plan(steps) if steps else None
-    return Plan((*steps, *plan.steps), plan.again_s, plan.problem)
+    return plan.begin_with(*steps)
 
 
 def _plan_resize(f: JobFacts, workload: Obj, successor: Obj | None) -> Plan | None:

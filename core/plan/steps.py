@@ -4,7 +4,7 @@ A plan is computed from facts alone. Its executor (`reconciler.execute`) stops a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
@@ -117,9 +117,13 @@ class Plan:
         """What its steps do."""
         return tuple(step.name for step in self.steps)
 
-    def extend(self, *steps: Step) -> "Plan":
-        """The plan with more steps."""
-        return Plan((*self.steps, *steps), self.again_s, self.problem)
+    def extend(self, *steps: Step | None) -> "Plan":
+        """The plan with more steps; those that are None are left out."""
+        return replace(self, steps=(*self.steps, *(step for step in steps if step is not None)))
+
+    def begin_with(self, *steps: Step | None) -> "Plan":
+        """The plan with other steps before its own; those that are None are left out."""
+        return replace(self, steps=(*(step for step in steps if step is not None), *self.steps))
 
 
 NOTHING = Plan()

@@ -177,7 +177,7 @@ def plan_unit(f: UnitFacts) -> Plan | Read:
             planned = _without_workload(f) if workload is None else _with_workload(f, workload)
     if isinstance(planned, Read):
         return planned
-    return Plan((*([released] if released is not None else []), *planned.steps), planned.again_s, planned.problem)
+    return planned.begin_with(released)
 
 
 def _with_pods(f: UnitFacts, pods: Sequence[Obj]) -> UnitFacts:
@@ -248,7 +248,7 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
         if isinstance(found, Read):
             return _stop_before_reading(stopped) or found
         if isinstance(found, Plan):
-            return Plan((*([stopped] if stopped is not None else []), *found.steps), found.again_s, found.problem)
+            return found.begin_with(stopped)
         wanted = found
         total = sum(pod_set.count for pod_set in wanted.pod_sets)
         steps += _delete_excess(f, excess_of_group(f.pods, total))
@@ -404,7 +404,7 @@ def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> P
             return make_plan(*before, plan_deletion(workload))  # its pods are others by now
         requests = group.requests
     plan = _keep_in_step(f, workload, wanted, requests)
-    return Plan((*(step for step in before if step is not None), *plan.steps), plan.again_s, plan.problem)
+    return plan.begin_with(*before)
 
 
 def _keep_in_step(f: UnitFacts, workload: Obj, wanted: Wanted | None, requests: Mapping[str, Any]) -> Plan:
