@@ -239,7 +239,7 @@ class Deciding:
         self.reclaimable = Reclaimable(observed, executor, clock) if gates.is_on(RECLAIMABLE_PODS) else None
         self.orphans = Orphans(observed, executor, clock)
         self.strangers = Strangers(observed, executor, clock)
-        self.ungater = Ungater(observed, executor, clock, nominates=nominates_nodes, waits_for_nodes=replacement.is_on, recorder=recorder)
+        self.ungater = Ungater(observed, executor, clock, nominates=nominates_nodes, waits_for_nodes=replacement.is_on)
         self.checks = Checks(observed, executor, clock, second_pass)
         self.provisioning = Provisioning(observed, executor, clock)
         self.queues = Queues(observed, executor, clock, shares_fairly=sharing is not None, storms=self.storms)

@@ -12,18 +12,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, assert_never
 
+from opentelemetry.trace import INVALID_SPAN
+from opentelemetry.trace import Span as TracedSpan
+
 from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan import resources as r
 from core.plan.actions import from_time
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
-from core.plan.steps import Event, Overtaken, Plan, Span, Step, Then, Together
+from core.plan.steps import MOST_SPAN_EVENTS, Event, Overtaken, Plan, Span, Step, Then, Together
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
-from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
+from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncated
 from core.runtime.store import object_key
 from core.runtime.throttle import Throttle
 from reconciler import tracing
@@ -31,6 +34,7 @@ from reconciler.report import Reporter
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 4  # at an object that others write at the same time
+MOST_SHOWN = 300  # characters of a refusal, in an event
 
 
 REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook: time heals none of them
@@ -114,17 +118,24 @@ class Executor:
         """Executes the steps of a plan, one after the other; what follows for its key. `left` gets what the steps have left of objects.
 
         Raises what `write` raises for the first that fails, and Retryable where the plan has a problem."""
-        left = Left() if left is None else left
+        left, failed = Left() if left is None else left, list[KubeError]()
         for step in plan.steps:
-            await self._execute_step(step, left)
+            try:
+                await self._execute_step(step, left)
+            except KubeError as error:
+                if step.holds_up:
+                    raise
+                failed.append(error)
+        if failed:
+            raise failed[0]
         if plan.problem:
             raise Retryable(plan.problem)
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
     async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
         if isinstance(step.write, Together):
-            with _open_span(step.span):
-                await self._execute_together(step.write.steps)
+            with _open_span(step.span) as span:
+                await self._execute_together(step.name, step.write.steps, span)
         elif step.write is not None:
             at = step.write.resource, object_key(step.write.seen)
             write = _follow(step.write, left.get(at))
@@ -139,6 +150,10 @@ class Executor:
                 if Overtaken.CHANGED not in step.passes:
                     raise
                 return
+            except Invalid as error:
+                if step.if_refused is not None:
+                    self._report(step.if_refused(truncated(str(error), MOST_SHOWN)))
+                raise
             if not isinstance(write, Delete):
                 left[at] = reply
         elif step.span is not None:
@@ -155,7 +170,7 @@ class Executor:
         else:
             self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning, is_minor=event.is_minor)
 
-    async def _execute_together(self, steps: Sequence[Step]) -> None:
+    async def _execute_together(self, name: str, steps: Sequence[Step], span: TracedSpan) -> None:
         left, failed = iter(steps), list[KubeError]()
 
         async def work() -> None:
@@ -164,6 +179,8 @@ class Executor:
                     await self._execute_step(step, Left(), in_turn=True)
                 except KubeError as error:
                     failed.append(error)
+                    if len(failed) <= MOST_SPAN_EVENTS and step.write is not None and not isinstance(step.write, Together):
+                        tracing.add_failure(span, step.write.seen, error)
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
         try:
@@ -173,6 +190,8 @@ class Executor:
         except BaseExceptionGroup as errors:  # nothing goes on behind the plan's back
             raise errors.exceptions[0] from None
         if failed:
+            about = {"step": name, "failed": len(failed), "count": len(steps), "error": str(failed[0])}
+            logger.warning("part of a step failed", extra=about)
             raise failed[0]
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
@@ -242,9 +261,9 @@ class Executor:
 
 
 @contextmanager
-def _open_span(span: Span | None) -> Iterator[None]:
+def _open_span(span: Span | None) -> Iterator[TracedSpan]:
     if span is None:
-        yield
+        yield INVALID_SPAN
         return
     decided = [*((span.obj,) if span.follows_decision else ()), *((span.decided_on,) if span.decided_on is not None else ())]
     links = [tracing.decision_of(obj) for obj in decided]
@@ -256,7 +275,7 @@ def _open_span(span: Span | None) -> Iterator[None]:
             opened.add_event(name, dict(attributes), tracing.nanoseconds(moment) if moment is not None else None)
         if span.explains is not None:
             tracing.explain(opened, span.obj, span.explains)
-        yield
+        yield opened
 
 
 def _is_moving_pods(write: Apply) -> bool:

@@ -11,6 +11,7 @@ from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
 from core.plan import resources as r
 from core.plan import writes as w
+from core.plan.steps import MOST_SPAN_EVENTS
 from core.podgroups.acting import Place, Step
 from core.podgroups.members import GroupKey
 from core.resource import Obj
@@ -73,7 +74,7 @@ class GroupTraces:
         now = self._clock.now()
         with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:
             span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})
-            for fact in step.explanation.facts[: tracing.MOST_EVENTS] if step.explanation is not None else ():
+            for fact in step.explanation.facts[:MOST_SPAN_EVENTS] if step.explanation is not None else ():
                 placement: tracing.Attributes = {t.DOMAIN: fact.name, t.DOMAIN_FIT: fact.fit, t.NODE_COUNT: fact.nodes}
                 span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
 
@@ -95,5 +96,5 @@ def _tell_places(span: Span, places: Sequence[Place]) -> None:
     counts: dict[str, int] = {}
     for _, node in places:
         counts[node] = counts.get(node, 0) + 1
-    for node, pods in list(counts.items())[: tracing.MOST_EVENTS]:
+    for node, pods in list(counts.items())[:MOST_SPAN_EVENTS]:
         span.add_event(t.NODE_KEPT, {t.NODE_NAME: node, t.POD_COUNT: pods})

@@ -12,6 +12,8 @@ from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.store import Change
+from core.state.facts import find_condition
+from reconciler.indexes import is_gated, workloads_of_pod
 from reconciler.metrics import QueuesOfWorkload, Recorder
 from reconciler.observed import Observed
 from reconciler.tracing import parse_time, traceparent_of
@@ -21,17 +23,30 @@ _Conditions = Mapping[str, Mapping[str, Any]]  # that stand at True, by type
 
 
 class Milestones:
-    """Hears of every change of a workload."""
+    """Counts by changes of workloads, and by pods that lose their gate."""
 
     def __init__(self, observed: Observed, clock: Clock, recorder: Recorder) -> None:
         self._clock, self._recorder = clock, recorder
         self._queued: dict[str, datetime] = {}  # since when those were queued that hold quota; their statuses forget it
         observed.workloads.add_handler(self._on_workload)
         observed.cluster_queues.add_handler(self._on_cluster_queue)
+        observed.pods.add_handler(self._on_pod)
+        self._observed = observed
 
     def _on_cluster_queue(self, change: Change) -> None:
         if change.new is not None:
             self._recorder.queue_seen(change.new["metadata"]["name"])
+
+    def _on_pod(self, change: Change) -> None:
+        """The gate of a pod is off: how long after the pod was there and its workload was admitted."""
+        if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new):
+            return
+        workloads = filter(None, map(self._observed.present, workloads_of_pod(change.new)))
+        for workload in workloads:
+            admitted = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
+            since = parse_time(max(admitted, change.new["metadata"].get("creationTimestamp") or "") or None)
+            if since is not None:
+                self._recorder.ungated(self._seconds_since(since), traceparent_of(workload))
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:

@@ -2,7 +2,7 @@
 so that one trace tells the story from `kubectl apply` to bound pods; work done for many workloads at once is linked."""
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from opentelemetry.trace import Span, SpanKind, use_span
 from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
 from core.placement.choice import Choice
-from core.plan.ungate import Ungate
+from core.plan.steps import MOST_SPAN_EVENTS
 from core.queueing.outcome import Attempt, Found, NotFound, Preempting
 from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
 
@@ -25,7 +25,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
 _STORIES_REMEMBERED = 4096
 _CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps by which a wait begins of which the API tells only the second
-MOST_EVENTS = 64  # of one kind on a span
 MOST_LINKS = 32
 # By traceparent: when the latest of those, or the first step that was seen, began and ended.
 _cause: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -144,7 +143,7 @@ def explain(span: Span, workload: Mapping[str, Any], outcome: Found | NotFound) 
     story, here = traceparent_of(workload), current_traceparent()
     if story is not None and here is not None:
         _remember(_decision, story, here)
-    for attempt in outcome.attempts[:MOST_EVENTS]:
+    for attempt in outcome.attempts[:MOST_SPAN_EVENTS]:
         _explain_attempt(span, attempt)
     if isinstance(outcome, NotFound):
         # No error: the decision is right, and the workload waits.
@@ -170,10 +169,10 @@ def _explain_attempt(span: Span, attempt: Attempt) -> None:
 
 
 def _explain_found(span: Span, found: Found) -> None:
-    for given in found.admission.pod_sets[:MOST_EVENTS]:
+    for given in found.admission.pod_sets[:MOST_SPAN_EVENTS]:
         flavors = ", ".join(dict.fromkeys(given.flavors.values()))
         span.add_event(t.FLAVOR_ASSIGNED, {t.POD_SET: given.name, t.FLAVOR: flavors, t.POD_COUNT: given.count})
-    for flavor, placement in found.placements[:MOST_EVENTS]:
+    for flavor, placement in found.placements[:MOST_SPAN_EVENTS]:
         span.add_event(
             t.PLACED,
             {
@@ -185,7 +184,7 @@ def _explain_found(span: Span, found: Found) -> None:
                 t.MESSAGE: brief(placement.assignment.domains),
             },
         )
-    for choice in found.choices[:MOST_EVENTS]:
+    for choice in found.choices[:MOST_SPAN_EVENTS]:
         _explain_choice(span, choice)
 
 
@@ -201,27 +200,15 @@ def _explain_choice(span: Span, choice: Choice) -> None:
 
 def _explain_preempting(span: Span, preempting: Preempting) -> None:
     span.set_attribute(t.VICTIM_COUNT, len(preempting.victims))
-    for victim in preempting.victims[:MOST_EVENTS]:
+    for victim in preempting.victims[:MOST_SPAN_EVENTS]:
         span.add_event(t.VICTIM_CHOSEN, {t.VICTIM: victim.workload.key, t.REASON: victim.reason, t.MESSAGE: victim.why})
-    for key in preempting.leaving[:MOST_EVENTS]:
+    for key in preempting.leaving[:MOST_SPAN_EVENTS]:
         span.add_event(t.VICTIM_LEAVING, {t.VICTIM: key})
 
 
-def tell_of_ungating(span: Span, actions: Sequence[Ungate]) -> None:
-    """Which domains a batch of pods is given; of very many the first."""
-    if not span.is_recording():
-        return
-    domains = Counter((action.pod_set, "/".join(action.node_selector.values())) for action in actions)
-    span.set_attribute(t.DOMAIN_COUNT, len(domains))
-    for (pod_set, domain), count in islice(domains.items(), MOST_EVENTS):
-        span.add_event(t.DOMAIN_UNGATED, {t.POD_SET: pod_set, t.DOMAIN: domain, t.POD_COUNT: count})
-
-
-def tell_of_failures(span: Span, results: Iterable[tuple[Ungate, Exception | None]]) -> None:
-    """Which pods of a batch could not be ungated; the others were."""
-    failed = ((action, error) for action, error in results if error is not None)
-    for action, error in islice(failed, MOST_EVENTS):
-        span.add_event(t.POD_FAILED, {t.POD_NAME: action.pod.key.partition("/")[2], t.MESSAGE: str(error)})
+def add_failure(span: Span, obj: Mapping[str, Any], error: Exception) -> None:
+    """One of many writes that has failed; the others go on."""
+    span.add_event(t.POD_FAILED, {t.POD_NAME: obj["metadata"]["name"], t.MESSAGE: str(error)})
 
 
 def brief(domains: Sequence[Any], most: int = 8) -> str:

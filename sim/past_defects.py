@@ -15,7 +15,6 @@ import numpy as np
 
 import core.plan.jobs
 import core.plan.units
-import reconciler.ungater
 import webhook.review
 from core.jobs import ray, shape, templated
 from core.jobs.contract import Rules
@@ -24,7 +23,7 @@ from core.jobs.templated import TemplatedKind, integer
 from core.model.resources import pod_requests
 from core.names import EVICTED, UNCONSTRAINED_TOPOLOGY
 from core.placement.ranks import Distribution
-from core.plan import node_health, ungate
+from core.plan import node_health, ungate, ungate_steps
 from core.plan import writes as w
 from core.plan.actions import to_time
 from core.plan.steps import Then
@@ -47,7 +46,6 @@ from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
 from reconciler.scheduler import Scheduler
-from reconciler.ungater import Ungater
 from reconciler.verdicts import Verdicts
 
 
@@ -117,7 +115,7 @@ async def _renew_or_end(self: LeaderElection) -> None:
 
 # --- C: more than quota -----------------------------------------------------------------------------------
 
-_plan_ungating = vars(reconciler.ungater)["plan_ungating"]
+_plan_ungating = vars(ungate_steps)["plan_ungating"]
 
 
 def _plan_without_others(*arguments: Any) -> Any:
@@ -280,7 +278,7 @@ def _give_back_at_eviction(self: Workloads, key: str) -> None:
 LISTED = (
     _one("A6", "tolerationSeconds of any size are added to a date", node_health, "_tolerated_until", _tolerate_without_limit),
     _one("B5", "a leader ends when the API server is away", LeaderElection, "_renew", _renew_or_end),
-    _one("C1", "pods that lost their owner are not counted", reconciler.ungater, "plan_ungating", _plan_without_others),
+    _one("C1", "pods that lost their owner are not counted", ungate_steps, "plan_ungating", _plan_without_others),
     _one("C6", "changes of metadata alone are not judged", webhook.review, "_has_same_marks", lambda *_: True),
     _one("C7", "changes are not judged by the rules of a creation", templated, "with_changes", _drop_judged),
     _one("C8", "Ray's minReplicas are not counted", ray, "_count_replicas", _count_replicas_alone),
@@ -308,8 +306,8 @@ LISTED = (
     _one("E8", "a manifest that is applied again is refused", TemplatedKind, "default_change", _change_nothing),
     _one("E9", "a RayJob keeps the submitter that its start wrote", RayJob, "restore", TemplatedKind.restore),
     _one("E12", "pods of a Workload without an owner do not exist", Observed, "_observe_unowned", _observe_orphans_only),
-    _one("E13", "a late pod of a lost node is deleted", reconciler.ungater, "is_pinned", lambda *_: False),
-    _one("E19", "pods are ungated onto a node that is not ready", Ungater, "_has_ready_node", lambda *_: True),
+    _one("E13", "a late pod of a lost node is deleted", ungate_steps, "is_pinned", lambda *_: False),
+    _one("E19", "pods are ungated onto a node that is not ready", ungate_steps, "_has_ready_node", lambda *_: True),
     _one("E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", core.plan.units, "_find_changes", _find_no_changes),
 )
 OTHERS = (

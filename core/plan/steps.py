@@ -14,6 +14,7 @@ from core.queueing.outcome import Found, NotFound
 from core.resource import Obj, Resource
 
 Attributes = Mapping[str, str | int]
+MOST_SPAN_EVENTS = 64  # of one kind on a span
 # How OpenTelemetry calls the name of a kind that it knows.
 _NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t.POD_NAME}
 
@@ -69,6 +70,9 @@ class Overtaken(Enum):
     CHANGED = "it is another one by now, or in another state"
 
 
+PASSED_OVER = frozenset(Overtaken)  # where each pod that is there is looked at anew
+
+
 @dataclass(frozen=True, slots=True)
 class Then:
     """A write that says what it does by the object as the write before has left it."""
@@ -90,7 +94,9 @@ class Step:
     """One write, if any, with its span; then a line of the log and events.
 
     `name` says what the step does, in a word or two. `passes`: what is no failure, since the change of that object leads to another plan;
-    then nothing is said of the write. A write of an object that a step before has written is guarded by what that has left.
+    then nothing is said of the write. `holds_up`: whether the steps after it wait for its success; where they do not, its error is raised
+    after them. `if_refused`: the event where the API server takes the write for invalid, by its message. A write of an object that a step
+    before has written is guarded by what that has left.
     """
 
     name: str
@@ -99,6 +105,8 @@ class Step:
     log: Log | None = None
     span: Span | None = None
     passes: frozenset[Overtaken] = frozenset()
+    holds_up: bool = True
+    if_refused: Callable[[str], Event] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ from core.plan.pod_workloads import (
 )
 from core.plan.priority import Classes, MissingClass, find_changed_priority, find_priority
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
-from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Together, made_for, make_plan, report, wait
+from core.plan.steps import NOTHING, PASSED_OVER, Event, Log, Plan, Span, Step, Together, made_for, make_plan, report, wait
 from core.plan.workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
 from core.plan.workload_steps import drop_finalizer, end_hold, end_pods, finish, give_back, hold, may_run, plan_deletion, plan_eviction_of
 from core.resource import Obj
@@ -101,7 +101,6 @@ TOO_LARGE_S = 30.0  # between two looks at what the API server refuses until it 
 PATIENCE_S = 10.0  # before an event says that pods of a group are missing
 CREATE, START, WAITING = "create workload", "start pods", "wait for pods"
 PARENTS_BY_KIND: dict[str, PodParent] = {parent.kind: parent for parent in POD_SETS}
-_PASSED_OVER = frozenset(Overtaken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +481,7 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
     attributes = {**made_for(f.unit.source, f.unit.name), t.WORKLOAD: workload["metadata"]["name"]}
     started = Step(
         START,
-        Together(tuple(Step("start pod", w.start_pod(pod, infos[role]), passes=_PASSED_OVER) for pod, role in start)),
+        Together(tuple(Step("start pod", w.start_pod(pod, infos[role]), passes=PASSED_OVER) for pod, role in start)),
         (f.event(EVENT_STARTED, f"Admitted by clusterQueue {f.facts.admission.cluster_queue}"),),
         Log("pods started", {"workload": object_key(workload), "count": len(start)}),
         Span(t.START, workload, attributes, follows_decision=True, causes=tuple(pod for pod, _ in start)),
@@ -498,7 +497,7 @@ def _role_of(f: UnitFacts, pod: Obj) -> str:
 
 def _delete(pods: Sequence[tuple[Obj, str]], reason: str = EVENT_STOPPED) -> Step | None:
     """Deletes pods, each with what the event on it says; None where there are none."""
-    steps = (Step("delete pod", w.delete_pod(pod), (Event(r.PODS, pod, reason, why),), passes=_PASSED_OVER) for pod, why in pods)
+    steps = (Step("delete pod", w.delete_pod(pod), (Event(r.PODS, pod, reason, why),), passes=PASSED_OVER) for pod, why in pods)
     return Step("delete pods", Together(tuple(steps))) if pods else None
 
 
@@ -517,5 +516,5 @@ def _delete_excess(f: UnitFacts, pods: Sequence[Obj]) -> list[Step | None]:
 
 def _release(pods: Sequence[Obj]) -> Step | None:
     """Takes topogate's finalizer off pods; None where there are none."""
-    steps = (Step("release pod", w.release_pod(pod), passes=_PASSED_OVER) for pod in pods)
+    steps = (Step("release pod", w.release_pod(pod), passes=PASSED_OVER) for pod in pods)
     return Step("release pods", Together(tuple(steps))) if pods else None

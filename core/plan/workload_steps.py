@@ -19,13 +19,12 @@ from core.plan import writes as w
 from core.plan.actions import Action, Amend, Deactivate, Evict, Wait
 from core.plan.admission import amended_status, build_held_status, evicted_status, released_status
 from core.plan.conditions import Condition, set_conditions
-from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, Then, make_plan, wait
+from core.plan.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Span, Step, Then, make_plan, wait
 from core.resource import Obj
 from core.state.facts import PodFacts, condition_is_true, find_condition, is_on_hold, object_key
 
 Json = Mapping[str, Any]
 EVICT, END_POD, RELEASE, FINISH, DROP_FINALIZER, DEACTIVATE = "evict", "end pod", "release", "finish", "drop finalizer", "deactivate"
-_PASSED_OVER = frozenset(Overtaken)
 
 
 def plan_eviction_of(
@@ -68,7 +67,7 @@ def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[S
     evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
     why = (evicted or {}).get("message") or otherwise
     ended = (w.name_pod(pod) for pod in pods if not pod.terminating)
-    return tuple(Step(END_POD, w.delete_pod(pod), (Event(r.PODS, pod, EVENT_STOPPED, why),), passes=_PASSED_OVER) for pod in ended)
+    return tuple(Step(END_POD, w.delete_pod(pod), (Event(r.PODS, pod, EVENT_STOPPED, why),), passes=PASSED_OVER) for pod in ended)
 
 
 def plan_action(workload: Obj, action: Action | None, now: str) -> Plan:

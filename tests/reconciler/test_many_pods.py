@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.names import RESOURCE_IN_USE_FINALIZER
-from core.plan import units
+from core.plan import ungate_steps, units
 from core.resource import Obj
 from core.runtime import apart as apart_module
 from core.runtime.apart import run_apart
@@ -65,7 +65,7 @@ def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_
 
 
 def test_pods_of_a_large_workload_are_ungated_in_portions(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ungater, "MOST_UNGATED", 1)
+    monkeypatch.setattr(ungate_steps, "MOST_UNGATED", 1)
     harness = Ungated()
     harness.put(workload())
     for number in range(2):

@@ -24,13 +24,15 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
+from core.plan.ungate_steps import HELD_S
 from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.errors import Invalid
 from core.runtime.metrics import Metrics
 from core.runtime.workqueue import Item
 from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.ungater import HELD_S, Ungater
+from reconciler.milestones import Milestones
+from reconciler.ungater import Ungater
 from sim.server import Refused, Request
 from tests.builders import Node, cluster_queue_json, flavor_json, node_json, topology_json
 from tests.reconciler.harness_pods import PodsHarness
@@ -44,7 +46,8 @@ class Ungated(PodsHarness):
 
     def __init__(self, recorder: Recorder = UNRECORDED) -> None:
         super().__init__()
-        self.ungater = Ungater(self.observed, self.executor, self.clock, recorder=recorder)
+        self.ungater = Ungater(self.observed, self.executor, self.clock)
+        Milestones(self.observed, self.clock, recorder)
         self.contradictory: set[str] = set()
         self.on_write = self.check
 

@@ -1,0 +1,222 @@
+"""What is done with the pods of an admitted Workload: those that stray, those that lose their gate, and what is said of it."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from itertools import islice
+
+from core import trace_names as t
+from core.model.admission import Admission, PodSetAdmission
+from core.names import (
+    ADMITTED,
+    EVENT_POD_OUTSIDE_ASSIGNMENT,
+    EVENT_STAYS_GATED,
+    EVENT_WORKLOAD_REFUSED,
+    HOSTNAME_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
+    SLICE_NAME,
+    TOPOLOGY_GATE,
+)
+from core.plan import resources as r
+from core.plan import writes as w
+from core.plan.node_health import find_placed, is_pinned
+from core.plan.pod_units import is_unowned
+from core.plan.reports import report_rank_order
+from core.plan.steps import MOST_SPAN_EVENTS, PASSED_OVER, Attributes, Event, Log, Plan, Span, Step, Together, make_plan, report
+from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
+from core.resource import Obj
+from core.state.facts import PodFacts, WorkloadFacts, find_condition, object_key
+from core.state.flavor_view import AssignedPlaces
+
+UNGATE, BOUND = "ungate pods", "all pods are bound"
+HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
+EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
+MOST_UNGATED = 5_000  # pods of a workload at once; those that are seen ungated bring it back for the others
+MOST_EXCESSIVE = 100  # pods with an event on each that stays gated for what it requests; their template is the same
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """What is known of nodes: whether one is there, whether it is ready, and whether one is that has this hostname."""
+
+    is_there: Callable[[str], bool]
+    is_up: Callable[[str], bool]
+    is_host_up: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class UngatingFacts:
+    """What is known of an admitted Workload and of the pods that name it.
+
+    `facts` request no more than quota was reserved for; their `unhealthy_nodes` have names and hostnames. `nominates`: the node of a pod
+    is named before its gate goes. `waits_for_nodes`: pods stay gated while their node is not ready, since lost nodes are replaced.
+    `find_pod`: the object of a pod as it was seen last. `began`: when pods were first ungated since the admission; None where none were.
+    """
+
+    workload: Obj
+    facts: WorkloadFacts
+    admission: Admission
+    naming: Sequence[PodFacts]
+    places: AssignedPlaces
+    nodes: Nodes
+    find_pod: Callable[[PodFacts], Obj | None]
+    now: str
+    began: datetime | None = None
+    nominates: bool = False
+    waits_for_nodes: bool = False
+
+    @property
+    def is_unowned(self) -> bool:
+        """Whether it was made without an owner."""
+        return is_unowned(self.workload)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The pods of a Workload's own among those that name it, and what is to be done with them."""
+
+    pods: Sequence[PodFacts]
+    ungating: UngatePlan
+
+    @property
+    def places(self) -> Mapping[str, Mapping[str, str]]:
+        """The node selectors of those that lose their gate, by uid."""
+        return {action.pod.uid: action.node_selector for action in self.ungating.actions}
+
+
+def decide_ungating(f: UngatingFacts) -> Decided:
+    """Which pods lose their gate now, and where they go. It takes long where there are many pods; another thread may do it."""
+    # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
+    pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
+    if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
+        pods = [pod for pod in pods if not (pod.gated and find_excess(pod, f.facts.pod_sets))]
+    own = {pod.key for pod in pods}
+    others = [pod for pod in f.naming if pod.key not in own and not pod.terminal and not pod.gated]
+    is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
+    is_ready = partial(_has_ready_node, f)
+    plan = plan_ungating(f.facts, f.admission, pods, f.places.level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
+    return Decided(pods, replace(plan, actions=plan.actions[:MOST_UNGATED]))
+
+
+def plan_pods(f: UngatingFacts, decided: Decided) -> Plan:
+    """What is to be done with its pods now. What fails for one of them holds up no other; the order of ranks is reported in any case, since
+    users of those that run look for it."""
+    plan, ranked = decided.ungating, any(action.by_rank for action in decided.ungating.actions)
+    excessive = [(pod, message) for each, message in plan.excessive[:MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
+    again_s = EXCESS_S if plan.excessive and not plan.held else HELD_S if plan.held else None
+    return make_plan(
+        *_deal_with_strays(f, plan.strays),
+        _keep_until_pods_end(f) if plan.actions else None,
+        *(report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)) for pod, message in excessive),
+        *(_ungate(f, plan.actions) if plan.actions else ()),
+        report_rank_order(f.workload, plan.broken, f.now, kept=ranked),
+        _end_story(f, decided.pods),
+        again_s=again_s,
+    )
+
+
+def _has_ready_node(f: UngatingFacts, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
+    """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
+    return not f.waits_for_nodes or any(map(f.nodes.is_up, f.places.domain_nodes(given, values)))
+
+
+def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step]:
+    """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported."""
+    steps, placed = [], find_placed(f.facts)
+    for pod in strays:
+        name = pod.key.partition("/")[2]
+        if pod.node and not f.nodes.is_there(pod.node):
+            continue  # it is lost with its node, whose place another has by now
+        if f.waits_for_nodes and is_pinned(pod, placed) and not f.nodes.is_host_up(pod.node_selector[HOSTNAME_LABEL]):
+            continue  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
+        seen = f.find_pod(pod)
+        if pod.node:
+            message, write = f"pod {name} runs on node {pod.node}, outside of the workload's assignment", None
+        elif seen is not None:
+            message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
+            write = w.delete_pod(seen, w.Guard.WAITING)
+        else:
+            continue
+        event = Event(r.WORKLOADS, f.workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
+        log = Log("pod outside of its workload's assignment", {"pod": pod.key, "node": pod.node}, warning=True)
+        steps.append(Step("deal with stray", write, (event,), log, passes=PASSED_OVER, holds_up=False))
+    return steps
+
+
+def _keep_until_pods_end(f: UngatingFacts) -> Step | None:
+    """With a finalizer: a Workload without an owner that is deleted holds its quota while pods of it run (`core.plan.orphans`)."""
+    finalizers = f.workload["metadata"].get("finalizers") or []
+    if not f.is_unowned or RESOURCE_IN_USE_FINALIZER in finalizers:
+        return None
+    return Step("keep until pods end", w.set_finalizers(r.WORKLOADS, f.workload, [*finalizers, RESOURCE_IN_USE_FINALIZER]))
+
+
+def _ungate(f: UngatingFacts, actions: Sequence[Ungate]) -> list[Step | None]:
+    pods = tuple(pod for action in actions if (pod := f.find_pod(action.pod)) is not None)
+    attributes: dict[str, str | int] = {t.WORKLOAD: f.workload["metadata"]["name"], t.POD_COUNT: len(actions)}
+    domains = Counter((action.pod_set, "/".join(action.node_selector.values())) for action in actions)
+    given: list[tuple[str, Attributes, None]] = [
+        (t.DOMAIN_UNGATED, {t.POD_SET: pod_set, t.DOMAIN: domain, t.POD_COUNT: count}, None)
+        for (pod_set, domain), count in islice(domains.items(), MOST_SPAN_EVENTS)
+    ]
+    span = Span(t.UNGATE, f.workload, {**attributes, t.DOMAIN_COUNT: len(domains)}, True, causes=pods, events=tuple(given))
+    return [
+        _show_wait(f, pods, attributes) if f.began is None else None,
+        _name_nodes(f, actions),
+        Step(
+            UNGATE,
+            Together(tuple(map(_ungate_pod, actions, map(f.find_pod, (action.pod for action in actions))))),
+            log=Log("pods ungated", {"workload": object_key(f.workload), "count": len(actions)}),
+            span=span,
+            holds_up=False,
+        ),
+    ]
+
+
+def _ungate_pod(action: Ungate, pod: Obj | None) -> Step:
+    """No event on a pod that is gone meanwhile; one where the API server does not let it be sent to its place."""
+
+    def explain(refusal: str) -> Event:
+        place = ", ".join(f"{key}={value}" for key, value in sorted(action.node_selector.items()))
+        why = f"the gate {TOPOLOGY_GATE} stays on: the pod cannot be sent to {place}: {refusal}"
+        what = "its nodeSelector was set otherwise, perhaps by another admission webhook; delete the pod once that is mended"
+        return Event(r.PODS, pod or w.name_pod(action.pod), EVENT_STAYS_GATED, f"{why}; {what}", warning=True)
+
+    return Step("ungate pod", w.ungate(action), passes=PASSED_OVER, if_refused=explain)
+
+
+def _name_nodes(f: UngatingFacts, actions: Sequence[Ungate]) -> Step | None:
+    """Where a domain is one node, that node keeps the place of its pod against others from before the gate goes."""
+    if not f.nominates:
+        return None
+    given = {pod_set.name: pod_set for pod_set in f.admission.pod_sets}
+    named = ((action.pod, _node_of(f, given.get(action.pod_set), action)) for action in actions)
+    steps = tuple(Step("nominate", w.nominate(pod, node), passes=PASSED_OVER) for pod, node in named if node is not None)
+    return Step("nominate pods", Together(steps)) if steps else None
+
+
+def _node_of(f: UngatingFacts, given: PodSetAdmission | None, action: Ungate) -> str | None:
+    if given is None or given.assignment is None:
+        return None
+    nodes = f.places.domain_nodes(given, tuple(action.node_selector[level] for level in given.assignment.levels))
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _show_wait(f: UngatingFacts, pods: Sequence[Obj], attributes: Attributes) -> Step:
+    """What the first pods have been waited for since: the admission, or where others run already their own creation."""
+    since = (find_condition(f.workload, ADMITTED) or {}).get("lastTransitionTime") or ""
+    if any(not pod.gated for pod in f.naming):
+        since = max(since, min((pod["metadata"].get("creationTimestamp") or "" for pod in pods), default=""))
+    return Step("pods are there", span=Span(t.GATHERED, f.workload, attributes, start=since or None))
+
+
+def _end_story(f: UngatingFacts, pods: Sequence[PodFacts]) -> Step | None:
+    """The trace of a workload ends once all of its pods are bound."""
+    expected = sum(given.count for given in f.admission.pod_sets if given.assignment is not None)
+    bound = sum(1 for pod in pods if pod.node and not pod.terminal and not pod.terminating)
+    if f.began is None or bound < expected:
+        return None
+    attributes: Attributes = {t.WORKLOAD: f.workload["metadata"]["name"], t.POD_COUNT: bound}
+    return Step(BOUND, span=Span(t.BOUND, f.workload, attributes, start=f.began))
