@@ -8,7 +8,7 @@ the pace that an administrator has set (`Client.pace`).
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -27,6 +27,7 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncated
+from core.runtime.pace import yielding
 from core.runtime.store import object_key
 from core.runtime.throttle import Throttle
 from reconciler import tracing
@@ -150,6 +151,10 @@ class Executor:
                 if Overtaken.CHANGED not in step.passes:
                     raise
                 return
+            except Paused:
+                if Overtaken.PAUSED not in step.passes:
+                    raise
+                return
             except Invalid as error:
                 if step.if_refused is not None:
                     self._report(step.if_refused(truncated(str(error), MOST_SHOWN)))
@@ -196,14 +201,15 @@ class Executor:
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
         metadata = write.seen["metadata"]
-        return await self._client.apply(
-            write.resource,
-            metadata["name"],
-            metadata.get("namespace"),
-            body,
-            field_manager=write.manager,
-            subresource=write.subresource,
-        )
+        with yielding() if write.yields else nullcontext():
+            return await self._client.apply(
+                write.resource,
+                metadata["name"],
+                metadata.get("namespace"),
+                body,
+                field_manager=write.manager,
+                subresource=write.subresource,
+            )
 
     async def _apply_to_same(self, write: Apply) -> Obj:
         """Of an apply to the status the API server looks at the version, not at the uid: another object may have come under the name.

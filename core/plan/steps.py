@@ -64,13 +64,14 @@ class Span:
 
 
 class Overtaken(Enum):
-    """What another program has done meanwhile to an object that is to be written."""
+    """What others have done meanwhile, to an object that is to be written or to all."""
 
     GONE = "it is deleted"
     CHANGED = "it is another one by now, or in another state"
+    PAUSED = "an administrator has paused what it would begin, and the end of the pause leads to another plan"
 
 
-PASSED_OVER = frozenset(Overtaken)  # where each pod that is there is looked at anew
+PASSED_OVER = frozenset({Overtaken.GONE, Overtaken.CHANGED})  # where each pod that is there is looked at anew
 
 
 @dataclass(frozen=True, slots=True)

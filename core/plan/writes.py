@@ -71,7 +71,10 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """All fields of an object that a field manager owns from now on; those that it owned and that `body` lacks are taken away."""
+    """All fields of an object that a field manager owns from now on; those that it owned and that `body` lacks are taken away.
+
+    `yields`: it is of less use just now than other writes, where turns are short (`core.runtime.pace`).
+    """
 
     resource: Resource
     seen: Obj
@@ -79,6 +82,7 @@ class Apply:
     manager: str
     guard: Guard = Guard.AS_SEEN
     subresource: str | None = "status"
+    yields: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +236,10 @@ def apply_pod_group(group: Obj, present: Obj | None) -> Apply:
     return Apply(r.POD_GROUPS, seen, group, FIELD_MANAGER, guard, subresource=None)
 
 
-def patch_status(resource: Resource, obj: Obj, status: Json) -> Apply:
+def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = False) -> Apply:
     """The whole status of an object that only topogate reports on; of another of its name, where that has come instead: it is reported on
     anew when it is seen."""
-    return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY)
+    return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY, yields=yields)
 
 
 def annotate(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from core.resource import Obj, Resource
-from core.runtime.controller import Done
+from core.runtime.controller import Done, Result
 from core.runtime.workqueue import Item
+from reconciler import queues
 from reconciler.queues import Queues
 from tests.reconciler.harness_queues import QueuesHarness
 
 
-async def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatch: pytest.MonkeyPatch):
+def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatch: pytest.MonkeyPatch):
     """Found defect E22: `KeyError` with a traceback, again at each attempt."""
     harness = QueuesHarness()
-    queues = Queues(harness.observed, harness.executor, harness.clock, shares_fairly=True)
-    written: list[dict[str, Any]] = []
+    under_test = Queues(harness.observed, harness.executor, harness.clock, shares_fairly=True)
+    for name in ("w0", "w1"):
+        harness.workload(name, count=1, owner=None)
+    harness.decide()
+    monkeypatch.setattr(queues, "COUNTED_AT_ONCE", 1)
+    counted = list[int]()
 
-    async def delete_meanwhile(*_: Any) -> str:
-        harness.drop("ClusterQueue", "cq")
-        harness.observed.state.refresh()
-        return ""
+    async def delete_meanwhile(_: float) -> None:
+        counted.append(1)
+        if len(counted) == 1:
+            harness.drop("ClusterQueue", "cq")
+            harness.observed.state.refresh()
 
-    async def write(resource: Resource, obj: Obj, status: dict[str, Any]) -> None:
-        written.append(status)
+    monkeypatch.setattr(harness.clock, "sleep", delete_meanwhile)
+    results = list[Result]()
 
-    monkeypatch.setattr(queues, "_hold", delete_meanwhile)
-    monkeypatch.setattr(queues, "_write", write)
-    assert await queues._reconcile(Item(("clusterqueues", "cq"), frozenset(), 0.0)) == Done()
-    (status,) = written
-    assert status["fairSharing"] == {"weightedShare": 0}
+    async def reconcile() -> None:
+        results.append(await under_test._reconcile(Item(("clusterqueues", "cq"), frozenset(), 0.0)))
+
+    harness.wait_for(reconcile())
+    assert results == [Done()]
+    assert len(counted) == 2, "all that hold its quota are counted"
+    assert under_test._counted == {}, "nothing is remembered of it"
 
 
 def test_deleted_cohort_has_no_share():
