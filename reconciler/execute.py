@@ -19,6 +19,7 @@ from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan import resources as r
 from core.plan.actions import from_time
+from core.plan.admission import is_as_judged
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
 from core.plan.steps import MOST_SPAN_EVENTS, Event, Overtaken, Plan, Span, Step, Then, Together
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
@@ -82,6 +83,8 @@ class Executor:
                 return await self._client.create(resource, obj, field_manager=manager)
             case Patch(guard=Guard.WAITING) | Delete(guard=Guard.WAITING):
                 return await self._write_waiting(write)
+            case Patch(guard=Guard.AS_JUDGED) | Apply(guard=Guard.AS_JUDGED):
+                return await self._write_as_judged(write)
             case Patch():
                 body = _guarded(write.body, write.seen, write.guard)
                 return await self._client.patch(
@@ -123,7 +126,7 @@ class Executor:
         for step in plan.steps:
             try:
                 await self._execute_step(step, left)
-            except KubeError as error:
+            except REFUSALS as error:
                 if step.holds_up:
                     raise
                 failed.append(error)
@@ -223,6 +226,20 @@ class Executor:
             body = {**write.body, "metadata": {"resourceVersion": now["metadata"]["resourceVersion"]}}
             try:
                 return await self._apply(write, body)
+            except Conflict as error:
+                conflict = error
+        raise conflict
+
+    async def _write_as_judged(self, write: Patch | Apply) -> Obj:
+        """Raises Conflict where something has changed by which the Workload was judged, and NotFound where it is gone."""
+        now = write.seen
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                now = await self._read_same(write)
+                if not is_as_judged(now, write.seen):
+                    raise Conflict(409, "Conflict", f"workload {object_key(now)} has changed since it was judged")
+            try:
+                return await self.write(replace(write, seen=now, guard=Guard.AS_SEEN))
             except Conflict as error:
                 conflict = error
         raise conflict

@@ -12,24 +12,19 @@ from datetime import datetime
 from functools import partial
 
 from core.model.node_health import HealthRules
-from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
 from core.plan import resources as r
-from core.plan import writes as w
-from core.plan.admission import managed_status
 from core.plan.node_health import Share, Verdict, find_placed, is_pinned, judge_node, may_move
-from core.plan.requeue import plan_eviction
-from core.plan.steps import Event, Log, Step, make_plan
-from core.plan.workload_steps import plan_action
+from core.plan.node_steps import NodesFacts, plan_leftovers, plan_nodes
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.errors import Conflict
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
-from core.state.facts import PodFacts, WorkloadFacts, family_of
+from core.state.facts import WorkloadFacts, family_of
 from reconciler.controllers import build_controller
-from reconciler.execute import REFUSALS, Executor
+from reconciler.execute import Executor, Left
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.node_memory import GONE_S, Names, NodeMemory, NodeUsers, read_state_and_labels
 from reconciler.observed import Observed
@@ -144,8 +139,10 @@ class NodeHealth:
         if workload is None or facts is None or facts.finished:
             return Done()
         if facts.admission is None:
-            await self._clear_all(workload, facts)
-            return Done()
+            pods = self._observed.pods_of(family_of(workload))
+            placed = find_placed(facts)
+            left = [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]
+            return await self._executor.execute(plan_leftovers(left, self._observed.find_pod, self._clock.now()))
         if not facts.admitted or facts.evicted:
             return Done()
         judged = await self._judge_all(workload, facts)
@@ -184,22 +181,22 @@ class NodeHealth:
         return {host or hosts_by_node.get(name, name): why for (name, host), why in lost.items()}
 
     async def _follow_up(self, workload: Obj, facts: WorkloadFacts, judged: _Judged) -> Result:
-        refused: list[KubeError] = []
-        clearing = judged.verdicts.items()
-        are_as_seen = [await self._clear(name, verdict, refused) or not verdict.lost for (name, _), verdict in clearing]
-        if not all(are_as_seen):
-            return RequeueAfter(BATCH_S)  # a pod is bound to a node that seemed to be lost
-        is_news = judged.lost.keys() != facts.unhealthy_nodes
-        rest_s = self._find_rest(facts, judged.lost.keys()) if is_news else 0.0
-        if is_news and rest_s <= 0:
-            await self._report(workload, facts, judged)
-        for error in refused:
-            raise error
+        rest_s = self._find_rest(facts, judged.lost.keys())
+        verdicts = [(name, verdict) for (name, _), verdict in judged.verdicts.items()]
+        known = NodesFacts(workload, facts, verdicts, judged.lost, judged.nodes, self._observed.find_pod, is_just_reported=rest_s > 0)
+        left = Left()
+        try:
+            await self._executor.execute(plan_nodes(known, self._rules, self._clock.now()), left)
+        except Conflict:
+            return RequeueAfter(BATCH_S)  # a pod is bound to a node that seemed to be lost, or it is not the workload that was judged
+        finally:
+            if (r.WORKLOADS, facts.key) in left and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
+                self._users.reported[facts.key] = facts.admission, judged.lost.keys(), self._clock.monotonic()
         if any(verdict.stuck for verdict in judged.verdicts.values()) and self._is_held(facts):
             return RequeueAfter(STORM_LOOK_S)
         named = {host or name: (judged.shares[name, host], verdict) for (name, host), verdict in judged.verdicts.items()}
         waits = [verdict.look_again_s for verdict in judged.verdicts.values() if verdict.look_again_s is not None]
-        waits += [rest_s] if rest_s > 0 else []
+        waits += [rest_s] if known.is_news and rest_s > 0 else []
         waits += await self.stuck.note(workload, facts, {} if judged.lost else named)
         return RequeueAfter(min(waits)) if waits else Done()
 
@@ -222,77 +219,3 @@ class NodeHealth:
                 raise
             self._observed.set_aside.add(self._observed.nodes.resource, name, node, error)
             return Verdict()
-
-    # --- what follows -------------------------------------------------------------------------------------------
-
-    async def _report(self, workload: Obj, facts: WorkloadFacts, judged: _Judged) -> None:
-        try:
-            await self._report_once(workload, facts, judged)
-        except Conflict:  # what showed that a node is lost may have ended with its pods
-            await self._report_once(await self._read_again(workload), facts, judged)
-        if facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
-            self._users.reported[facts.key] = facts.admission, judged.lost.keys(), self._clock.monotonic()
-
-    async def _report_once(self, workload: Obj, facts: WorkloadFacts, judged: _Judged) -> None:
-        lost, nodes = judged.lost, judged.nodes
-        limit = self._rules.is_too_much(len(lost), nodes) or (f"more than {MOST_NAMED} cannot be named" if len(lost) > MOST_NAMED else "")
-        if limit:
-            text = ", ".join(f"{name} ({why})" for name, why in sorted(lost.items())[:MOST_SHOWN])
-            more = f" and {len(lost) - MOST_SHOWN} more" if len(lost) > MOST_SHOWN else ""
-            message = (
-                f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {nodes}, {limit}: {text}{more}"
-            )
-            evict = plan_eviction(workload, message, self._rules.requeue, self._clock.now())
-            await self._executor.execute(plan_action(workload, evict, self._executor.now()))
-            return
-        status = managed_status(workload)
-        status.pop("unhealthyNodes", None)
-        if lost:
-            status["unhealthyNodes"] = [{"name": name} for name in sorted(lost)]
-        new = sorted(lost.keys() - facts.unhealthy_nodes)
-        events = tuple(Event(r.WORKLOADS, workload, EVENT_NODE_UNHEALTHY, f"node {name}: {lost[name]}", True) for name in new)
-        log = Log("nodes lost", {"workload": facts.key, "nodes": dict(sorted(lost.items()))})
-        await self._executor.execute(make_plan(Step("report lost nodes", w.apply_admission(workload, status), events, log)))
-
-    async def _read_again(self, workload: Obj) -> Obj:
-        """A workload as it is now. Raises Conflict where something has changed by which its nodes are judged."""
-        metadata = workload["metadata"]
-        found = await self._executor.read(r.WORKLOADS, metadata["namespace"], metadata["name"])
-        is_alike = all(found["metadata"].get(part) == metadata.get(part) for part in ("uid", "generation", "deletionTimestamp"))
-        if not is_alike or managed_status(found) != managed_status(workload):
-            raise Conflict(409, "Conflict", f"workload {metadata['name']} has changed since its nodes were judged")
-        return found
-
-    async def _clear_all(self, workload: Obj, facts: WorkloadFacts) -> None:
-        """Pods that have a place from an admission that is over."""
-        placed, pods, refused = find_placed(facts), self._observed.pods_of(family_of(workload)), list[KubeError]()
-        for pod in [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]:
-            verdict = Verdict("of which its workload has nothing", in_the_way=(pod,))
-            await self._clear(pod.node_selector[HOSTNAME_LABEL], verdict, refused)
-        for error in refused:
-            raise error
-
-    async def _clear(self, node: str, verdict: Verdict, refused: list[KubeError]) -> bool:
-        """Ends pods that wait for a node which will not take them, so that others are made, which get another place. Returns whether all
-        still waited: the watch of pods may be behind, and one that has been bound meanwhile runs on. Adds to `refused` what keeps a pod
-        from being ended."""
-        is_as_seen = True
-        for pod in verdict.in_the_way:
-            try:
-                await self._end_pod(pod, node, verdict.lost or "which does not take it")
-            except NotFound:
-                continue
-            except Conflict:
-                is_as_seen = False
-            except REFUSALS as error:
-                refused.append(error)
-        return is_as_seen
-
-    async def _end_pod(self, pod: PodFacts, node: str, why: str) -> None:
-        message = f"Pod terminated by topogate: it waits for node {node}, {why}"
-        seen = self._observed.find_pod(pod)
-        if seen is None:
-            return
-        event, log = Event(r.PODS, seen, EVENT_POD_TERMINATED, message), Log("pod terminated", {"pod": pod.key, "node": node})
-        terminate = w.terminate_pod(seen, message, self._executor.now())
-        await self._executor.execute(make_plan(Step("end pod", terminate, (event,), log)))

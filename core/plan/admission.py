@@ -72,6 +72,13 @@ def managed_status(workload: Json) -> dict[str, Any]:
     return kept
 
 
+def is_as_judged(now: Json, seen: Json) -> bool:
+    """Whether nothing of a Workload has changed by which decisions on it are made."""
+    parts = ("uid", "generation", "deletionTimestamp")
+    is_alike = all(now["metadata"].get(part) == seen["metadata"].get(part) for part in parts)
+    return is_alike and managed_status(now) == managed_status(seen)
+
+
 def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = "") -> dict[str, Any]:
     """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found.
     One that was evicted keeps saying why, and where it was; `place` says where it is now."""

@@ -95,9 +95,9 @@ class Step:
     """One write, if any, with its span; then a line of the log and events.
 
     `name` says what the step does, in a word or two. `passes`: what is no failure, since the change of that object leads to another plan;
-    then nothing is said of the write. `holds_up`: whether the steps after it wait for its success; where they do not, its error is raised
-    after them. `if_refused`: the event where the API server takes the write for invalid, by its message. A write of an object that a step
-    before has written is guarded by what that has left.
+    then nothing is said of the write. `holds_up`: whether nothing follows where the API server refuses the write; else its error is raised
+    after the other steps. Any other failure ends the plan. `if_refused`: the event where the write is taken for invalid, by the message.
+    A write of an object that a step before has written is guarded by what that has left.
     """
 
     name: str

@@ -39,6 +39,7 @@ class Guard(Enum):
     """Which object a write may change."""
 
     AS_SEEN = "the one that was seen, if nothing of it has changed since"
+    AS_JUDGED = "the Workload that was seen, if neither what is asked for nor what decisions own of its status has changed since"
     SAME = "the one that was seen, whatever else of it has changed since"
     ANY = "whichever has its name"
     WAITING = "the pod that was seen, as it is now, if it is bound to no node"

@@ -9,7 +9,7 @@ import pytest
 from core.model.node_health import HealthRules, StormRules
 from core.plan.node_health import Verdict, judge_node
 from core.plan.requeue import count_in_a_row
-from core.runtime.controller import Done, RequeueAfter
+from core.runtime.controller import Done, RequeueAfter, Result
 from reconciler import node_health
 from reconciler.node_memory import GONE_S
 from tests.reconciler.harness_nodes import OWNER, STRICT_STORMS, NodesHarness
@@ -253,13 +253,15 @@ def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kep
     harness = NodesHarness()
     spread(harness)
     harness.lose("n1")
-    report = harness.health._report_once
+    execute = harness.executor.execute
 
-    async def delete(*asked: Any) -> None:
-        await report(*asked)
-        harness.drop("Workload", "w")
+    async def delete(*asked: Any) -> Result:
+        result = await execute(*asked)
+        if harness.all("Workload"):
+            harness.drop("Workload", "w")
+        return result
 
-    monkeypatch.setattr(harness.health, "_report_once", delete)
+    monkeypatch.setattr(harness.executor, "execute", delete)
     harness.look()
     assert harness.health._users.reported == {}
     assert harness.health._users.placed == {}

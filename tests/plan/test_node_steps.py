@@ -1,0 +1,113 @@
+"""What follows from what is judged of a workload's nodes: tables, without any double."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+
+from core.model.node_health import HealthRules
+from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
+from core.plan import node_steps
+from core.plan import writes as w
+from core.plan.node_health import Verdict
+from core.plan.node_steps import REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.steps import Overtaken, Plan
+from core.plan.workload_steps import EVICT
+from core.state.facts import PodFacts, WorkloadFacts
+from tests.builders import pod_json, pod_set_json, workload_json
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NODES = ("n0", "n1", "n2")
+SOME = list(chain.from_iterable(combinations(NODES, size) for size in range(3)))
+
+
+def pinned(node: str) -> dict[str, Any]:
+    return pod_json(f"on-{node}", workload="w", owner="uid-job", node_selector={HOSTNAME_LABEL: node})
+
+
+def plan(
+    lost: Sequence[str],
+    named: Sequence[str] = (),
+    *,
+    waiting: Sequence[str] = (),
+    rules: HealthRules | None = None,
+    is_just_reported: bool = False,
+    seen: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Of a workload on three nodes, of which its Workload names some as lost."""
+    workload = workload_json("w", [pod_set_json(count=3)], owner="uid-job")
+    workload["status"] = {"unhealthyNodes": [{"name": name} for name in named]}
+    pods = {f"ns/on-{node}": pinned(node) for node in NODES}
+    verdicts = [
+        (node, Verdict("it is gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),) if node in waiting else ()))
+        for node in NODES
+    ]
+    find = (pods if seen is None else seen).get
+    facts = WorkloadFacts.read(workload)
+    known = NodesFacts(workload, facts, verdicts, dict.fromkeys(lost, "it is gone"), 3, lambda pod: find(pod.key), is_just_reported)
+    return plan_nodes(known, rules or HealthRules(), NOW)
+
+
+@pytest.mark.parametrize("lost", SOME)
+@pytest.mark.parametrize("named", SOME)
+def test_lost_nodes_are_named_in_one_write_where_the_workload_names_others(lost: Sequence[str], named: Sequence[str]):
+    found = plan(lost, named)
+    if set(lost) == set(named):
+        assert found.names == ()
+        return
+    (step,) = found.steps
+    assert step.name == REPORT_LOST
+    assert isinstance(step.write, w.Apply)
+    assert step.write.guard is w.Guard.AS_JUDGED
+    assert step.write.body["status"].get("unhealthyNodes", []) == [{"name": node} for node in sorted(lost)]
+    assert [event.message for event in step.events] == [f"node {node}: it is gone" for node in sorted(set(lost) - set(named))]
+    assert all(event.reason == EVENT_NODE_UNHEALTHY for event in step.events)
+
+
+@pytest.mark.parametrize("lost", SOME)
+def test_pods_that_wait_for_a_node_are_ended_before_it_is_named(lost: Sequence[str]):
+    found = plan(lost, waiting=NODES)
+    assert found.names == ("end pod",) * 3 + ((REPORT_LOST,) if lost else ())
+    for step, node in zip(found.steps, NODES, strict=False):
+        assert [event.reason for event in step.events] == [EVENT_POD_TERMINATED]
+        assert isinstance(step.write, w.Patch)
+        assert step.write.guard is w.Guard.WAITING
+        assert Overtaken.GONE in step.passes
+        assert (Overtaken.CHANGED in step.passes) == (node not in lost), "a pod that is bound there shows that the node is not lost"
+        assert not step.holds_up, "a policy that keeps one pod keeps no node from being named"
+
+
+def test_pod_that_is_gone_is_passed_over():
+    assert plan(["n0"], waiting=["n0"], seen={}).names == (REPORT_LOST,)
+
+
+def test_nodes_that_were_just_reported_are_not_reported_again():
+    assert plan(["n0"], waiting=["n0"], is_just_reported=True).names == ("end pod",)
+
+
+@pytest.mark.parametrize(("rules", "why"), [(HealthRules(max_nodes=1), "maxNodes is 1"), (HealthRules(max_share=0.5), "maxShare is 0.5")])
+def test_workload_that_has_lost_more_than_a_limit_is_evicted(rules: HealthRules, why: str):
+    found = plan(["n0", "n1"], rules=rules)
+    (step,) = found.steps
+    assert step.name == EVICT
+    assert isinstance(step.write, w.Apply)
+    assert step.write.guard is w.Guard.AS_JUDGED
+    assert f"2 of 3, nodeReplacement.{why}: n0 (it is gone), n1 (it is gone)" in step.events[0].message
+
+
+def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(node_steps, "MOST_NAMED", 1)
+    assert plan(["n0", "n1"]).names == (EVICT,)
+
+
+def test_pods_of_an_admission_that_is_over_are_ended():
+    pods = {f"ns/on-{node}": pinned(node) for node in NODES[:2]}
+    found = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
+    assert found.names == ("end pod", "end pod")
+    for step in found.steps:
+        assert step.passes == {Overtaken.GONE, Overtaken.CHANGED}
+        assert "of which its workload has nothing" in step.events[0].message
