@@ -15,26 +15,21 @@ from core import trace_names as t
 from core.model.configuration import FairSharing, SecondPass
 from core.model.node_health import RequeueRules
 from core.model.pods_ready import PodsReadyRules
-from core.names import (
-    QUOTA_RESERVED,
-)
 from core.placement.profile import Profiles
 from core.plan.verdict_steps import Judged
 from core.queueing.cycle import Cycle
-from core.queueing.outcome import PASSING, Found, NotFound
-from core.queueing.run import Verdict
+from core.queueing.outcome import Found, NotFound
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.clock import Clock
-from core.runtime.pace import yielding
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
-from core.state.facts import WorkloadFacts, find_condition
+from core.state.facts import WorkloadFacts
 from reconciler import tracing
-from reconciler.allowance import Allowance
 from reconciler.execute import Executor
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
+from reconciler.reasons import Reasons
 from reconciler.storms import Storms
 from reconciler.verdicts import RETRY_S, Verdicts
 
@@ -47,13 +42,7 @@ DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
 DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.04, 500, 0.03
 PIECE_S = 0.03  # of a decision that takes longer
 MOST_TASKS = 1024  # then deciding waits for writing
-WORDS_AT_ONCE, WORDS_PER_S = 64, 10  # first refusals that are told at once
-TOLD_PER_S = 50  # all others at most
-# That somebody who knows that it waits does so for another reason or in other words. The API server's time is for admissions first:
-# of the time that such a write takes, nine times as much is left between two of them, and the slower it is the longer.
-TELL_AFTER_S, TELL_REST, LONGEST_REST_S = 1.0, 9, 2.0
 QUIET_S, REFRESH_S, REFRESHED_AT_ONCE = 5.0, 1.0, 20  # without an event, reasons from before are judged anew at this rate
-CATCH_UP_S = 0.1  # between two who are behind those of their kind in the queue, and are told what these were
 
 
 class _Wake(asyncio.Event):
@@ -134,17 +123,14 @@ class Scheduler:
         # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
         # to be looked at again.
         self._due = WorkQueue(clock)
-        self._news: dict[str, Judged] = {}  # uid -> why it waits now; it has been told before, for the same reason in other words
-        self._to_tell = WorkQueue(clock)
         self._verdicts = Verdicts(observed, executor, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
-        self._words = Allowance(WORDS_PER_S, WORDS_AT_ONCE)
+        self._reasons = Reasons(observed, clock, self._cycle, self._write_now, self._writing.__contains__)
         self._seen_changes = -1
         self._is_cut = False  # whether the last cycle left decisions to the next
         self._count_at_round = 0  # events when the round of cycles began
-        self._is_stale = asyncio.Event()
         self._is_draining = False
         for informer in (
             observed.nodes,
@@ -183,8 +169,7 @@ class Scheduler:
         """Never returns."""
         async with asyncio.TaskGroup() as self._background:
             eternal(self._background, "requeuing", self._wake_when_due())
-            eternal(self._background, "other words", self._tell_news())
-            eternal(self._background, "catching up", self._catch_up())
+            self._reasons.run(self._background)
             eternal(self._background, "old reasons", self._refresh_reasons())
             try:
                 window_s = BATCH_WINDOW_S
@@ -222,35 +207,6 @@ class Scheduler:
             self._cycle.reconsider(str(item.key))
             self._wake.set()
 
-    async def _tell_news(self) -> None:
-        """Whatever is freed or taken changes the words of many who wait: told in good time, not at once."""
-        while True:
-            item = await self._to_tell.get()
-            began = self._clock.monotonic()
-            judged = self._news.pop(str(item.key), None)
-            if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
-                self._writing[judged.verdict.workload.uid] = False
-                with yielding():
-                    await self._write_first(judged)
-            self._to_tell.done(item.key)
-            await self._rest(1 / TOLD_PER_S, began)
-
-    async def _catch_up(self) -> None:
-        """Many ask for the same, and the first of them was told how things are now: the others hear of it one after the other."""
-        while True:
-            await self._is_stale.wait()
-            began = self._clock.monotonic()
-            verdict = self._cycle.catch_up(self._writing.__contains__)
-            if verdict is not None:
-                uid, now = verdict.workload.uid, self._clock.now()
-                self._news.pop(uid, None)
-                self._writing[uid] = False
-                with yielding():
-                    await self._write_first(Judged(verdict, now, now))
-            elif not self._cycle.is_stale:
-                self._is_stale.clear()
-            await self._rest(CATCH_UP_S, began)
-
     async def _refresh_reasons(self) -> None:
         """A refusal stands until something could help, and the amounts that it names change without that. When nothing has happened for
         some seconds, refusals from before are judged anew, a few at a time, until something happens."""
@@ -267,27 +223,6 @@ class Scheduler:
             while self._wake.count == count and self._cycle.drop_refusals(before, REFRESHED_AT_ONCE):
                 self._wake.set_without_event()
                 await self._clock.sleep(REFRESH_S)
-
-    async def _rest(self, least_s: float, began: float) -> None:
-        """Most of the API server's time is others'."""
-        await self._clock.sleep(min(LONGEST_REST_S, max(least_s, TELL_REST * (self._clock.monotonic() - began))))
-
-    def _told_in(self, verdict: Verdict) -> float | None:
-        """After how many seconds a workload is told why it waits, at the pace of all that are told. None: at once, whatever it is."""
-        outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
-        if (
-            verdict.is_second_pass
-            or isinstance(outcome, Found)
-            or (outcome.preempting is not None and outcome.preempting.victims)
-            or outcome.breaks_rule
-            or workload is None
-        ):
-            return None
-        told = find_condition(workload, QUOTA_RESERVED) or {}
-        reasons = {told.get("reason"), outcome.reason}
-        if told.get("status") == "False" and (len(reasons) == 1 or reasons <= PASSING):
-            return TELL_AFTER_S
-        return None if self._words.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are told a bit later
 
     async def run_cycle(self) -> None:
         """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
@@ -323,17 +258,10 @@ class Scheduler:
             elif self._cycle.wants_more or (was_cut and self._wake.count != self._count_at_round):
                 self._wake.set()  # what happened during the round may help those that had their turn before
             if self._cycle.is_stale:
-                self._is_stale.set()
+                self._reasons.note_stale()
             for one in judged:
-                uid = one.verdict.workload.uid
-                self._news.pop(uid, None)
-                told_in = self._told_in(one.verdict)
-                if told_in is None:
-                    self._writing[uid] = False
-                    self._start(self._write_first(one), f"write verdict on {one.verdict.workload.key}")
-                else:
-                    self._news[uid] = one
-                    self._to_tell.add_after(uid, told_in, "other words")
+                if not self._reasons.defer(one):
+                    self._start(self._write_now(one), f"write verdict on {one.verdict.workload.key}", one.verdict.workload.uid)
         while len(self._tasks) > MOST_TASKS:
             self._ended.clear()
             await self._ended.wait()
@@ -369,15 +297,14 @@ class Scheduler:
 
     async def settle(self) -> None:
         """Until all that was decided is written and told, in whatever pace else."""
-        for uid in list(self._news):
-            await self._verdicts.write(self._news.pop(uid))
-        while (verdict := self._cycle.catch_up()) is not None:
-            await self._verdicts.write(Judged(verdict, self._clock.now(), self._clock.now()))
+        for judged in self._reasons.drain():
+            await self._verdicts.write(judged)
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._executor.reporter.settle()
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], name: str, uid: str) -> None:
+        self._writing[uid] = False  # from now on, not from when the task has its turn
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -388,8 +315,9 @@ class Scheduler:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a write ended in a fault of ours", extra={"task": task.get_name()}, exc_info=error)
 
-    async def _write_first(self, judged: Judged) -> None:
+    async def _write_now(self, judged: Judged) -> None:
         """The workload is not judged until its verdict is written: two writes at once would be in each other's way."""
+        self._writing.setdefault(judged.verdict.workload.uid, False)
         try:
             await self._verdicts.write(judged)
         finally:

@@ -15,7 +15,7 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
-from reconciler.scheduler import TELL_REST
+from reconciler.reasons import REST
 from sim.server import Request
 from tests.builders import RACK
 from tests.reconciler.harness_queues import QueuesHarness
@@ -101,13 +101,13 @@ def test_between_two_that_are_told_again_most_of_the_time_is_left_to_others(harn
         await write_what_is_not_put_off(harness)
         harness.pass_time(2)
         began = harness.clock.monotonic()
-        telling = asyncio.create_task(harness.scheduler._tell_news())
+        telling = asyncio.create_task(harness.scheduler._reasons._write_later())
         for _ in range(1000):
             await asyncio.sleep(0.01)
-        assert not harness.scheduler._news
+        assert not harness.scheduler._reasons._later
         telling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await telling
-        assert harness.clock.monotonic() - began >= (count - 1) * WRITE_S * (1 + TELL_REST)
+        assert harness.clock.monotonic() - began >= (count - 1) * WRITE_S * (1 + REST)
 
     harness.wait_for(tell())
