@@ -31,11 +31,11 @@ from core.jobs.pod_rules import (
 )
 from core.jobs.trainjob import MAX_PATCHES
 from core.model.gates import GATES
+from core.plan import pacing
 from core.podgroups.members import MOST_PODS, MOST_SETS, MOST_TERMS
 from core.podgroups.rations import MOST_KINDS
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
-from reconciler.devices import BUDGET_S, MOST_CPU_OF_ALL_S, MOST_CPU_S
 
 FOLDER = Path(__file__).parents[1] / "docs"
 _SOURCE = "cli.reference"
@@ -233,7 +233,7 @@ def render() -> str:
 
 def _list_group_limits() -> list[tuple[str, str]]:
     kind = "different kinds of devices (class, CEL expressions, tolerations and capacity of a request)"
-    window = f"within {BUDGET_S / 60:g} minutes (15 s for 5,000 slices of 128 devices)"
+    window = f"within {pacing.DEVICES_BUDGET_S / 60:g} minutes (15 s for 5,000 slices of 128 devices)"
     return [
         ("`draConstraints`", "4"),
         ("pods of one replica that wait for a place", str(MOST_PODS)),
@@ -242,9 +242,9 @@ def _list_group_limits() -> list[tuple[str, str]]:
         (f"{kind} of one of its ResourceClaimTemplates, and of all of them together", str(MOST_KINDS)),
         (
             "CPU time in which the CEL expressions of one kind are evaluated for the devices of one ResourceSlice (usually milliseconds)",
-            f"{MOST_CPU_S:g} s",
+            f"{pacing.DEVICES_CPU_S:g} s",
         ),
-        (f"CPU time in which they are evaluated for all ResourceSlices together, {window}", f"{MOST_CPU_OF_ALL_S:g} s"),
+        (f"CPU time in which they are evaluated for all ResourceSlices together, {window}", f"{pacing.DEVICES_CPU_OF_ALL_S:g} s"),
     ]
 
 

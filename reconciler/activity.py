@@ -5,6 +5,7 @@ keep the times, so that a restart or another leader changes none of them. Jobs a
 """
 
 from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import Evict
@@ -21,8 +22,6 @@ from core.state.facts import find_condition
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.observed import Observed
-
-SETTLE_S = 1.0  # several objects are changed together
 
 
 class Activity:
@@ -47,7 +46,7 @@ class Activity:
         self._seen_changes = state.config_changes
         for key, facts in state.workloads.facts.items():
             if not facts.active and not facts.finished:
-                self._queue.add_after(key, SETTLE_S, "configuration changed")
+                self._queue.add_after(key, pacing.ACTIVITY_SETTLE_S, "configuration changed")
 
     def _on_workload(self, change: Change) -> None:
         if change.new is not None:

@@ -22,6 +22,7 @@ from core.model.node_health import HealthRules
 from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
 from core.placement.profile import Profiles
+from core.plan import pacing
 from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
@@ -64,11 +65,7 @@ from reconciler.troubles import Troubles
 from reconciler.ungater import Ungater
 
 logger = logging.getLogger(__name__)
-AUDIT_S = 60.0
-PAGES_S = 60.0
-TIME_S = 10.0
 SHOWN = 10  # workloads of which an audit says more than their number
-RECOUNTED_AT_ONCE = 100  # nodes, pods and pod sets, between two turns of the loop
 
 
 class Reconciler:
@@ -175,11 +172,11 @@ class Reconciler:
         while True:
             if self.observed.state.observe_time(self._clock.monotonic(), self._clock.now().timestamp()) and self.deciding is not None:
                 self.deciding.scheduler.wake_in(0)
-            await self._clock.sleep(TIME_S)
+            await self._clock.sleep(pacing.CLOCK_LOOK_S)
 
     async def _give_back(self) -> None:
         while True:
-            await self._clock.sleep(PAGES_S)
+            await self._clock.sleep(pacing.PAGES_S)
             give_back_pages()
 
     async def lead(self) -> None:
@@ -324,7 +321,7 @@ class Deciding:
     async def _audit(self) -> None:
         """Recounts the ledger now and then: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""
         while True:
-            await self._clock.sleep(AUDIT_S)
+            await self._clock.sleep(pacing.AUDIT_S)
             drift, missing = await self._recount(), await self._find_missing()
             self.gauges.drifting = len(drift) + len(missing)
             for key, why in list(missing.items())[:SHOWN]:
@@ -343,7 +340,7 @@ class Deciding:
         for step, missing in enumerate(find_missing(self._observed.state)):
             if missing is not None:
                 found = missing
-            elif step % RECOUNTED_AT_ONCE == 0:
+            elif step % pacing.RECOUNTED_AT_ONCE == 0:
                 await self._clock.sleep(0)
         return found
 
@@ -352,6 +349,6 @@ class Deciding:
         for step, found in enumerate(self._observed.state.ledger.audit()):
             if found is not None:
                 drift = found
-            elif step % RECOUNTED_AT_ONCE == 0:
+            elif step % pacing.RECOUNTED_AT_ONCE == 0:
                 await self._clock.sleep(0)
         return drift

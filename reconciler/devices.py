@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.plan import pacing
 from core.plan import resources as r
 from core.podgroups.devices import Matcher, NotServed, ResourceSlice, read_claim, read_class, read_slice, read_template
 from core.podgroups.inventory import Inventory
@@ -16,9 +17,6 @@ from core.runtime.informer import Informer
 from reconciler.served import Served
 from reconciler.slim import without_managed_fields
 
-TURN_S = 0.02  # of a processor, for which nobody else is served
-MOST_CPU_S = 0.25  # for one matcher and the devices of a slice, 128 at most; mostly it is some milliseconds
-MOST_CPU_OF_ALL_S, BUDGET_S = 30.0, 600.0  # for one matcher and the devices of all slices, in so many seconds; 15 s for 640,000 devices
 Transform = Callable[[Obj], Obj]
 _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
 
@@ -53,7 +51,7 @@ class Devices(Served):
         turn = _Turn(self._clock)
         for one, missing in self.inventory.to_judge(namespace, templates):
             for matcher in missing:
-                budget = self._budgets.setdefault(matcher, _Budget(now + BUDGET_S))
+                budget = self._budgets.setdefault(matcher, _Budget(now + pacing.DEVICES_BUDGET_S))
                 if budget.refusal:
                     one.refuse(matcher, budget.refusal)
                     continue
@@ -61,8 +59,8 @@ class Devices(Served):
                 for _ in judging:
                     latest = turn.note_time()
                     spent, budget.spent = spent + latest, budget.spent + latest
-                    if spent > MOST_CPU_S or budget.spent > MOST_CPU_OF_ALL_S:
-                        budget.refusal = self._explain(matcher, one, is_slice=spent > MOST_CPU_S)
+                    if spent > pacing.DEVICES_CPU_S or budget.spent > pacing.DEVICES_CPU_OF_ALL_S:
+                        budget.refusal = self._explain(matcher, one, is_slice=spent > pacing.DEVICES_CPU_S)
                         with contextlib.suppress(StopIteration):
                             judging.throw(NotServed(budget.refusal))
                         break
@@ -73,10 +71,10 @@ class Devices(Served):
     def _explain(self, matcher: Matcher, one: ResourceSlice, *, is_slice: bool) -> str:
         texts = " and ".join(map(repr, matcher.expressions))
         if is_slice:
-            return f"{texts} takes more than {MOST_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
+            return f"{texts} takes more than {pacing.DEVICES_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
         slices = sum(len(pool.slices) for pool in self.inventory.pools.values())
-        limit = f"at most {MOST_CPU_OF_ALL_S:g} s within {BUDGET_S / 60:g} minutes are accepted"
-        return f"{texts} takes more than {MOST_CPU_OF_ALL_S:g} s of CPU time for the devices of all {slices} slices; {limit}"
+        limit = f"at most {pacing.DEVICES_CPU_OF_ALL_S:g} s within {pacing.DEVICES_BUDGET_S / 60:g} minutes are accepted"
+        return f"{texts} takes more than {pacing.DEVICES_CPU_OF_ALL_S:g} s of CPU time for the devices of all {slices} slices; {limit}"
 
 
 @dataclass(slots=True)
@@ -101,7 +99,7 @@ class _Turn:
         return self._began - before
 
     async def end_if_long(self) -> None:
-        if self._spent > TURN_S:
+        if self._spent > pacing.DEVICES_TURN_S:
             await self._clock.sleep(0)
             self._began, self._spent = time.thread_time(), 0.0
 

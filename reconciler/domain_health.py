@@ -10,6 +10,7 @@ from functools import partial
 
 from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
+from core.plan import pacing
 from core.plan.requeue import plan_eviction
 from core.plan.workload_steps import plan_action
 from core.queueing.domain_room import count_pods, find_short, list_wide
@@ -22,7 +23,6 @@ from core.state.facts import WorkloadFacts, family_of
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import workloads_of_pod
-from reconciler.node_health import BATCH_S, STORM_LOOK_S
 from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 
@@ -69,14 +69,14 @@ class DomainHealth:
         else:
             self._short_since.pop(key, None)
         if now != before:
-            self._queue.add_after(key, BATCH_S, "workload changed")
+            self._queue.add_after(key, pacing.NODES_BATCH_S, "workload changed")
 
     def _on_pod(self, change: Change) -> None:
         if not self._domains:
             return
         for workload in self._observed.present_of_pod(change.obj) if workloads_of_pod(change.obj) else ():
             if workload in self._domains:
-                self._queue.add_after(workload, BATCH_S, "pod changed")
+                self._queue.add_after(workload, pacing.NODES_BATCH_S, "pod changed")
 
     def _on_node(self, change: Change) -> None:
         if not self._users or (change.old is not None and change.new is not None and place_of(change.old) == place_of(change.new)):
@@ -85,7 +85,7 @@ class DomainHealth:
             labels = (node["metadata"].get("labels") or {}) if node is not None else {}
             for levels in {levels for levels, _ in self._users}:
                 for key in self._users.get((levels, tuple(labels.get(level, "") for level in levels)), ()):
-                    self._queue.add_after(key, BATCH_S, f"node {change.obj['metadata']['name']} changed")
+                    self._queue.add_after(key, pacing.NODES_BATCH_S, f"node {change.obj['metadata']['name']} changed")
 
     # --- one workload -------------------------------------------------------------------------------------------
 
@@ -100,16 +100,16 @@ class DomainHealth:
             self._short_since.pop(key, None)
             return Done()
         if self._observed.state.workloads.is_assumed(key):
-            return RequeueAfter(BATCH_S)
+            return RequeueAfter(pacing.NODES_BATCH_S)
         state, pods = self._observed.state, self._observed.pods_of(family_of(workload))
         wide = list_wide(state, facts)
         counted = await run_apart(len(pods), partial(count_pods, wide, facts.owner_uid, pods, state.nodes))
         if self._observed.workloads.store.get(key) is not workload or state.workloads.is_assumed(key):
-            return RequeueAfter(BATCH_S)
+            return RequeueAfter(pacing.NODES_BATCH_S)
         if len(pods) > FEW:
             before, wide = wide, list_wide(state, facts)
             if [each.nodes for each in wide] != [each.nodes for each in before]:
-                return RequeueAfter(BATCH_S)
+                return RequeueAfter(pacing.NODES_BATCH_S)
         short = find_short(state, facts, wide, counted)
         if short is None:
             self._short_since.pop(key, None)
@@ -119,7 +119,7 @@ class DomainHealth:
         if left > 0:
             return RequeueAfter(left)
         if self._is_held(facts):
-            return RequeueAfter(STORM_LOOK_S)
+            return RequeueAfter(pacing.STORM_LOOK_S)
         why = f"Workload was evicted as its nodes failed: {short.sentence}"
         evict = plan_eviction(workload, why, self._rules.requeue, self._clock.now())
         return await self._executor.execute(plan_action(workload, evict, self._executor.now()))

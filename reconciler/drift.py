@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from core.model.admission import PodSetAdmission
+from core.plan import pacing
 from core.plan.drift import Drift, DriftKind, find_drift
 from core.plan.node_health import explain_departure
 from core.plan.reports import report_drift
@@ -27,8 +28,6 @@ from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-AUDIT_S, SETTLE_S = 60.0, 2.0
-AT_ONCE = 500  # pods, before others have their turn
 
 
 class DriftAudit:
@@ -53,9 +52,9 @@ class DriftAudit:
         """Never returns."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AUDIT_S):
+                async with asyncio.timeout(pacing.AUDIT_S):
                     await self._relabelled.wait()
-            await self._clock.sleep(SETTLE_S)  # a rack is relabelled node by node
+            await self._clock.sleep(pacing.DRIFT_SETTLE_S)  # a rack is relabelled node by node
             self._relabelled.clear()
             await self.audit()
 
@@ -65,7 +64,7 @@ class DriftAudit:
         keys = list(self._observed.state.workloads.facts)
         seen = 0
         for key in keys:
-            if seen >= AT_ONCE:
+            if seen >= pacing.DRIFT_AT_ONCE:
                 seen = 0
                 await self._clock.sleep(0)
             facts, workload = self._observed.state.workloads.facts.get(key), self._observed.workloads.store.get(key)

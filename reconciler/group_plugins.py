@@ -12,6 +12,7 @@ from typing import Never
 
 from core.metric_names import NONSENSE
 from core.model.group_plugins import ALL_EVENTS, GENERATE, ROOM_EVENTS, SCORE, GroupEvent, GroupPluginRules, Which
+from core.plan import pacing
 from core.podgroups.builtin import GENERATORS, SCORERS
 from core.podgroups.device_placement import DevicePlacement
 from core.podgroups.facts import PodGroupFacts
@@ -26,8 +27,6 @@ from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.plugin_process import Launch, PluginFailed, PluginProcess
 
 logger = logging.getLogger(__name__)
-PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0
-"""Until a plugin that has failed is asked again; doubled each time, and begun anew once it has answered."""
 OFTEN = 10
 """Questions of one decision, beside two for each plugin: more there are only where nodes and pods change under it all the time."""
 _RESTLESS = "nodes and pods change faster than it answers"
@@ -127,7 +126,7 @@ class GroupPlugins:
 
     def _passes_over(self, which: Which, error: PluginFailed) -> None:
         before = self._troubles.get(which)
-        pause_s = min(2 * before.pause_s, LONGEST_PAUSE_S) if before is not None else PAUSE_S
+        pause_s = min(2 * before.pause_s, pacing.PLUGIN_LONGEST_PAUSE_S) if before is not None else pacing.PLUGIN_PAUSE_S
         self._troubles[which] = _Trouble(str(error), pause_s, self._clock.monotonic() + pause_s)
         self._recorder.plugin_failed(which.name, error.kind)
         logger.warning(

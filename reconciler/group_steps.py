@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from core.model.configuration import PodGroupRules
 from core.placement.feasibility import InvalidSelector
+from core.plan import pacing
 from core.plan import resources as r
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.device_placement import DevicePlacement, find_apart
@@ -18,10 +19,9 @@ from core.podgroups.native import NotNative, native_group, native_step
 from core.resource import Obj
 from core.runtime.store import object_key
 from reconciler.observed import Observed
-from reconciler.served import AWAY_S, DISCOVERY_S, Served
+from reconciler.served import Served
 
 INVALID, NO_CONSTRAINT, HANDED_OVER, LOST = "Invalid", "NoConstraint", "HandedOver", "ConstraintLost"
-HANDED_OVER_S = 3.0  # kube-scheduler is given so long since the last pod came
 APART = "DevicesApart"
 _DRA = "spec.schedulingConstraints.draConstraints"
 
@@ -104,9 +104,13 @@ def next_step(
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
         if any(member.native for member in members):
             step = _native(observed, plugins, facts, levels, key, group, members)
-            if step.waits and not step.is_scheduled and waited_s < HANDED_OVER_S:  # which has had no time yet
+            if step.waits and not step.is_scheduled and waited_s < pacing.HANDED_OVER_S:  # which has had no time yet
                 return Step(
-                    False, HANDED_OVER, "kube-scheduler looks for a place", retry_s=HANDED_OVER_S - waited_s, hand_over=step.hand_over
+                    False,
+                    HANDED_OVER,
+                    "kube-scheduler looks for a place",
+                    retry_s=pacing.HANDED_OVER_S - waited_s,
+                    hand_over=step.hand_over,
                 )
             return step
         if observed.devices is None or not facts.claim_templates:
@@ -146,7 +150,7 @@ def is_native(group: Obj) -> bool:
 
 def _cannot(needed: Served) -> Step:
     """What is needed is not there, or not seen yet."""
-    return Step(False, INVALID, needed.lack, retry_s=DISCOVERY_S if needed.are_missing else AWAY_S)
+    return Step(False, INVALID, needed.lack, retry_s=pacing.DISCOVERY_S if needed.are_missing else pacing.AWAY_S)
 
 
 def _native(

@@ -8,6 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from core.plan import pacing
 from core.resource import Obj, Resource
 from core.runtime.errors import Forbidden, ServerError
 from core.runtime.informer import Informer
@@ -15,7 +16,6 @@ from core.runtime.store import Change
 from core.runtime.tasks import eternal
 
 logger = logging.getLogger(__name__)
-LOOK_S, FAILING_S = 1.0, 10.0
 
 
 class Installed:
@@ -53,15 +53,16 @@ class Installed:
         self._awaited.clear()
 
     async def _wait_for_list(self, informer: Informer) -> None:
-        """Returns when a kind has been listed once, or when its list has been refused for `FAILING_S` and it is not used."""
+        """Returns when a kind has been listed once, or when its list has been refused for a while and it is not used."""
         failing_s, resource = 0.0, informer.resource
         while not informer.synced:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(pacing.INSTALLED_LOOK_S):
                     await informer.wait_synced()
             trouble = informer.watcher.trouble
-            failing_s = failing_s + LOOK_S if isinstance(trouble, Forbidden | ServerError) and not is_built_in(resource) else 0.0
-            if informer.synced or failing_s < FAILING_S:
+            is_refused = isinstance(trouble, Forbidden | ServerError) and not is_built_in(resource)
+            failing_s = failing_s + pacing.INSTALLED_LOOK_S if is_refused else 0.0
+            if informer.synced or failing_s < pacing.INSTALLED_FAILING_S:
                 continue
             failing_s, is_used = 0.0, self._is_used(informer)
             what = "topogate does not start before it can, since objects of it are in use" if is_used else "its jobs wait until it can"

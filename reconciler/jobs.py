@@ -8,6 +8,7 @@ from typing import cast
 from core.jobs.contract import JobKind, Reference, Referring, ResizedByPart
 from core.jobs.prebuilt import prebuilt_name
 from core.names import EVENT_WORKLOAD_REFUSED
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.job_facts import JobFacts
 from core.plan.jobs import PODS_LEFT, START, SUSPEND, UPDATE, plan_job, plan_refused_start, plan_refused_update
@@ -26,8 +27,6 @@ from reconciler.observed import Observed
 from reconciler.read_jobs import read_job
 from reconciler.refused_starts import MAX_REASON, RefusedStarts
 from reconciler.suspensions import Suspensions
-
-ADDED_AT_ONCE = 1_000  # jobs that refer to one object
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Jobs:
             for job in self._observed.jobs[kind_key].store.by_index("reference", f"{of.namespace}/{of.changed}"):
                 self._queue.add((kind_key, object_key(job)), f"{of.changed} changed")
                 added += 1
-                if added % ADDED_AT_ONCE == 0:
+                if added % pacing.REFERRING_AT_ONCE == 0:
                     await self._clock.sleep(0)
 
     def _on_workload(self, change: Change) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 
 from core.model.node_health import HealthRules
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.node_health import Share, Verdict, find_placed, is_pinned, judge_node, may_move
 from core.plan.node_steps import NodesFacts, plan_leftovers, plan_nodes
@@ -26,16 +27,13 @@ from core.state.facts import WorkloadFacts, family_of
 from reconciler.controllers import build_controller
 from reconciler.execute import Executor, Left
 from reconciler.indexes import hostname_of, workloads_of_pod
-from reconciler.node_memory import GONE_S, Names, NodeMemory, NodeUsers, read_state_and_labels
+from reconciler.node_memory import Names, NodeMemory, NodeUsers, read_state_and_labels
 from reconciler.observed import Observed
 from reconciler.read_nodes import NodesOfWorkload, Place
 from reconciler.stuck_pods import StuckPods
 
 logger = logging.getLogger(__name__)
-BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
 MOST_NAMED = 1000  # what the API takes (rule j of docs/decisions/0004)
-STORM_LOOK_S = 10.0
-REPORT_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
 MOST_SHOWN = 8  # lost nodes in a message
 
 
@@ -84,7 +82,7 @@ class NodeHealth:
             if host not in self._users.by_host:
                 self._memory.remove_host(host)
         if hosts and (hosts != before or (facts is not None and facts.unhealthy_nodes)):
-            self._queue.add_after(key, BATCH_S, "workload changed")
+            self._queue.add_after(key, pacing.NODES_BATCH_S, "workload changed")
 
     def _on_node(self, change: Change) -> None:
         if change.old is not None and change.new is not None and read_state_and_labels(change.old) == read_state_and_labels(change.new):
@@ -96,13 +94,13 @@ class NodeHealth:
             for key in self._users.by_host.get(host, ()):
                 if any(host == left for _, left in self._users.outside.get(key, ())):  # it may be back: no pod moves before that is known
                     self._observed.state.observe_stuck(key, None)
-                self._queue.add_after(key, BATCH_S if change.new is not None else GONE_S, f"node {name} changed")
+                self._queue.add_after(key, pacing.NODES_BATCH_S if change.new is not None else pacing.NODE_GONE_S, f"node {name} changed")
 
     def _on_definition(self, change: Change) -> None:
         """A flavor or a topology: other nodes may belong to it now."""
         if change.old is not None and (change.new is None or change.old.get("spec") != change.new.get("spec")):
             for key in self._users.hosts:
-                self._queue.add_after(key, BATCH_S, f"{change.obj['metadata']['name']} changed")
+                self._queue.add_after(key, pacing.NODES_BATCH_S, f"{change.obj['metadata']['name']} changed")
 
     def _on_pod(self, change: Change) -> None:
         key = object_key(change.obj)
@@ -112,14 +110,14 @@ class NodeHealth:
             if self._users.outside:
                 for workload in self._list_named(change.obj):
                     if workload in self._users.outside:
-                        self._queue.add_after(workload, BATCH_S, "pod waits")
+                        self._queue.add_after(workload, pacing.NODES_BATCH_S, "pod waits")
             return
         runs = facts is not None and bool(facts.node) and not facts.terminal and not facts.terminating
         for workload in self._list_named(change.obj):
             if facts is not None and facts.node:
                 self._users.used.setdefault(workload, set()).add(facts.node)
             if not runs and (workload in self._users.hosts or (facts is not None and is_pinned(facts, (facts.pod_set or "",)))):
-                self._queue.add_after(workload, BATCH_S, "pod changed")
+                self._queue.add_after(workload, pacing.NODES_BATCH_S, "pod changed")
 
     def _list_named(self, pod: Obj) -> list[str]:
         """Key of the workload that holds a pod's place, if it names any."""
@@ -147,9 +145,9 @@ class NodeHealth:
             return Done()
         judged = await self._judge_all(workload, facts)
         if judged is None:
-            return RequeueAfter(BATCH_S)
+            return RequeueAfter(pacing.NODES_BATCH_S)
         if judged.lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
-            return RequeueAfter(STORM_LOOK_S)
+            return RequeueAfter(pacing.STORM_LOOK_S)
         return await self._follow_up(workload, facts, judged)
 
     async def _judge_all(self, workload: Obj, facts: WorkloadFacts) -> _Judged | None:
@@ -188,12 +186,13 @@ class NodeHealth:
         try:
             await self._executor.execute(plan_nodes(known, self._rules, self._clock.now()), left)
         except Conflict:
-            return RequeueAfter(BATCH_S)  # a pod is bound to a node that seemed to be lost, or it is not the workload that was judged
+            # A pod is bound to a node that seemed to be lost, or it is not the workload that was judged.
+            return RequeueAfter(pacing.NODES_BATCH_S)
         finally:
             if (r.WORKLOADS, facts.key) in left and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
                 self._users.reported[facts.key] = facts.admission, judged.lost.keys(), self._clock.monotonic()
         if any(verdict.stuck for verdict in judged.verdicts.values()) and self._is_held(facts):
-            return RequeueAfter(STORM_LOOK_S)
+            return RequeueAfter(pacing.STORM_LOOK_S)
         named = {host or name: (judged.shares[name, host], verdict) for (name, host), verdict in judged.verdicts.items()}
         waits = [verdict.look_again_s for verdict in judged.verdicts.values() if verdict.look_again_s is not None]
         waits += [rest_s] if known.is_news and rest_s > 0 else []
@@ -205,7 +204,7 @@ class NodeHealth:
         this controller and what finds places disagree on what a node is neither would ever rest."""
         admission, reported, at = self._users.reported.get(facts.key, (None, (), 0.0))
         is_again = bool(lost) and reported == lost and admission == facts.admission
-        return at + REPORT_AGAIN_S - self._clock.monotonic() if is_again else 0.0
+        return at + pacing.LOST_AGAIN_S - self._clock.monotonic() if is_again else 0.0
 
     def _judge(self, name: str, share: Share, now: datetime) -> Verdict:
         """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""

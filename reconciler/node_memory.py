@@ -8,6 +8,7 @@ from typing import Any
 
 from core.model.admission import Admission, PodSetAdmission
 from core.names import HOSTNAME_LABEL
+from core.plan import pacing
 from core.plan.actions import from_time
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -16,7 +17,6 @@ from core.state.facts import PodFacts, WorkloadFacts, find_condition
 from reconciler.indexes import hostname_of
 from reconciler.observed import Observed
 
-GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must not have another place by then
 Domain = tuple[str, tuple[str, ...]]  # a pod set and the values by which its assignment names one of its domains
 Names = Mapping[Domain, str]  # nodes by domain
 
@@ -78,7 +78,7 @@ class NodeMemory:
             elif host not in assigned and self._named.get(host) == name:
                 del self._named[host]
         if change.new is None and set(hosts) & assigned.keys():
-            self._gone_at = {gone: at for gone, at in self._gone_at.items() if self._clock.monotonic() - at < GONE_S}
+            self._gone_at = {gone: at for gone, at in self._gone_at.items() if self._clock.monotonic() - at < pacing.NODE_GONE_S}
             self._gone_at[name] = self._clock.monotonic()
         else:
             self._gone_at.pop(name, None)
@@ -113,7 +113,7 @@ class NodeMemory:
 
     def find_rest(self, name: str) -> float:
         """For how many seconds a node that is gone is not called lost."""
-        return self._gone_at.get(name, -GONE_S) + GONE_S - self._clock.monotonic()
+        return self._gone_at.get(name, -pacing.NODE_GONE_S) + pacing.NODE_GONE_S - self._clock.monotonic()
 
     def find_node(self, host: str) -> str:
         """The node with a hostname, be it gone. Another one that has the hostname as its name is not meant."""

@@ -22,6 +22,7 @@ from core.names import (
     SPARK_ROLE_LABEL,
     SYSTEM_NAMESPACE,
 )
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
 from core.podgroups.members import Member
@@ -77,8 +78,6 @@ from reconciler.volumes import ObservedVolumes
 from reconciler.watch_progress import WatchProgress
 
 logger = logging.getLogger(__name__)
-CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05
-READ_AT_ONCE, OWNED_AT_ONCE = 25, 1_000  # workloads, pods
 Facts = TypeVar("Facts")
 
 
@@ -123,8 +122,8 @@ class Observed:
         self.runtime_classes = informer(r.RUNTIME_CLASSES)
         self.pod_defaults = PodDefaults()
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
-        self._to_read = Again(self._read_workload_again, READ_AT_ONCE, clock, self._wake)
-        self._to_own = Again(self._observe_owner_again, OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
+        self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
+        self._to_own = Again(self._observe_owner_again, pacing.OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
         self.again = (self._to_read, self._to_own)
         self.priority_classes = informer(r.PRIORITY_CLASSES)
         self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
@@ -305,7 +304,7 @@ class Observed:
     def _observe_owners_of(self, pods: Iterable[Obj]) -> None:
         """The first thousand at once, the others in later turns of the event loop."""
         left = iter(pods)
-        for pod in islice(left, OWNED_AT_ONCE):
+        for pod in islice(left, pacing.OWNED_AT_ONCE):
             self._observe_owner_of(pod)
         self._to_own.add(map(object_key, left))
 
@@ -437,12 +436,12 @@ class Observed:
         behind = [(watcher, watcher.opened) for watcher in watchers if is_behind(watcher.version, version)]
         for watcher, _ in behind:
             watcher.refresh(version)
-        until = clock.monotonic() + CATCH_UP_S
+        until = clock.monotonic() + pacing.CATCH_UP_S
         while late := [watcher for watcher, opened in behind if not watcher.has_reached(version, opened)]:
             if clock.monotonic() > until:
                 names = ", ".join(sorted(str(watcher.resource) for watcher in late))
                 raise TimeoutError(f"the watches of {names} deliver nothing: what was written before this process leads is not known")
-            await clock.sleep(CATCH_UP_LOOK_S)
+            await clock.sleep(pacing.CATCH_UP_LOOK_S)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or

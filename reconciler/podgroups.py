@@ -18,6 +18,7 @@ from core.metric_names import GROUP_PLACED, GROUP_WAITS
 from core.model.configuration import PodGroupRules
 from core.model.group_plugins import GroupEvent
 from core.model.pause import ADMISSIONS
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.writes import Write
@@ -46,10 +47,6 @@ from reconciler.observed import Observed
 from reconciler.tracing import traceparent_of
 
 logger = logging.getLogger(__name__)
-BATCH_S = 0.2  # pods of a group come one by one
-LOOK_S = 5.0  # room may be given back without any event of a pod or a node
-AGAIN_S = 1.0
-REFUSED_S = 60.0  # what refuses a write is mostly a policy, which somebody has to change
 WORKERS = 4
 ALL = GroupKey("", "")  # as a key: all groups that wait
 REFUSED, PAUSED = "Refused", "AdmissionsPaused"
@@ -160,7 +157,7 @@ class PodGroups:
     def _is_due(self, group: GroupKey) -> None:
         if group in self._waiting:
             self._waiting[group] = _ANEW
-        self._queue.add_after(group, BATCH_S, "its pods changed")
+        self._queue.add_after(group, pacing.GROUPS_BATCH_S, "its pods changed")
 
     def _fold(self, member: Member) -> None:
         whole = self._observed.state.whole
@@ -187,7 +184,7 @@ class PodGroups:
         for key in {GroupKey(*named), *self._conditions.of(*named)}:
             if key in self._waiting:
                 self._waiting[key] = _ANEW
-            self._queue.add_after(key, BATCH_S, "the group changed")
+            self._queue.add_after(key, pacing.GROUPS_BATCH_S, "the group changed")
 
     def _on_native(self, change: Change) -> None:
         """One of kube-scheduler's own came or went: that of its own pods, and of ours that was handed over."""
@@ -232,7 +229,7 @@ class PodGroups:
         """Groups that wait and depend on an event are judged again, once for all events of a moment."""
         self._events[event] += 1
         if self._waiting:
-            self._queue.add_after(ALL, BATCH_S, event.value)
+            self._queue.add_after(ALL, pacing.GROUPS_BATCH_S, event.value)
 
     def _wake(self) -> None:
         """Those that an event may help, by priority and then by age."""
@@ -299,7 +296,7 @@ class PodGroups:
             step = refused
         elif step.keep:
             if any(member.uid not in self._decided for member, _ in step.keep):
-                return RequeueAfter(AGAIN_S)  # of a pod that is gone, or was changed: its event is on the way
+                return RequeueAfter(pacing.GROUPS_AGAIN_S)  # of a pod that is gone, or was changed: its event is on the way
             self._record_placement(key, [member for member, _ in step.keep])
             self._queue.add(key, "its places are kept")
             return Done()
@@ -308,7 +305,7 @@ class PodGroups:
             self._waiting.pop(key, None)
             if refused is not None:
                 logger.warning("a place is not given back", extra={"group": str(key), "error": refused.message})
-                return RequeueAfter(REFUSED_S)
+                return RequeueAfter(pacing.GROUP_REFUSED_S)
             return Done()  # its pods wait until there is one
         if key in self._seen:
             self._is_placed[key] = step.is_scheduled
@@ -320,7 +317,7 @@ class PodGroups:
         if step.waits:
             events = self.plugins.list_events(read_pod_group(group))
             self._waiting[key] = _ANEW if self.plugins.is_missed(key) else _Wait.build(changes, happened, events)
-            return RequeueAfter(LOOK_S)
+            return RequeueAfter(pacing.GROUPS_LOOK_S)
         self._waiting.pop(key, None)
         return RequeueAfter(step.retry_s) if step.retry_s is not None else Done()
 
@@ -332,9 +329,9 @@ class PodGroups:
         self._refused_until.pop(key, None)
         waiting = self._waiting.get(key)
         if waiting is not None and waiting == _Wait.build(changes, happened, waiting.events):
-            return LOOK_S  # nothing has come or gone since it was judged
+            return pacing.GROUPS_LOOK_S  # nothing has come or gone since it was judged
         # Half of the loop's time at most is for groups that were refused before.
-        return BATCH_S if waiting is not None and now < self._rests_until else 0.0
+        return pacing.GROUPS_BATCH_S if waiting is not None and now < self._rests_until else 0.0
 
     def _record_placement(self, key: GroupKey, members: Sequence[Member]) -> None:
         seen = self._seen.get(key, {})
@@ -436,7 +433,7 @@ class PodGroups:
             return
         for member, _ in kept:
             self._decided.pop(member.uid)
-        self._refused_until[key] = self._clock.monotonic() + REFUSED_S
+        self._refused_until[key] = self._clock.monotonic() + pacing.GROUP_REFUSED_S
         failed = await self._write(key, kept, lambda place: w.nominate(*place))
         if failed:
             raise failed[0][1]

@@ -11,6 +11,7 @@ from functools import partial
 from core.jobs.pod_kinds import POD_SETS
 from core.jobs.podgroup import Grouping, asked
 from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.podgroup import build_pod_group, is_in_step, is_of
@@ -27,7 +28,6 @@ from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-REFUSED_S = 30.0  # what was refused may be taken later: a namespace has rules of its own
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -102,7 +102,7 @@ class PodGroupsOfJobs:
         except Conflict:
             return RequeueAfter(1.0)  # another has come in its place
         except NotFound:  # it has gone meanwhile; where there was none its namespace goes, or nobody serves groups
-            return RequeueAfter(1.0 if present is not None else REFUSED_S)
+            return RequeueAfter(1.0 if present is not None else pacing.JOB_GROUP_REFUSED_S)
         except (Invalid, Forbidden) as error:
             return await self._refused(informer.resource, job, f"the API server does not take its PodGroup: {error}")
         logger.info("group of a job written", extra={"job": str(key), "group": wanted["metadata"]["name"]})
@@ -110,7 +110,7 @@ class PodGroupsOfJobs:
 
     async def _refused(self, resource: Resource, job: Obj, message: str) -> Result:
         self._executor.reporter.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
-        return RequeueAfter(REFUSED_S)
+        return RequeueAfter(pacing.JOB_GROUP_REFUSED_S)
 
 
 def _verdict(group: Obj) -> tuple[str, str, bool] | None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from core.jobs.pod import Pod
 from core.jobs.pod_parents import PodParent
 from core.names import EVENT_WORKLOAD_REFUSED
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.pod_units import PARENTS, Unit, matters, unit_of_pod, unit_of_workload
 from core.plan.steps import make_plan, report
@@ -29,9 +30,6 @@ from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
 from reconciler.read_jobs import read_classes
-
-BATCH_S = 0.3  # pods of one unit come one by one
-PODS_A_BATCH_S = 4_000  # a unit of so many pods is looked at once a second
 
 
 class Pods:
@@ -57,12 +55,12 @@ class Pods:
         units = {unit for obj in (change.old, change.new) if obj is not None and (unit := unit_of_pod(obj)) is not None}
         for unit in units:
             count = self._observed.pods.store.count_by_index("unit", str(unit))
-            self._queue.add_after(unit, max(BATCH_S, count / PODS_A_BATCH_S), "pod changed")
+            self._queue.add_after(unit, max(pacing.UNITS_BATCH_S, count / pacing.PODS_A_SECOND), "pod changed")
 
     def _on_owner(self, pod: Obj) -> None:
         unit = unit_of_pod(pod)
         if unit is not None and unit.source in PARENTS:
-            self._queue.add_after(unit, BATCH_S, "its pods are known")
+            self._queue.add_after(unit, pacing.UNITS_BATCH_S, "its pods are known")
 
     def _on_workload(self, change: Change) -> None:
         unit = unit_of_workload(change.obj)

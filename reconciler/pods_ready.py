@@ -10,6 +10,7 @@ from typing import Any
 
 from core.jobs.elastic import is_elastic
 from core.model.pods_ready import PodsReadyRules
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.pods_ready import Seen, plan_pods_ready, pods_are_ready
 from core.plan.workload import admitted_counts
@@ -25,7 +26,6 @@ from reconciler.execute import Executor
 from reconciler.indexes import find_owned
 from reconciler.observed import Observed
 
-BATCH_S = 0.3  # pods of one workload become ready one by one
 MAX_JITTER = 0.1  # of the backoff: what was evicted together does not come back together
 
 
@@ -64,7 +64,7 @@ class PodsReady:
         if change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new):
             return
         for workload in self._observed.present_of_pod(change.obj):
-            self._queue.add_after(workload, BATCH_S, "pod changed")
+            self._queue.add_after(workload, pacing.PODS_READY_BATCH_S, "pod changed")
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)

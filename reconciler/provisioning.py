@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import cast
 
 from core.names import ACTIVE, PROVISIONING_CONTROLLER, QUOTA_RESERVED
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.checks import attempt_of
@@ -33,7 +34,6 @@ from reconciler.installed import serves
 from reconciler.observed import Observed
 
 CHECK, WORKLOAD = "check", "workload"
-LIST_S = 0.5  # how soon to look whether requests that have just been installed are listed
 
 
 class Provisioning:
@@ -112,7 +112,7 @@ class Provisioning:
             return Done()
         asked = self._read(workload, facts)
         if asked.asks and self._is_installed and not self._observed.provisioning_requests.synced:
-            return RequeueAfter(LIST_S)  # what has been asked for already is not known yet
+            return RequeueAfter(pacing.REQUESTS_LISTED_S)  # what has been asked for already is not known yet
         decided, namespace = decide(asked), workload["metadata"]["namespace"]
         refused, overtaken = dict[str, str](), list[Conflict | Retryable]()
         for check, wanted in decided.wanted.items():

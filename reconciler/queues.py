@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, cast
 
 from core.model.quota import NO_SHARE, FlavorResource
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.queue_status import (
     ClusterQueueStatus,
@@ -34,10 +35,6 @@ from reconciler.execute import Executor
 from reconciler.observed import Observed
 from reconciler.storms import Storms
 
-SETTLE_S, BUSY_S = 0.5, 5.0  # a change is counted half a second later, and those of a busy queue every five seconds
-COUNTED_AT_ONCE = 5_000  # workloads of a queue
-MOST_DRAINED = 500  # workloads of a queue at once
-
 
 class Queues:
     """Reconciles the status of one ClusterQueue, Cohort, LocalQueue, ResourceFlavor or Topology at a time."""
@@ -65,14 +62,14 @@ class Queues:
 
     def _on_namespace(self, change: Change) -> None:
         if change.new is not None and change.new["metadata"].get("deletionTimestamp"):
-            self._queue.add_after((r.NAMESPACES.plural, object_key(change.obj)), SETTLE_S, "namespace is being deleted")
+            self._queue.add_after((r.NAMESPACES.plural, object_key(change.obj)), pacing.QUEUES_SETTLE_S, "namespace is being deleted")
 
     def _on_configuration(self, resource: Resource, change: Change) -> None:
         """Whatever is configured may matter to all, which come anyway at the start; of what is written only whether a check is active."""
         informers = self._informers()
         if change.initial:
             if resource in informers:
-                self._queue.add_after((resource.plural, object_key(change.obj)), SETTLE_S, "seen at the start")
+                self._queue.add_after((resource.plural, object_key(change.obj)), pacing.QUEUES_SETTLE_S, "seen at the start")
             return
         if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
             return
@@ -81,18 +78,18 @@ class Queues:
                 remembered.pop((resource.plural, object_key(change.obj)), None)
         for of_kind, informer in informers.items():
             for key in list(informer.store.keys()):
-                self._queue.add_after((of_kind.plural, key), SETTLE_S, "configuration changed")
+                self._queue.add_after((of_kind.plural, key), pacing.QUEUES_SETTLE_S, "configuration changed")
 
     def _on_pause(self, _change: Change) -> None:
         """All queues say so, and what is to be drained is looked at again."""
         for resource, informer in ((r.CLUSTER_QUEUES, self._observed.cluster_queues), (r.LOCAL_QUEUES, self._observed.local_queues)):
             for key in list(informer.store.keys()):
-                self._queue.add_after((resource.plural, key), SETTLE_S, "pause changed")
+                self._queue.add_after((resource.plural, key), pacing.QUEUES_SETTLE_S, "pause changed")
 
     def _count_soon(self, resource: Resource, key: str) -> None:
         """Counters of a queue are out of date."""
         since = self._clock.monotonic() - self._counted.get((resource.plural, key), float("-inf"))
-        self._queue.add_after((resource.plural, key), max(SETTLE_S, BUSY_S - since), "workload changed")
+        self._queue.add_after((resource.plural, key), max(pacing.QUEUES_SETTLE_S, pacing.QUEUES_BUSY_S - since), "workload changed")
 
     def _informers(self) -> Mapping[Resource, Any]:
         observed = self._observed
@@ -114,12 +111,12 @@ class Queues:
 
     def _look_at_topologies(self, reason: str) -> None:
         for name in list(self._observed.topologies.store.keys()):
-            self._queue.add_after((r.TOPOLOGIES.plural, name), SETTLE_S, reason)
+            self._queue.add_after((r.TOPOLOGIES.plural, name), pacing.QUEUES_SETTLE_S, reason)
 
     def _on_workload(self, change: Change) -> None:
         namespace = change.obj["metadata"]["namespace"]
         if namespace in self._observed.state.ending_namespaces:  # an admission may have been on its way
-            self._queue.add_after((r.NAMESPACES.plural, namespace), SETTLE_S, "workload changed")
+            self._queue.add_after((r.NAMESPACES.plural, namespace), pacing.QUEUES_SETTLE_S, "workload changed")
         for workload in (change.old, change.new):
             if workload is None:
                 continue
@@ -222,7 +219,7 @@ class Queues:
         """Those that hold quota and are to go: as many as are evicted at once. Each that is brings its queue back for the others."""
         running = (facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished)
         found = map(self._observed.workloads.store.get, running)
-        return list(islice((workload for workload in found if workload is not None), MOST_DRAINED))
+        return list(islice((workload for workload in found if workload is not None), pacing.MOST_DRAINED))
 
     async def _count(self, resource: Resource, key: str) -> Counted:
         """Workloads of a queue, and what they hold of quota; in portions. What changes meanwhile is counted the next time."""
@@ -236,7 +233,7 @@ class Queues:
                 add_usage(reserved, admission)
                 if workload.admitted:
                     add_usage(used, admission)
-            if number % COUNTED_AT_ONCE == 0:
+            if number % pacing.QUEUES_COUNTED == 0:
                 await self._clock.sleep(0)
         local_queues = self._observed.state.local_queues.items()
         locals_of = [key] if is_local else [name for name, local in local_queues if local.cluster_queue == key]

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from core.names import QUOTA_RESERVED
+from core.plan import pacing
 from core.plan.verdict_steps import Judged
 from core.queueing.cycle import Cycle
 from core.queueing.outcome import PASSING, Found
@@ -19,11 +20,6 @@ from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
 from reconciler.allowance import Allowance
 from reconciler.observed import Observed
-
-FIRST_AT_ONCE, FIRST_PER_S = 64, 10  # first refusals that are written at once
-AGAIN_PER_S = 50  # all others at most
-AGAIN_AFTER_S, REST, LONGEST_REST_S = 1.0, 9, 2.0
-CATCH_UP_S = 0.1  # between two that are behind those of their kind in the queue, and say what was found of these
 
 
 class Reasons:
@@ -40,7 +36,7 @@ class Reasons:
         self._observed, self._clock, self._cycle, self._write, self._is_being_written = observed, clock, cycle, write, is_being_written
         self._later: dict[str, Judged] = {}  # uid -> why it waits now
         self._turns = WorkQueue(clock)
-        self._first = Allowance(FIRST_PER_S, FIRST_AT_ONCE)
+        self._first = Allowance(pacing.REASONS_FIRST_PER_S, pacing.REASONS_FIRST_AT_ONCE)
         self._is_stale = asyncio.Event()
 
     def defer(self, judged: Judged) -> bool:
@@ -81,7 +77,7 @@ class Reasons:
                 with yielding():
                     await self._write(judged)
             self._turns.done(item.key)
-            await self._rest(1 / AGAIN_PER_S, began)
+            await self._rest(1 / pacing.REASONS_PER_S, began)
 
     async def _catch_up(self) -> None:
         """Many ask for the same, and of the first of them it was found how things are now: the others say so one after the other."""
@@ -96,11 +92,11 @@ class Reasons:
                     await self._write(Judged(verdict, now, now))
             elif not self._cycle.is_stale:
                 self._is_stale.clear()
-            await self._rest(CATCH_UP_S, began)
+            await self._rest(pacing.REASONS_CATCH_UP_S, began)
 
     async def _rest(self, least_s: float, began: float) -> None:
         """Most of the API server's time is others'."""
-        await self._clock.sleep(min(LONGEST_REST_S, max(least_s, REST * (self._clock.monotonic() - began))))
+        await self._clock.sleep(min(pacing.REASONS_LONGEST_REST_S, max(least_s, pacing.REASONS_REST * (self._clock.monotonic() - began))))
 
     def _find_delay(self, verdict: Verdict) -> float | None:
         """After how many seconds it is written why a workload waits, at the pace of all such writes. None: at once, whatever it is."""
@@ -116,5 +112,5 @@ class Reasons:
         known = find_condition(workload, QUOTA_RESERVED) or {}
         reasons = {known.get("reason"), outcome.reason}
         if known.get("status") == "False" and (len(reasons) == 1 or reasons <= PASSING):
-            return AGAIN_AFTER_S
+            return pacing.REASONS_AFTER_S
         return None if self._first.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are written a bit later

@@ -10,6 +10,7 @@ from collections import Counter
 from core.jobs.contract import Reclaiming
 from core.jobs.elastic import is_elastic
 from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
+from core.plan import pacing
 from core.plan import writes as w
 from core.plan.pod_units import GROUP, unit_of_workload
 from core.plan.reclaimable import are_made_again, count_succeeded, plan_reclaimable
@@ -25,8 +26,6 @@ from reconciler.controllers import build_controller
 from reconciler.execute import Executor
 from reconciler.indexes import find_owned, workloads_of_pod
 from reconciler.observed import Observed
-
-BATCH_S = 0.5  # pods of one job end one by one
 
 
 class Reclaimable:
@@ -49,12 +48,12 @@ class Reclaimable:
 
     def _on_job(self, change: Change) -> None:
         for workload in find_owned(self._observed.workloads.store, change.obj):
-            self._queue.add_after(object_key(workload), BATCH_S, "job changed")
+            self._queue.add_after(object_key(workload), pacing.RECLAIMABLE_BATCH_S, "job changed")
 
     def _on_pod(self, change: Change) -> None:
         if change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             for workload in workloads_of_pod(change.obj):
-                self._queue.add_after(workload, BATCH_S, "pod is over")
+                self._queue.add_after(workload, pacing.RECLAIMABLE_BATCH_S, "pod is over")
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)

@@ -1,13 +1,12 @@
 """Jobs with quota of which the API server or a webhook refuses the start."""
 
 from core.names import ADMITTED
+from core.plan import pacing
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.errors import Forbidden, KubeError
 from core.state.facts import find_condition
 
-PATIENCE_S = 300.0  # after the first refusal: what refuses the start may be repaired until then
-FORGOTTEN_S = 3600.0  # a refusal that none has followed
 MAX_REASON = 500  # characters of a refusal in a condition
 _NO_RIGHT = "cannot patch resource"  # by the authorizer: topogate's own rights are missing, and the job is not wrong
 
@@ -24,12 +23,12 @@ class RefusedStarts:
         self._since.pop(_read_admission(workload), None)
 
     def has_lasted(self, workload: Obj, error: KubeError) -> bool:
-        """Notes a refusal; whether the start has been refused for `PATIENCE_S`."""
+        """Notes a refusal; whether the start has been refused for `pacing.START_PATIENCE_S`."""
         if isinstance(error, Forbidden) and _NO_RIGHT in error.message:
             return False
         now = self._clock.monotonic()
-        self._since = {key: at for key, at in self._since.items() if now - at < FORGOTTEN_S}
-        return now - self._since.setdefault(_read_admission(workload), now) >= PATIENCE_S
+        self._since = {key: at for key, at in self._since.items() if now - at < pacing.START_FORGOTTEN_S}
+        return now - self._since.setdefault(_read_admission(workload), now) >= pacing.START_PATIENCE_S
 
 
 def _read_admission(workload: Obj) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from typing import Never
 
 from core.names import EVENT_SET_ASIDE
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.actions import from_time
 from core.plan.pod_units import seniority, unit_of_workload
@@ -25,10 +26,7 @@ from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-AT_ONCE, MOST_WAITING = 2, 2_000  # writes
-QUIET_S = 120.0  # an event on an object is not written again within two minutes
 REMEMBERED = 4096
-PER_S, BURST = 50, 1000  # of normal events, and of warnings
 MOST_CHARACTERS = 1024
 
 
@@ -46,18 +44,18 @@ class Reporter:
         """`observed`: where the jobs of Workloads are looked up; None in a process that writes no events on jobs."""
         self._client, self._clock, self._observed, self._recorder, self._component = client, clock, observed, recorder, component
         self._reported: OrderedDict[int, float] = OrderedDict()  # when, by the hash of what: texts of thousands of events are megabytes
-        self._allowances = {is_warning: Allowance(PER_S, BURST) for is_warning in (False, True)}
+        self._allowances = {is_warning: Allowance(pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
         self._waiting: deque[Obj] = deque()
         self._has_some = asyncio.Event()
 
     def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False) -> None:
         """An event on an object, soon: the same one is written once within two minutes."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
-        while self._reported and next(iter(self._reported.values())) + QUIET_S <= now:
+        while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)
         if key in self._reported:
             return
-        is_too_much = len(self._waiting) >= (MOST_WAITING // 2 if is_minor else MOST_WAITING)
+        is_too_much = len(self._waiting) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
         if is_too_much or not self._allowances[warning].take(now, leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
             self._recorder.event_dropped()
@@ -80,8 +78,8 @@ class Reporter:
         self.event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
 
     async def run(self) -> Never:
-        """Writes whatever is reported, `AT_ONCE` events at once."""
-        await asyncio.gather(*(self._work() for _ in range(AT_ONCE)))
+        """Writes whatever is reported, `pacing.EVENTS_AT_ONCE` events at once."""
+        await asyncio.gather(*(self._work() for _ in range(pacing.EVENTS_AT_ONCE)))
         raise AssertionError("no worker ends")
 
     async def settle(self) -> None:

@@ -16,6 +16,7 @@ from core.model.configuration import FairSharing, SecondPass
 from core.model.node_health import RequeueRules
 from core.model.pods_ready import PodsReadyRules
 from core.placement.profile import Profiles
+from core.plan import pacing
 from core.plan.verdict_steps import Judged
 from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found, NotFound
@@ -31,18 +32,9 @@ from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 from reconciler.reasons import Reasons
 from reconciler.storms import Storms
-from reconciler.verdicts import RETRY_S, Verdicts
+from reconciler.verdicts import Verdicts
 
 logger = logging.getLogger(__name__)
-BATCH_WINDOW_S = 0.02  # lets a burst of events be decided as one batch
-# Where many wait each cycle asks all of them whether anything helps them: of the time that this takes so many times as much is left
-# for all else, and more changes are decided on in one go.
-DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
-# A cycle that takes longer, or comes to more verdicts, is cut off: the loop writes and serves events.
-DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.04, 500, 0.03
-PIECE_S = 0.03  # of a decision that takes longer
-MOST_TASKS = 1024  # then deciding waits for writing
-QUIET_S, REFRESH_S, REFRESHED_AT_ONCE = 5.0, 1.0, 20  # without an event, reasons from before are judged anew at this rate
 
 
 class _Wake(asyncio.Event):
@@ -86,7 +78,7 @@ class StepTime:
 
 def may_go_on(time: StepTime, judged: Sequence[object]) -> bool:
     """Whether a cycle that has come to so many verdicts may go on."""
-    return time.is_left() and len(judged) < MOST_VERDICTS
+    return time.is_left() and len(judged) < pacing.MOST_VERDICTS
 
 
 class Scheduler:
@@ -172,7 +164,7 @@ class Scheduler:
             self._reasons.run(self._background)
             eternal(self._background, "old reasons", self._refresh_reasons())
             try:
-                window_s = BATCH_WINDOW_S
+                window_s = pacing.DECIDING_WINDOW_S
                 while True:
                     await self._wake.wait()
                     await self._clock.sleep(window_s)
@@ -182,8 +174,9 @@ class Scheduler:
                     self._seen_changes = self._observed.state.changes
                     began = self._clock.monotonic()
                     await self.run_cycle()
-                    window_s = min(LONGEST_WINDOW_S, max(BATCH_WINDOW_S, DECIDING_REST * (self._clock.monotonic() - began)))
-                    window_s = min(window_s, CUT_REST_S) if self._is_cut else window_s
+                    rest_s = pacing.DECIDING_REST * (self._clock.monotonic() - began)
+                    window_s = min(pacing.LONGEST_WINDOW_S, max(pacing.DECIDING_WINDOW_S, rest_s))
+                    window_s = min(window_s, pacing.CUT_REST_S) if self._is_cut else window_s
             finally:
                 for task in self._tasks:
                     task.cancel()
@@ -198,7 +191,7 @@ class Scheduler:
             self._observed.set_aside.add(self._observed.workloads.resource, facts.key, workload, error)
         else:
             logger.error("a cycle failed and is tried again", exc_info=error)
-        self.wake_in(LONGEST_WINDOW_S)
+        self.wake_in(pacing.LONGEST_WINDOW_S)
 
     async def _wake_when_due(self) -> None:
         while True:
@@ -212,23 +205,23 @@ class Scheduler:
         some seconds, refusals from before are judged anew, a few at a time, until something happens."""
         seen, before = -1, 0  # events, and the round from which on refusals are new
         while True:
-            await self._clock.sleep(QUIET_S)
+            await self._clock.sleep(pacing.REASONS_QUIET_S)
             if self._wake.count == seen or self._wake.is_set():
                 continue
             count = self._wake.count
-            await self._clock.sleep(QUIET_S)
+            await self._clock.sleep(pacing.REASONS_QUIET_S)
             if self._wake.count != count or self._is_cut:
                 continue
             seen, before = count, self._cycle.round
-            while self._wake.count == count and self._cycle.drop_refusals(before, REFRESHED_AT_ONCE):
+            while self._wake.count == count and self._cycle.drop_refusals(before, pacing.REASONS_REFRESHED):
                 self._wake.set_without_event()
-                await self._clock.sleep(REFRESH_S)
+                await self._clock.sleep(pacing.REASONS_REFRESH_S)
 
     async def run_cycle(self) -> None:
         """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
         while not self._is_draining and await self._run_part():
             try:
-                for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, PIECE_S).is_left), False):
+                for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, pacing.PIECE_S).is_left), False):
                     await asyncio.sleep(0)  # the loop serves events and writes
             except Exception as error:
                 self._set_aside(error)
@@ -236,7 +229,7 @@ class Scheduler:
     async def _run_part(self) -> bool:
         """One cycle. Returns whether it ended for a decision that goes on in pieces."""
         started = self._clock.monotonic()
-        time, was_cut = StepTime(self._clock, DECIDING_S), self._is_cut
+        time, was_cut = StepTime(self._clock, pacing.DECIDING_S), self._is_cut
         if not was_cut:
             self._count_at_round = self._wake.count
         with tracing.cycle() as span:
@@ -262,7 +255,7 @@ class Scheduler:
             for one in judged:
                 if not self._reasons.defer(one):
                     self._start(self._write_now(one), f"write verdict on {one.verdict.workload.key}", one.verdict.workload.uid)
-        while len(self._tasks) > MOST_TASKS:
+        while len(self._tasks) > pacing.MOST_VERDICT_WRITES:
             self._ended.clear()
             await self._ended.wait()
         return self._cycle.is_deciding
@@ -351,11 +344,11 @@ class Scheduler:
         self._due.add_after(uid, seconds, "second pass")
 
     def wake_in(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds + BATCH_WINDOW_S, self._wake.set)
+        asyncio.get_running_loop().call_later(seconds + pacing.DECIDING_WINDOW_S, self._wake.set)
 
     def spare(self, key: str) -> None:
         self._cycle.spare(key)
-        self.wake_in(RETRY_S)
+        self.wake_in(pacing.VERDICT_RETRY_S)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._background.create_task(work, name=name)

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 
+from core.plan import pacing
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError, NotFound
@@ -13,9 +14,6 @@ from core.runtime.informer import Informer
 from core.runtime.tasks import eternal
 
 logger = logging.getLogger(__name__)
-DISCOVERY_S = 30.0  # an API server is updated once in months
-AWAY_S = 2.0  # but may be away when it is asked
-LISTED_S = 10.0
 
 
 class Served:
@@ -53,7 +51,7 @@ class Served:
         if await self.is_served():
             self._run(group)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LISTED_S):
+                async with asyncio.timeout(pacing.LISTED_S):
                     for informer in self.informers:
                         await informer.wait_synced()
         else:
@@ -61,7 +59,7 @@ class Served:
 
     async def _wait(self, group: asyncio.TaskGroup) -> None:
         while not await self.is_served():
-            await self._clock.sleep(DISCOVERY_S if self.are_missing else AWAY_S)
+            await self._clock.sleep(pacing.DISCOVERY_S if self.are_missing else pacing.AWAY_S)
         self._run(group)
         await asyncio.Event().wait()
 

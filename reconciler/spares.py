@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from core.model.spares import show_held_spares
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, SPARES
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.reports import name_spares, report_spares, restore_borrowed
 from core.plan.steps import make_plan
@@ -30,8 +31,6 @@ from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-BATCH_S = 0.5  # nodes of a rack change one by one
-FILL_S, LOOK_S = 5.0, 60.0  # while some are missing, and while none is: what is free changes without telling
 
 
 class SpareCounts(NamedTuple):
@@ -105,7 +104,7 @@ class Spares:
             self._nodes[key] = frozenset((*names, *map(self._host_of, names)))
         else:
             self._forget(key)
-        self._queue.add_after(key, BATCH_S, "workload changed")
+        self._queue.add_after(key, pacing.SPARES_BATCH_S, "workload changed")
 
     def _host_of(self, name: str) -> str:
         node = self._observed.state.nodes.get(name)
@@ -119,7 +118,7 @@ class Spares:
             self._borrowed[key] = now
         for holder, nodes in self._nodes.items() if now != before else ():
             if nodes & (now | before):
-                self._queue.add_after(holder, BATCH_S, f"{key} borrows or leaves its spares")
+                self._queue.add_after(holder, pacing.SPARES_BATCH_S, f"{key} borrows or leaves its spares")
 
     def _on_node(self, change: Change) -> None:
         if not self._nodes or (change.old is not None and change.new is not None and place_of(change.old) == place_of(change.new)):
@@ -127,7 +126,7 @@ class Spares:
         name = change.obj["metadata"]["name"]
         for key, nodes in self._nodes.items():
             if name in nodes or self._counts.get(key, SpareCounts("", missing=1)).missing:
-                self._queue.add_after(key, BATCH_S, f"node {name} changed")
+                self._queue.add_after(key, pacing.SPARES_BATCH_S, f"node {name} changed")
 
     def _forget(self, key: str) -> None:
         self._counts.pop(key, None)
@@ -153,9 +152,9 @@ class Spares:
         if facts.evicted:
             return Done()  # what it holds is given back when it has stopped
         if state.workloads.is_assumed(key):
-            return RequeueAfter(BATCH_S)
+            return RequeueAfter(pacing.SPARES_BATCH_S)
         if facts.unhealthy_nodes or self._is_held(facts):
-            return RequeueAfter(FILL_S)  # its spares are for the pods of these nodes first; and in a storm no node is judged
+            return RequeueAfter(pacing.SPARES_FILL_S)  # its spares are for the pods of these nodes first; and in a storm no node is judged
         kept = keep_spares(state, facts, self._leaving_taints, fills=not self._makes_room())
         if not kept:
             return Done()
@@ -165,7 +164,7 @@ class Spares:
             held, lent = sum(len(one.serving) for one in kept), sum(len(one.lent) for one in kept)
             self._counts[key] = SpareCounts(facts.admission.cluster_queue, held, missing, lent)
         await self._executor.execute(make_plan(report_spares(workload, kept, self._executor.now())))
-        return RequeueAfter(FILL_S if missing else LOOK_S)
+        return RequeueAfter(pacing.SPARES_FILL_S if missing else pacing.SPARES_LOOK_S)
 
     async def _hold(self, key: str, workload: Obj, facts: WorkloadFacts, kept: Collection[Kept]) -> Obj:
         """Holds them from now on, and names them. What could not be written is not held."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from core.model.node_health import StormRules
+from core.plan import pacing
+from core.plan.actions import from_time
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.store import Change
@@ -20,8 +22,6 @@ from reconciler.observed import Observed
 from reconciler.tracing import parse_time
 
 logger = logging.getLogger(__name__)
-LOOK_S = 5.0
-LOOK_EVERY_S = 0.25  # thousands of nodes may change at once, and each look goes over all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,9 @@ class Storm:
     until: datetime
 
     def __str__(self) -> str:
-        until = self.until.strftime("%Y-%m-%dT%H:%M:%SZ")
         return (
             f"{self.nodes} of {self.of} nodes turned not ready at about the same time, more likely for the network than by themselves: "
-            f"no node is replaced and nobody is evicted for it until they are ready again, or until {until}"
+            f"no node is replaced and no workload is evicted for it until they are ready again, or until {from_time(self.until)}"
         )
 
 
@@ -85,7 +84,7 @@ class Storms:
         reported: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(pacing.STORMS_LOOK_S):
                     await self._changed.wait()
             self._changed.clear()
             try:
@@ -108,7 +107,7 @@ class Storms:
         return {facts.topology for facts in self._observed.state.flavors.values() if facts.topology}
 
     def _look(self) -> None:
-        self._is_stale, self._next_look = False, self._clock.monotonic() + LOOK_EVERY_S
+        self._is_stale, self._next_look = False, self._clock.monotonic() + pacing.STORMS_EVERY_S
         if len(self._since) < self._rules.min_nodes and not self._found:
             return
         for topology in self._topologies() | self._found.keys():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from core.jobs.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODGROUP_GATE, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
 from core.plan.ungate import find_excess
@@ -23,9 +24,6 @@ from reconciler.execute import Executor
 from reconciler.indexes import is_gated, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
-
-PATIENCE_S = 10.0
-ADDED_AT_ONCE = 1_000  # pods of one Workload, of which a user chooses how many name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +50,13 @@ class Strangers:
         if change.new is None:
             self._told.pop(object_key(change.obj), None)
         elif self._why(change.new) is not None:
-            self._queue.add_after(object_key(change.new), PATIENCE_S, "pod waits", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add_after(
+                object_key(change.new), pacing.STRANGER_PATIENCE_S, "pod waits", INITIAL_PRIORITY if change.initial else 0
+            )
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None or is_orphaned(change.new):
-            self._queue.add_after(_PodsOf(object_key(change.obj)), PATIENCE_S, "the workload is gone")
+            self._queue.add_after(_PodsOf(object_key(change.obj)), pacing.STRANGER_PATIENCE_S, "the workload is gone")
 
     async def _reconcile(self, item: Item) -> Result:
         if isinstance(item.key, _PodsOf):
@@ -75,7 +75,7 @@ class Strangers:
     async def _add_pods(self, workload: str) -> None:
         for number, pod in enumerate(self._observed.pods.store.by_index("workload", workload), start=1):
             self._queue.add(object_key(pod), "its workload is gone")
-            if number % ADDED_AT_ONCE == 0:
+            if number % pacing.STRANGERS_AT_ONCE == 0:
                 await self._clock.sleep(0)
 
     def _why(self, pod: Obj) -> str | None:

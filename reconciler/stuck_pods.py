@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.model.admission import Admission
+from core.plan import pacing
 from core.plan.node_health import Share, Verdict, count_stuck
 from core.plan.reports import report_stuck
 from core.plan.steps import make_plan
@@ -18,7 +19,6 @@ from reconciler.execute import Executor
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-LOOK_S = 10.0  # while there are any: a decision whose write has failed is made again
 
 
 def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
@@ -61,7 +61,7 @@ class StuckPods:
             for notify in self.on_change:
                 notify()
         await self._executor.execute(make_plan(report_stuck(workload, reported, self._executor.now())))
-        return [LOOK_S] if stuck else []
+        return [pacing.STUCK_LOOK_S] if stuck else []
 
     async def forget(self, workload: Obj | None, key: str) -> None:
         """Of one that does not run, or is gone."""

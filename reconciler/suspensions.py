@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+from core.plan import pacing
 from core.plan.jobs import FREE_SUSPENSIONS
 from core.runtime.clock import Clock
 
-LONGEST_S, REMEMBERED_S, MOST_KEPT = 5.0, 300.0, 10_000
+MOST_KEPT = 10_000
 
 
 class _Seen(NamedTuple):
@@ -23,18 +24,18 @@ class Suspensions:
     def count(self, uid: str) -> int:
         """How often a job was suspended, each time within minutes of the one before."""
         seen = self._seen.get(uid)
-        return seen.times if seen is not None and self._clock.monotonic() - seen.at <= REMEMBERED_S else 0
+        return seen.times if seen is not None and self._clock.monotonic() - seen.at <= pacing.SUSPENSION_REMEMBERED_S else 0
 
     def find_wait(self, uid: str) -> float:
         """Seconds until its turn comes again; not above 0 where it is its turn."""
         count = self.count(uid)
         if count < FREE_SUSPENSIONS:
             return 0.0
-        return self._seen[uid].at + min(LONGEST_S, 2.0 ** min(count - FREE_SUSPENSIONS, 10)) - self._clock.monotonic()
+        return self._seen[uid].at + min(pacing.SUSPENSION_LONGEST_S, 2.0 ** min(count - FREE_SUSPENSIONS, 10)) - self._clock.monotonic()
 
     def note(self, uid: str) -> None:
         """It was suspended now."""
         now = self._clock.monotonic()
         if len(self._seen) > MOST_KEPT:
-            self._seen = {uid: seen for uid, seen in self._seen.items() if now - seen.at <= REMEMBERED_S}
+            self._seen = {uid: seen for uid, seen in self._seen.items() if now - seen.at <= pacing.SUSPENSION_REMEMBERED_S}
         self._seen[uid] = _Seen(self.count(uid) + 1, now)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Never
 
 from core.names import GROUP
+from core.plan import pacing
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
@@ -12,9 +13,6 @@ from core.runtime.informer import Informer
 from reconciler.observed import Observed
 
 logger = logging.getLogger(__name__)
-LOOK_S = 2.0
-# Whoever comes later reads the end of the log.
-REMIND_S = 300.0
 # What does not go away by itself. Of the others a watch that goes on in silence may still remember one that is over.
 _LASTING = (Forbidden, NotFound, Unauthorized)
 _WORST_FIRST = (Unreachable, Unauthorized, NotFound, Forbidden, KubeError)
@@ -33,14 +31,14 @@ class Troubles:
     async def run(self) -> Never:
         while True:
             self.look()
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(pacing.TROUBLES_LOOK_S)
 
     def look(self) -> None:
         """Logs what has been wrong at the last look, too, once; and again while it lasts."""
         why, before = self.why(), self._seen
         self._seen = why
         now = self._clock.monotonic()
-        if why and why == before and (why != self._told or now >= self._told_at + REMIND_S):
+        if why and why == before and (why != self._told or now >= self._told_at + pacing.TROUBLES_REMIND_S):
             logger.warning("the cluster cannot be seen", extra={"why": why})
             self._told, self._told_at = why, now
         elif self._told and not why and not before:

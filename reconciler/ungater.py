@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from core.plan import pacing
 from core.plan.pod_units import is_unowned
 from core.plan.ungate_steps import BOUND, Nodes, UngatingFacts, decide_ungating, plan_pods
 from core.resource import Obj
@@ -22,8 +23,6 @@ from reconciler.execute import Executor
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
-
-BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
 
 
 class Ungater:
@@ -46,7 +45,7 @@ class Ungater:
 
     def _on_owner(self, pod: Obj) -> None:
         for workload in workloads_of_pod(pod):
-            self._queue.add_after(workload, BATCH_S, "its pods are known")
+            self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "its pods are known")
 
     def _on_pod(self, change: Change) -> None:
         pod = change.obj
@@ -54,7 +53,7 @@ class Ungater:
         for workload in workloads_of_pod(pod):
             if facts is None or not facts.gated or facts.terminal:
                 self._expectations.observe(workload, pod["metadata"]["uid"])
-            self._queue.add_after(workload, BATCH_S, "pod changed")
+            self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "pod changed")
 
     def _on_workload(self, change: Change) -> None:
         key = family_of(change.obj)
@@ -62,7 +61,7 @@ class Ungater:
             self._expectations.forget(key)
             self._began.pop(key, None)
         else:
-            self._queue.add_after(key, BATCH_S, "workload changed")
+            self._queue.add_after(key, pacing.UNGATING_BATCH_S, "workload changed")
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
@@ -72,14 +71,14 @@ class Ungater:
             self._began.pop(key, None)
             return Done()
         if self._is_moving(facts.key):
-            return RequeueAfter(BATCH_S)  # another place is being written
+            return RequeueAfter(pacing.UNGATING_BATCH_S)  # another place is being written
         now = self._clock.monotonic()
         if not self._expectations.satisfied(key, now):
-            return RequeueAfter(max(BATCH_S, self._expectations.retry_in(key, now) or BATCH_S))
+            return RequeueAfter(max(pacing.UNGATING_BATCH_S, self._expectations.retry_in(key, now) or pacing.UNGATING_BATCH_S))
         seen = self._read(key, workload, facts)
         decided = await run_apart(len(seen.naming), partial(decide_ungating, seen))
         if not self._is_given(workload, facts) or not self._expectations.satisfied(key, now):
-            return RequeueAfter(BATCH_S)  # what changed it has queued it again, or it is about to give places back
+            return RequeueAfter(pacing.UNGATING_BATCH_S)  # what changed it has queued it again, or it is about to give places back
         plan = plan_pods(seen, decided)
         if decided.places:  # before the first write: its event may overtake its answer
             self._expectations.expect_places(key, decided.places, self._clock.monotonic())

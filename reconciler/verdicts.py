@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from core.model.configuration import SecondPass
 from core.model.node_health import RequeueRules
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.verdict_steps import (
     DecidedWorkload,
@@ -35,10 +36,7 @@ from reconciler.preempting import Preemptions
 from reconciler.stuck_pods import find_moved
 
 logger = logging.getLogger(__name__)
-WRITES_AT_ONCE = 8
-RETRY_S = 1.0
 FIND_OUT_ATTEMPTS = 120
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0  # of a workload whose verdict could not be written
 
 
 class Loop(Protocol):
@@ -64,7 +62,7 @@ class Loop(Protocol):
 
 
 class Verdicts:
-    """Writes them, `WRITES_AT_ONCE` at most."""
+    """Writes them, `pacing.SECOND_PASSES_AT_ONCE` at most."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class Verdicts:
         self._observed, self._executor, self._clock = observed, executor, clock
         self._second_pass, self._requeue = second_pass, requeue
         self._loop, self._recorder = loop, recorder
-        self._writes = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._writes = asyncio.Semaphore(pacing.SECOND_PASSES_AT_ONCE)
         self._preempting = Preemptions(observed, executor, self._writes, loop.spare, recorder)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
@@ -159,7 +157,7 @@ class Verdicts:
             self._observed.state.forget(verdict.workload.key, verdict.workload.uid, helps=False)
         else:  # no workload is evicted for a place that cannot be written
             self._loop.judge_again(verdict.workload.uid)
-            self._loop.wake_in(FIRST_PAUSE_S)
+            self._loop.wake_in(pacing.VERDICT_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
     def _confirm(self, written: Obj, judged: Judged, found: Found) -> None:
@@ -176,7 +174,7 @@ class Verdicts:
         verdict = judged.verdict
         namespace, _, name = verdict.workload.key.partition("/")
         for _ in range(FIND_OUT_ATTEMPTS):
-            await self._clock.sleep(RETRY_S)
+            await self._clock.sleep(pacing.VERDICT_RETRY_S)
             try:
                 now = await self._executor.read(r.WORKLOADS, namespace, name)
                 if now["metadata"]["uid"] != verdict.workload.uid:
@@ -201,7 +199,7 @@ class Verdicts:
         if workload.key not in self._observed.workloads.store:
             return
         failures, _ = self._held_back.get(workload.uid, (0, 0.0))
-        pause = max(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**failures), retry_after_s or 0.0)
+        pause = max(min(pacing.VERDICT_LONGEST_PAUSE_S, pacing.VERDICT_PAUSE_S * 2**failures), retry_after_s or 0.0)
         self._held_back[workload.uid] = failures + 1, self._clock.monotonic() + pause
         logger.debug("verdict taken back", extra={"workload": workload.key, "why": why, "pause_s": pause})
         self._loop.wake_in(pause)

@@ -12,10 +12,10 @@ from core.jobs.kinds import KINDS
 from core.model.configuration import LeaseRules
 from core.names import SYSTEM_NAMESPACE
 from core.placement.profile import profiles_from_gates
+from core.plan import pacing
 from core.runtime.client import Client
 from core.runtime.lease import LeaderElection, LeadershipLost
 from reconciler.app import Reconciler
-from reconciler.observed import CATCH_UP_S
 from sim.loop import Process, VirtualClock, VirtualLoop
 from sim.models.base import POD
 from sim.sent import find_wrong_delete, find_wrong_ungating
@@ -173,7 +173,7 @@ class Replica:
     def _has_waited_in_vain(self, error: BaseException | None) -> bool:
         """Whether it ended because its watches delivered nothing when it was to lead, while there were faults."""
         is_late = isinstance(error, BaseExceptionGroup) and error.split(TimeoutError)[1] is None
-        return is_late and self._loop.time() < self.calm_since + CATCH_UP_S
+        return is_late and self._loop.time() < self.calm_since + pacing.CATCH_UP_S
 
     def end(self) -> list[asyncio.Task[None]]:
         """Ends all of its processes; returns what is to be waited for."""

@@ -27,13 +27,12 @@ from core.names import (
     REASON_PENDING_TOPOLOGY,
     REASON_UNSATISFIED_CHECKS,
 )
+from core.plan.actions import RESOLUTION_S, from_time, to_time
 from core.plan.conditions import Condition
 from core.state.check_facts import RetryStrategy
 
 Json = Mapping[str, Any]
 _PLACE_WAITS = "There are pending delayed topology requests"
-# Times of the API have whole seconds, rounded down: what began then may have begun almost a second later.
-RESOLUTION_S = 1.0
 MAX_MESSAGE = 32768
 
 
@@ -80,7 +79,7 @@ def plan_checks(
 ) -> Action:
     """For a workload that has quota, is not admitted and not evicted. `needed` are the checks that it must pass, `retries` says of
     those that bring nodes how often they may try again; before `looked_since` no place was looked for."""
-    written = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    written = from_time(now)
     if {check["name"] for check in checks} != set(needed):
         return Sync(sync_checks(checks, needed, written))
     refused = plan_refused(checks)
@@ -183,4 +182,4 @@ def _told(checks: Sequence[Json]) -> str:
 
 
 def _time(text: str | None) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else datetime(1970, 1, 1, tzinfo=UTC)
+    return to_time(text) if text else datetime(1970, 1, 1, tzinfo=UTC)

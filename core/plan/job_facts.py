@@ -12,8 +12,6 @@ from core.plan.steps import Event
 from core.resource import Obj
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, family_of, object_key
 
-STOP_POLL_S = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -64,12 +64,13 @@ from core.names import (
     REASON_SUSPENDED_BY_USER,
     WORKLOAD_ANNOTATION,
 )
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import Amend
 from core.plan.admission import waiting_status
 from core.plan.conditions import Condition
-from core.plan.job_facts import STOP_POLL_S, JobFacts
+from core.plan.job_facts import JobFacts
 from core.plan.prebuilt import adoption, find_difference, originals
 from core.plan.priority import MissingClass, find_changed_priority, find_priority
 from core.plan.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
@@ -103,8 +104,6 @@ from core.state.facts import condition_is_true, controller_of, find_condition, o
 
 SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
 SUSPEND, START, RESTORE, UPDATE, CREATE, PODS_LEFT = "suspend", "start", "restore", "update workload", "create workload", "pods left"
-LEFT_POLL_S = 30.0  # a safety net: events of the pods lead to the next plan
-HELD_S = 30.0  # no event reports that the last pod of another has ended
 FREE_SUSPENSIONS = 5  # within minutes, before a job waits for its turn to be suspended
 
 
@@ -158,7 +157,7 @@ def _use_prebuilt(f: JobFacts) -> Plan:
         return make_plan(report(f.event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
     if f.named.held_by:
         message = f"the Workload {name} is that of {f.named.held_by}; name another, or none to have one made"
-        return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=HELD_S)
+        return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.OTHERS_HELD_S)
     log = Log("prebuilt workload taken", {"workload": object_key(workload), "job": f.key})
     return make_plan(Step("take workload", w.patch_workload(workload, adoption(f.kind, f.job, workload)), log=log))
 
@@ -247,9 +246,9 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
     # Pods made while it was unsuspended by hand have no gates, or gates that would never be taken off.
     if f.pods.has_any():
         why = "it has its place, and starts when the pods of before are gone"
-        return make_plan(report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=STOP_POLL_S)
+        return make_plan(report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=pacing.STOP_POLL_S)
     if f.pods.may_have_run():
-        return wait(STOP_POLL_S)
+        return wait(pacing.STOP_POLL_S)
     try:
         infos = start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")
     except MissingFlavor as error:
@@ -342,9 +341,9 @@ def _after_stop(f: JobFacts, workload: Obj) -> Plan:
     """The job makes no more pods: give its own templates back, then quota and domains. Both in one plan, since its user may unsuspend
     it in between, and again after each stop: pods that are made of its own templates wait behind their gates."""
     if f.pods.has_any():
-        return make_plan(*_end_pods_of_going_parts(f, workload), again_s=STOP_POLL_S)
+        return make_plan(*_end_pods_of_going_parts(f, workload), again_s=pacing.STOP_POLL_S)
     if f.pods.may_be_unseen():
-        return wait(STOP_POLL_S)
+        return wait(pacing.STOP_POLL_S)
     released = give_back(workload, f.place, f.now)
     if f.started:
         return _restore(f, workload).extend(released)
@@ -353,7 +352,7 @@ def _after_stop(f: JobFacts, workload: Obj) -> Plan:
 
 def _restore(f: JobFacts, workload: Obj | None) -> Plan:
     if f.pods.has_any():
-        return wait(STOP_POLL_S)
+        return wait(pacing.STOP_POLL_S)
     pod_sets = list_restored_pod_sets(f.kind, f.job, workload) if workload is not None else None
     if workload is not None and f.prebuilt is not None:
         pod_sets = originals(f.kind, f.job, workload)
@@ -456,16 +455,16 @@ def _wait_for_pods_left(f: JobFacts, workload: Obj) -> Plan | None:
     none."""
     pods = f.pods.find_left()
     if not pods:
-        return wait(STOP_POLL_S) if f.pods.may_be_unseen() else None
+        return wait(pacing.STOP_POLL_S) if f.pods.may_be_unseen() else None
     if not may_run(workload):
         ended = end_pods(workload, pods, "Workload is deactivated or deleted, and its job has finished")
-        return make_plan(*ended, Step(PODS_LEFT), again_s=LEFT_POLL_S)
+        return make_plan(*ended, Step(PODS_LEFT), again_s=pacing.LEFT_POLL_S)
     message = (
         f"it has finished, and {len(pods)} of its pods still run: its quota and its nodes are free once they have ended. "
         "If its controller leaves them (runPolicy.cleanPodPolicy: None), delete them or the job"
     )
     events = () if f.pods_left_are_reported else (f.event(EVENT_PODS_LEFT, message),)
-    return make_plan(Step(PODS_LEFT, events=events), again_s=LEFT_POLL_S)
+    return make_plan(Step(PODS_LEFT, events=events), again_s=pacing.LEFT_POLL_S)
 
 
 def _stop_going(f: JobFacts, workload: Obj) -> Plan:
@@ -474,7 +473,7 @@ def _stop_going(f: JobFacts, workload: Obj) -> Plan:
         return NOTHING
     steps, is_held = _stop_held_by_pods(f, workload)
     if is_held or f.pods.may_be_unseen():
-        return Plan(steps, STOP_POLL_S)
+        return Plan(steps, pacing.STOP_POLL_S)
     return make_plan(*steps, hold(workload, f"its {f.kind.kind} is being deleted", f.place, f.now))
 
 
@@ -518,21 +517,21 @@ def _let_go(f: JobFacts, workload: Obj) -> Plan:
     if not is_over and f.is_going:
         steps, is_held = _stop_held_by_pods(f, workload)
         if is_held:
-            return Plan(steps, STOP_POLL_S)
+            return Plan(steps, pacing.STOP_POLL_S)
     if not is_over and not f.is_going:
         if not f.suspended:
             event = f.event(EVENT_STOPPED, "Workload is deleted")
             return make_plan(Step("stop", w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (event,)))
         if f.pods.has_any():
-            return wait(STOP_POLL_S)
+            return wait(pacing.STOP_POLL_S)
         if f.started:
             return _restore(f, workload)
         if QUEUE_NAME_LABEL not in f.labels and f.kind.has_gate(f.job):
             steps = (Step("ungate templates", w.change_job(f.kind, f.job, f.kind.ungate(f.job))),)  # nothing else takes it off its pods
     elif not is_done and (left := _wait_for_pods_left(f, workload)) is not None:
-        return Plan((*steps, *left.steps), STOP_POLL_S)
+        return Plan((*steps, *left.steps), pacing.STOP_POLL_S)
     if not is_done and f.pods.may_be_unseen():
-        return Plan(steps, STOP_POLL_S)
+        return Plan(steps, pacing.STOP_POLL_S)
     deleted = report(f.event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}"))
     return make_plan(*steps, drop_finalizer(workload), deleted)
 

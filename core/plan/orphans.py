@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.names import FINISHED, REASON_OWNER_NOT_FOUND
+from core.plan import pacing
 from core.plan.conditions import Condition
 from core.plan.pod_units import is_unowned
 from core.plan.steps import NOTHING, Overtaken, Plan, Step, make_plan, wait
@@ -25,8 +26,6 @@ from core.plan.writes import delete_workload
 from core.resource import Obj
 from core.state.facts import PodFacts, condition_is_true
 from core.state.owners import is_orphaned
-
-STOP_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ def plan_orphan(f: OrphanFacts) -> Plan:
     if is_unowned(workload):
         pods = [pod for pod in pods if not pod.gated]
     if pods:
-        return make_plan(*ended, again_s=STOP_POLL_S if is_stopped else None)
+        return make_plan(*ended, again_s=pacing.STOP_POLL_S if is_stopped else None)
     if not finished and f.may_have_unseen_pods():
-        return wait(STOP_POLL_S)
+        return wait(pacing.STOP_POLL_S)
     if not finished and not leaves and f.may_have_unseen_owner():
-        return wait(STOP_POLL_S)
+        return wait(pacing.STOP_POLL_S)
     gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
     return make_plan(
         finish(workload, gone, f.now, "workload of what is gone is finished") if not finished and not leaves else None,

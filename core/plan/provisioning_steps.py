@@ -7,6 +7,7 @@ from typing import Any
 
 from core import trace_names as t
 from core.names import ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREATED, PROVISIONING_CONTENT
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.admission import sync_status
@@ -20,7 +21,6 @@ from core.state.check_facts import ProvisioningConfig
 from core.state.facts import FlavorFacts, WorkloadFacts, object_key
 
 Json = Mapping[str, Any]
-REFUSED_S = 30.0  # what the API server refuses it may take later: a right or a quota that was missing
 _GONE = frozenset({Overtaken.GONE})
 
 
@@ -130,7 +130,7 @@ def plan_rest(f: ProvisionedWorkload, decided: Decided, templates: Mapping[str, 
     ends, later = (
         [step for request in requests for step in _end_request(request, templates)] for requests in (decided.ending, decided.superseded)
     )
-    plan = make_plan(*ends, _judge(f, checks, judged) if judged else None, *later, again_s=REFUSED_S if refused else None)
+    plan = make_plan(*ends, _judge(f, checks, judged) if judged else None, *later, again_s=pacing.REQUEST_REFUSED_S if refused else None)
     return replace(plan, problem=decided.problem)
 
 

@@ -23,6 +23,7 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.placement.tree import LeftOut
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.conditions import Condition, set_conditions
@@ -34,7 +35,6 @@ from core.state.queue_facts import ClusterQueueFacts
 
 Json = Mapping[str, Any]
 EXAMPLES = 5
-ENDING_S = 5.0  # between two looks at a namespace that is being deleted, until all in it are evicted
 _OPTIONAL = ("fairSharing", "flavorsReservation", "flavorsUsage")  # parts of a status that it may lose
 Problem = tuple[str, str]  # reason and message of what can admit nothing
 
@@ -184,7 +184,7 @@ def plan_topology(f: TopologyStatus, now: str) -> Plan:
 def plan_end_of_namespace(name: str, running: Sequence[Obj], now: str) -> Plan:
     """Its workloads are evicted: its pods go first, none can come, and a pod that a finalizer keeps can keep the rest for ever."""
     steps = drain(running, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted", now)
-    return make_plan(*steps, again_s=ENDING_S if running else None)
+    return make_plan(*steps, again_s=pacing.NAMESPACE_ENDING_S if running else None)
 
 
 def drain(running: Sequence[Obj], reason: str, message: str, now: str) -> list[Step]:

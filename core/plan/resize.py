@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from core.jobs.templates import has_gate
 from core.model.admission import Admission, admission_to_wire
 from core.names import ADMITTED, EVENT_CREATED_WORKLOAD, EVENT_UPDATED_WORKLOAD, EVICTED, FINISHED, REASON_SLICE_REPLACED, SLICE_NAME
+from core.plan import pacing
 from core.plan import writes as w
 from core.plan.admission import managed_status
 from core.plan.conditions import Condition
 from core.plan.elastic import build_successor, counts_of, find_successor, is_alike, shrink, with_counts
-from core.plan.job_facts import STOP_POLL_S, JobFacts
+from core.plan.job_facts import JobFacts
 from core.plan.priority import MissingClass, find_changed_priority
 from core.plan.reserved import must_ask_anew
 from core.plan.steps import Log, Plan, Step, make_plan, wait
@@ -95,7 +96,7 @@ def _plan_resize(f: JobFacts, workload: Obj, successor: Obj | None) -> Plan | No
         return make_plan(Step(SHRINK, w.patch_workload(workload, {"spec": {"podSets": with_counts(workload, kept)}})))
     less = _find_less(f, f.facts.admission, has, wanted)
     if less is None:
-        return wait(STOP_POLL_S)  # what they hold is theirs until they are gone
+        return wait(pacing.STOP_POLL_S)  # what they hold is theirs until they are gone
     if less:
         return _reduce_admission(f, workload, f.facts.admission, less)
     return _grow(f, workload, successor) if grows else None
@@ -172,7 +173,7 @@ def _delete_replaced(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
 def _reduce_admission(f: JobFacts, workload: Obj, admission: Admission, counts: Mapping[str, int]) -> Plan:
     left = shrink(admission, counts, f.pods.find_of_workload())
     if left is None:
-        return wait(STOP_POLL_S)  # what they hold is theirs until they are gone
+        return wait(pacing.STOP_POLL_S)  # what they hold is theirs until they are gone
     status = managed_status(workload) | {"admission": admission_to_wire(left)}
     event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(workload)}, it gave back what it needs no more")
     log = Log("workload shrunk", {"workload": object_key(workload), "pods": counts_of(workload)})

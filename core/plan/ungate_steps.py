@@ -19,6 +19,7 @@ from core.names import (
     SLICE_NAME,
     TOPOLOGY_GATE,
 )
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.node_health import find_placed, is_pinned
@@ -31,10 +32,6 @@ from core.state.facts import PodFacts, WorkloadFacts, find_condition, object_key
 from core.state.flavor_view import AssignedPlaces
 
 UNGATE, BOUND = "ungate pods", "all pods are bound"
-HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
-EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
-MOST_UNGATED = 5_000  # pods of a workload at once; those that are seen ungated bring it back for the others
-MOST_EXCESSIVE = 100  # pods with an event on each that stays gated for what it requests; their template is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +94,15 @@ def decide_ungating(f: UngatingFacts) -> Decided:
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
     plan = plan_ungating(f.facts, f.admission, pods, f.places.level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
-    return Decided(pods, replace(plan, actions=plan.actions[:MOST_UNGATED]))
+    return Decided(pods, replace(plan, actions=plan.actions[: pacing.MOST_UNGATED]))
 
 
 def plan_pods(f: UngatingFacts, decided: Decided) -> Plan:
     """What is to be done with its pods now. What fails for one of them holds up no other; the order of ranks is reported in any case, since
     users of those that run look for it."""
     plan, ranked = decided.ungating, any(action.by_rank for action in decided.ungating.actions)
-    excessive = [(pod, message) for each, message in plan.excessive[:MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
-    again_s = EXCESS_S if plan.excessive and not plan.held else HELD_S if plan.held else None
+    excessive = [(pod, message) for each, message in plan.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
+    again_s = pacing.EXCESS_S if plan.excessive and not plan.held else pacing.PODS_HELD_S if plan.held else None
     return make_plan(
         *_deal_with_strays(f, plan.strays),
         _keep_until_pods_end(f) if plan.actions else None,

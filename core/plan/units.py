@@ -47,6 +47,7 @@ from core.names import (
     REASON_MISCONFIGURED,
     REASON_SUCCEEDED,
 )
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.conditions import Condition
@@ -93,12 +94,6 @@ from core.state.facts import (
     reclaimed_pods,
 )
 
-MOST_STARTED = 5_000  # pods at once
-MOST_TOLD = 100  # pods with an event on each that stays gated for what it requests
-STOP_POLL_S = 1.0
-OUTSIDE_POLL_S = 30.0  # no event of a pod that is in no unit leads to the next plan
-TOO_LARGE_S = 30.0  # between two looks at what the API server refuses until it changes
-PATIENCE_S = 10.0  # before an event says that pods of a group are missing
 CREATE, START, WAITING = "create workload", "start pods", "wait for pods"
 PARENTS_BY_KIND: dict[str, PodParent] = {parent.kind: parent for parent in POD_SETS}
 
@@ -204,7 +199,7 @@ def _let_go(f: UnitFacts, workload: Obj) -> Plan:
     """The workload was deleted: its pods first, then it may go."""
     keys = {object_key(pod) for pod in still_running(f.pods)} | {pod.key for pod in f.naming}
     if any(not f.is_over_but_for_finalizers(key) for key in keys) and not condition_is_true(workload, FINISHED):
-        return make_plan(_delete(plan_stop(f.pods, "Workload is deleted")), again_s=STOP_POLL_S)
+        return make_plan(_delete(plan_stop(f.pods, "Workload is deleted")), again_s=pacing.STOP_POLL_S)
     return make_plan(drop_finalizer(workload))
 
 
@@ -256,7 +251,7 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
     too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets), of_pods=True), None)
     if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
         message = f"{f.unit} is too large: {too_large.accepted}"
-        return make_plan(*steps, report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=TOO_LARGE_S)
+        return make_plan(*steps, report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.TOO_LARGE_S)
     try:
         priority, priority_class = find_priority(f.classes, wanted.labels, lambda: wanted.priority_class)
     except MissingClass as error:
@@ -275,7 +270,7 @@ def _without_workload(f: UnitFacts) -> Plan | Read:
 
 def _stop_before_reading(stopped: Step | None) -> Plan | None:
     """Pods that are past their gate without a Workload are stopped whether the API server can be asked for others or not."""
-    return make_plan(stopped, again_s=STOP_POLL_S) if stopped is not None else None
+    return make_plan(stopped, again_s=pacing.STOP_POLL_S) if stopped is not None else None
 
 
 def _read_wanted(f: UnitFacts) -> Wanted | None:
@@ -294,8 +289,8 @@ def _gather(f: UnitFacts) -> Wanted | Plan | Read:
         message = (
             f"group {f.unit.name} waits for {group.missing} more pod{'s' if group.missing > 1 else ''}; it is queued when all are there"
         )
-        events = (f.event(EVENT_WAITING_FOR_PODS, message, warning=True),) if f.waited_s >= PATIENCE_S else ()
-        rest_s = PATIENCE_S - f.waited_s
+        events = (f.event(EVENT_WAITING_FOR_PODS, message, warning=True),) if f.waited_s >= pacing.GROUP_PATIENCE_S else ()
+        rest_s = pacing.GROUP_PATIENCE_S - f.waited_s
         return make_plan(Step(WAITING, events=events), again_s=rest_s + 0.1 if rest_s > 0 else None)
     if f.examples is None:
         return Read(group.examples)
@@ -308,9 +303,9 @@ def _gather(f: UnitFacts) -> Wanted | Plan | Read:
 def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
     """What follows where there is a Workload of the name that the unit's was to have."""
     if other is None or unit_of_workload(other) == f.unit:
-        return wait(STOP_POLL_S)  # of one of this name that is still going away
+        return wait(pacing.STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"
-    return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=TOO_LARGE_S)
+    return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.TOO_LARGE_S)
 
 
 def _refuse_class(f: UnitFacts, error: MissingClass, *before: Step | None) -> Plan:
@@ -348,7 +343,7 @@ def _scale_to_zero(f: UnitFacts, workload: Obj) -> Plan:
     if is_going(f.made_of) or still_running(f.pods):
         return NOTHING
     if _find_outside(f):
-        return wait(OUTSIDE_POLL_S)
+        return wait(pacing.OUTSIDE_POLL_S)
     if PARENTS_BY_KIND[f.unit.source].several:
         return make_plan(plan_deletion(workload))
     held = hold(workload, f"{f.unit.source} {f.unit.name} has no replicas", f.place, f.now)
@@ -378,7 +373,7 @@ def _end_running(f: UnitFacts, workload: Obj) -> Plan | None:
     evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
     reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
     ended = end_pods(workload, outside, "The workload that it names is not admitted")
-    return make_plan(*ended, _delete(plan_stop(f.pods, reason)) if running else None, again_s=STOP_POLL_S)
+    return make_plan(*ended, _delete(plan_stop(f.pods, reason)) if running else None, again_s=pacing.STOP_POLL_S)
 
 
 def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> Plan:
@@ -469,9 +464,9 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
     judged = [(pod, role, explain_excess(pod_requests(pod["spec"]), f.admitted[role], role)) for pod, role in plan.start]
     steps: list[Step | None] = [report(f.event(EVENT_WORKLOAD_REFUSED, problem, warning=True)) for problem in plan.problems]
     steps += [_delete(plan.delete), *_delete_excess(f, plan.excess)]
-    excessive = [(pod, excess) for pod, _, excess in judged if excess][:MOST_TOLD]
+    excessive = [(pod, excess) for pod, _, excess in judged if excess][: pacing.MOST_EXCESSIVE]
     steps += [report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, True)) for pod, excess in excessive]
-    start = [(pod, role) for pod, role, excess in judged if not excess][:MOST_STARTED]  # those that are seen started lead to the next plan
+    start = [(pod, role) for pod, role, excess in judged if not excess][: pacing.MOST_STARTED]
     if not start:
         return make_plan(*steps)
     try:

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from core.names import TOPOLOGY_GATE
+from core.plan import pacing
 from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.topogate import Topogate
-from reconciler.ungater import BATCH_S
 
 NAMESPACE = "bench"
 PODS_A_NODE = 100
@@ -64,7 +64,7 @@ def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> di
         start = time.monotonic()  # its state is complete; the first batch is gathered for a second
         # By its log, since asking the API server for its metrics costs it some 50 ms each time.
         wait_for("all to be ungated", lambda: sum(map(int, _UNGATED.findall(log.read_text()))) >= gated or None, _TIMEOUT_S, 0.05)
-        seconds = time.monotonic() - start - BATCH_S
+        seconds = time.monotonic() - start - pacing.UNGATING_BATCH_S
         cpu = {name: round(1000 * (_cpu_s(pid) - used[name]) / gated, 2) for name, pid in pids.items()}
         wait_for("no pod to be gated", lambda: _gated(api) == 0 or None, _TIMEOUT_S, 1.0)
         writes = _writes(api) - before

@@ -32,6 +32,7 @@ from core.placement.profile import COMPACT, MIXED, Profile, profile_from_gates
 from core.placement.ranks import RankedPod, distribute
 from core.placement.replacement import replace_failed
 from core.placement.tree import NodeLabels, TopologyTree
+from core.plan import pacing
 from core.podgroups.acting import plan_step
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.facts import PodGroupFacts
@@ -45,7 +46,6 @@ from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, TopologyFacts
 from core.state.neighbours import ClusterNeighbours
 from core.state.promises import find_missing
-from reconciler.app import RECOUNTED_AT_ONCE
 from tests.bench import worst_apart, worst_evictions, worst_turns, worst_waiting
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.shapes import LEVELS, build_labels, build_view
@@ -503,7 +503,7 @@ def audit_of_workloads_in_one_domain_of_5_000_nodes() -> Steps:
         scene.submit(f"running-{i:05}")
     scene.run()
     steps = find_missing(scene.state)
-    return (taken for taken in iter(lambda: list(islice(steps, RECOUNTED_AT_ONCE)), []))
+    return (taken for taken in iter(lambda: list(islice(steps, pacing.RECOUNTED_AT_ONCE)), []))
 
 
 # --- measuring ----------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ from functools import partial
 
 from core.model.configuration import FairSharing
 from core.placement.profile import STANDARD
+from core.plan import pacing
 from core.queueing.cycle import Cycle
 from core.queueing.outcome import Found
 from core.queueing.run import Verdict
-from reconciler.scheduler import DECIDING_S, PIECE_S, StepTime, may_go_on
+from reconciler.scheduler import StepTime, may_go_on
 from tests.bench.preemption import GPUS, build, submit
 from tests.bench.steps import NODES, PREEMPTION_MS, WAITING_MS, Steps, ThreadClock, case
 
@@ -20,13 +21,13 @@ def in_pieces(cycle: Cycle) -> Generator[list[Verdict] | None, None, None]:
     """As the scheduler decides: cycles until one is not cut off, and between them the pieces of a long decision."""
     is_cut = True
     while is_cut:
-        limit, verdicts = StepTime(ThreadClock(), DECIDING_S), list[Verdict]()
+        limit, verdicts = StepTime(ThreadClock(), pacing.DECIDING_S), list[Verdict]()
         for verdict in cycle.run(partial(may_go_on, limit, verdicts)):
             verdicts.append(verdict)
         is_cut = cycle.is_cut
         yield verdicts
         while cycle.is_deciding:
-            cycle.run_piece(StepTime(ThreadClock(), PIECE_S).is_left)
+            cycle.run_piece(StepTime(ThreadClock(), pacing.PIECE_S).is_left)
             yield None
 
 

@@ -25,9 +25,9 @@ from core.names import (
     REASON_SUSPENDED_BY_USER,
     WORKLOAD_ANNOTATION,
 )
-from core.plan import jobs
-from core.plan.job_facts import STOP_POLL_S, Holder, JobFacts, PodsOfJob
-from core.plan.jobs import CREATE, LEFT_POLL_S, PODS_LEFT, RESTORE, START, SUSPEND, UPDATE, plan_job
+from core.plan import jobs, pacing
+from core.plan.job_facts import Holder, JobFacts, PodsOfJob
+from core.plan.jobs import CREATE, PODS_LEFT, RESTORE, START, SUSPEND, UPDATE, plan_job
 from core.plan.steps import Plan
 from core.plan.workload import build_workload
 from core.plan.workload_steps import DEACTIVATE, DROP_FINALIZER, END_POD, EVICT, FINISH, RELEASE
@@ -96,34 +96,34 @@ ENDED = {"status": {"conditions": [{"type": "Complete", "status": "True", "messa
         (make_facts(make_job()), (CREATE,), None),
         (make_facts(make_job(running=True)), (SUSPEND,), None),
         (make_facts(make_job(started=True)), (RESTORE,), None),
-        (make_facts(make_job(started=True), pods=has_pods()), (), STOP_POLL_S),
+        (make_facts(make_job(started=True), pods=has_pods()), (), pacing.STOP_POLL_S),
         (make_facts(make_job(), make_workload()), (), None),
         (make_facts(make_job(parallelism=3), make_workload()), (UPDATE,), None),
         (make_facts(make_job(parallelism=3), make_workload(*RESERVED)), (EVICT,), None),
         (make_facts(make_job(parallelism=3), make_workload(*RUNS)), (EVICT,), None),
         (make_facts(make_job(), make_workload(*RUNS)), (START,), None),
-        (make_facts(make_job(), make_workload(*RUNS), pods=has_pods()), ("report",), STOP_POLL_S),
-        (make_facts(make_job(), make_workload(*RUNS), pods=PodsOfJob(may_have_run=lambda: True)), (), STOP_POLL_S),
+        (make_facts(make_job(), make_workload(*RUNS), pods=has_pods()), ("report",), pacing.STOP_POLL_S),
+        (make_facts(make_job(), make_workload(*RUNS), pods=PodsOfJob(may_have_run=lambda: True)), (), pacing.STOP_POLL_S),
         (make_facts(make_job(running=True, started=True), make_workload(*RUNS)), (), None),
         (make_facts(make_job(running=True, started=True, parallelism=3), make_workload(*RUNS)), (EVICT,), None),
         (make_facts(make_job(running=True, started=True), make_workload(*RUNS, active=False)), (EVICT,), None),
         (make_facts(make_job(running=True, started=True), make_workload(*RUNS, EVICTED)), (SUSPEND,), None),
-        (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED), pods=has_pods()), (), STOP_POLL_S),
+        (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED), pods=has_pods()), (), pacing.STOP_POLL_S),
         (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED)), (RESTORE, RELEASE), None),
         (make_facts(make_job(), make_workload(*RUNS, EVICTED)), (RELEASE,), None),
         (make_facts(make_job(started=True), make_workload(*RUNS)), (DEACTIVATE, EVICT), None),
         (make_facts(make_job(started=True), make_workload(*RUNS), writers=frozenset({FIELD_MANAGER})), (RESTORE,), None),
         (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED), writers=frozenset({"kubectl"})), (EVICT,), None),
         (make_facts({**make_job(), **ENDED}, make_workload(*RUNS)), (FINISH, "report", DROP_FINALIZER), None),
-        (make_facts({**make_job(), **ENDED}, make_workload(*RUNS), pods=has_pods()), (PODS_LEFT,), LEFT_POLL_S),
-        (make_facts({**make_job(), **ENDED}, make_workload(*RUNS, EVICTED), pods=has_pods()), (END_POD, PODS_LEFT), LEFT_POLL_S),
+        (make_facts({**make_job(), **ENDED}, make_workload(*RUNS), pods=has_pods()), (PODS_LEFT,), pacing.LEFT_POLL_S),
+        (make_facts({**make_job(), **ENDED}, make_workload(*RUNS, EVICTED), pods=has_pods()), (END_POD, PODS_LEFT), pacing.LEFT_POLL_S),
         (make_facts(make_job(), make_workload(FINISHED)), ("delete workload",), None),
         (make_facts(make_job(), make_workload(*RUNS), is_queued=False), ("delete workload",), None),
         (make_facts(make_job(running=True), make_workload(*RUNS, deletionTimestamp=NOW)), ("stop",), None),
-        (make_facts(make_job(), make_workload(*RUNS, deletionTimestamp=NOW), pods=has_pods()), (), STOP_POLL_S),
+        (make_facts(make_job(), make_workload(*RUNS, deletionTimestamp=NOW), pods=has_pods()), (), pacing.STOP_POLL_S),
         (make_facts(make_job(), make_workload(deletionTimestamp=NOW)), (DROP_FINALIZER, "report"), None),
         (make_facts(make_job(deletionTimestamp=NOW), make_workload(*RUNS, EVICTED)), (RELEASE,), None),
-        (make_facts(make_job(deletionTimestamp=NOW), make_workload(*RUNS, EVICTED), pods=has_pods()), (END_POD,), STOP_POLL_S),
+        (make_facts(make_job(deletionTimestamp=NOW), make_workload(*RUNS, EVICTED), pods=has_pods()), (END_POD,), pacing.STOP_POLL_S),
         (make_facts(make_job(deletionTimestamp=NOW), make_workload(*RUNS)), (), None),
     ],
 )
@@ -164,7 +164,7 @@ def test_job_suspended_by_its_user_is_evicted_for_that_as_the_deactivation_left_
     [
         (Holder(None), ("report",), None),
         (Holder(make_workload(deletionTimestamp=NOW)), ("report",), None),
-        (Holder(make_workload(), "Job other"), ("report",), jobs.HELD_S),
+        (Holder(make_workload(), "Job other"), ("report",), pacing.OTHERS_HELD_S),
         (Holder(make_workload()), ("take workload",), None),
     ],
     ids=["is not there", "goes", "is another's", "is free"],

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from core.names import CHECK_PENDING, CHECK_READY, FINISHED, QUOTA_RESERVED
+from core.plan import pacing
 from core.plan.provisioning import Judge, Make, Wait
-from core.plan.provisioning_steps import REFUSED_S, Decided, ProvisionedWorkload, decide, plan_request, plan_rest
+from core.plan.provisioning_steps import Decided, ProvisionedWorkload, decide, plan_request, plan_rest
 from core.plan.steps import Plan
 from core.plan.writes import Apply, Create, Delete
 from core.state.check_facts import ProvisioningConfig
@@ -96,10 +97,10 @@ def test_refused_request_is_said_once_on_its_check_and_made_again_later():
     (step,) = plan.steps
     assert isinstance(step.write, Apply)
     (check,) = step.write.body["status"]["admissionChecks"]
-    assert (check["state"], check["message"], plan.again_s) == (CHECK_PENDING, why, REFUSED_S)
+    assert (check["state"], check["message"], plan.again_s) == (CHECK_PENDING, why, pacing.REQUEST_REFUSED_S)
     assert not step.events, "its state has not changed"
     again = read(workload(), check)
-    assert plan_rest(again, decide(again), {}, {"nodes": why}) == Plan(again_s=REFUSED_S)
+    assert plan_rest(again, decide(again), {}, {"nodes": why}) == Plan(again_s=pacing.REQUEST_REFUSED_S)
 
 
 def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed():

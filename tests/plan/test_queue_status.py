@@ -21,10 +21,10 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.placement.tree import LeftOut
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.queue_status import (
-    ENDING_S,
     ClusterQueueStatus,
     Counted,
     LocalQueueStatus,
@@ -216,4 +216,4 @@ def test_profile_that_does_not_exist_is_reported(profile: str | None, is_known: 
 @pytest.mark.parametrize("count", [0, 2])
 def test_workloads_of_a_namespace_that_is_deleted_are_evicted_until_none_is_left(count: int):
     plan = plan_end_of_namespace("ns", [running(f"w{i}") for i in range(count)], NOW)
-    assert (plan.names, plan.again_s) == ((EVICT,) * count, ENDING_S if count else None)
+    assert (plan.names, plan.again_s) == ((EVICT,) * count, pacing.NAMESPACE_ENDING_S if count else None)

@@ -13,10 +13,11 @@ from core import trace_names as t
 from core.model.admission import Admission, PodSetAdmission
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.names import COORDINATE_PREFIXES, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RESOURCE_IN_USE_FINALIZER
+from core.plan import pacing
 from core.plan import writes as w
 from core.plan.pod_units import get_owner_of_named
 from core.plan.steps import Plan, Together
-from core.plan.ungate_steps import EXCESS_S, HELD_S, Decided, Nodes, UngatingFacts, decide_ungating, plan_pods
+from core.plan.ungate_steps import Decided, Nodes, UngatingFacts, decide_ungating, plan_pods
 from core.state.facts import PodFacts, WorkloadFacts
 from core.state.flavor_view import AssignedPlaces
 from tests.builders import pod_json, pod_set_json, workload_json
@@ -70,8 +71,8 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
         ([running(0, "n0"), running(1, "n1")], {}, (), None),
         ([running(0, "n0"), running(1, "n1")], {"began": BEGAN}, ("all pods are bound",), None),
         ([running(0, "n0")], {"began": BEGAN}, (), None),
-        ([gated(0, "9")], {}, ("report",), EXCESS_S),
-        ([gated(0)], {"waits_for_nodes": True}, (), HELD_S),
+        ([gated(0, "9")], {}, ("report",), pacing.EXCESS_S),
+        ([gated(0)], {"waits_for_nodes": True}, (), pacing.PODS_HELD_S),
     ],
     ids=["none", "all new", "again", "one runs", "all run", "all are bound", "one is not there", "more than admitted", "no node is ready"],
 )

@@ -24,9 +24,10 @@ from core.names import (
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
 )
+from core.plan import pacing
 from core.plan.pod_units import ALONE, GROUP, Unit
 from core.plan.steps import Plan, Together
-from core.plan.units import CREATE, PATIENCE_S, START, STOP_POLL_S, WAITING, Read, UnitFacts, plan_refused_name, plan_unit
+from core.plan.units import CREATE, START, WAITING, Read, UnitFacts, plan_refused_name, plan_unit
 from core.plan.workload_steps import DROP_FINALIZER, FINISH, RELEASE
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, condition_is_true
 
@@ -103,20 +104,20 @@ A_RUNS, B_RUNS = make_pod("a", gated=False, phase="Running"), make_pod("b", gate
 @pytest.mark.parametrize(
     ("facts", "names", "again_s"),
     [
-        (make_facts(A), (WAITING,), PATIENCE_S + 0.1),
-        (make_facts(A, waited_s=PATIENCE_S), (WAITING,), None),
+        (make_facts(A), (WAITING,), pacing.GROUP_PATIENCE_S + 0.1),
+        (make_facts(A, waited_s=pacing.GROUP_PATIENCE_S), (WAITING,), None),
         (make_facts(A, B, examples={"main": A}), (CREATE,), None),
         (make_facts(A_RUNS, B, examples={"main": A}), ("delete pods", CREATE), None),
         (make_facts(A, B, workload=make_workload()), (), None),
-        (make_facts(A_RUNS, B, workload=make_workload()), ("delete pods",), STOP_POLL_S),
+        (make_facts(A_RUNS, B, workload=make_workload()), ("delete pods",), pacing.STOP_POLL_S),
         (make_facts(A, B, workload=make_workload(*RUNS)), (START,), None),
         (make_facts(A_RUNS, B_RUNS, workload=make_workload(*RUNS)), (), None),
         (make_facts(A_RUNS, B_RUNS, workload=make_workload(*RUNS, active=False)), ("evict",), None),
-        (make_facts(A_RUNS, B_RUNS, workload=make_workload(*RUNS, EVICTED)), ("delete pods",), STOP_POLL_S),
+        (make_facts(A_RUNS, B_RUNS, workload=make_workload(*RUNS, EVICTED)), ("delete pods",), pacing.STOP_POLL_S),
         (make_facts(A, B, workload=make_workload(*RUNS, EVICTED)), (RELEASE,), None),
         (make_facts(A, B, make_pod("c"), workload=make_workload()), ("delete pods",), None),
         (make_facts(workload=make_workload(*RUNS)), ("delete workload",), None),
-        (make_facts(A_RUNS, workload=make_workload(*RUNS, deletionTimestamp=NOW)), ("delete pods",), STOP_POLL_S),
+        (make_facts(A_RUNS, workload=make_workload(*RUNS, deletionTimestamp=NOW)), ("delete pods",), pacing.STOP_POLL_S),
         (
             make_facts(make_pod("a", phase="Succeeded", gated=False), workload=make_workload(FINISHED)),
             ("release pods", DROP_FINALIZER),

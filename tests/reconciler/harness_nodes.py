@@ -7,9 +7,9 @@ from typing import Any
 
 from core.model.node_health import HealthRules, StormRules
 from core.names import HOSTNAME_LABEL, MANAGER_ADMISSION, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
+from core.plan import pacing
 from core.runtime.controller import Result
 from reconciler.node_health import NodeHealth
-from reconciler.node_memory import GONE_S
 from reconciler.storms import Storms
 from sim.harness import Harness
 from tests.builders import RACK, flavor_json, topology_json
@@ -87,7 +87,7 @@ class NodesHarness(Harness):
     def lose(self, name: str) -> None:
         """A node is deleted, and is not made anew in the time that it is given."""
         self.drop("Node", name)
-        self.clock.time += GONE_S
+        self.clock.time += pacing.NODE_GONE_S
 
     def look(self) -> Result:
         return self.wait_for(self.health.look(KEY))

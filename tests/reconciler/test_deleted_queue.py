@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from core.plan import pacing
 from core.runtime.controller import Done, Result
 from core.runtime.workqueue import Item
-from reconciler import queues
 from reconciler.queues import Queues
 from tests.reconciler.harness_queues import QueuesHarness
 
@@ -18,7 +18,7 @@ def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatc
     for name in ("w0", "w1"):
         harness.workload(name, count=1, owner=None)
     harness.decide()
-    monkeypatch.setattr(queues, "COUNTED_AT_ONCE", 1)
+    monkeypatch.setattr(pacing, "QUEUES_COUNTED", 1)
     counted = list[int]()
 
     async def delete_meanwhile(_: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Never, cast
 
 import pytest
 
+from core.plan import pacing
 from core.podgroups.devices import PodClaim
 from core.podgroups.expressions import selects
 from core.podgroups.inventory import Kept
@@ -17,9 +18,8 @@ from core.runtime.client import Client
 from core.runtime.errors import KubeError, NotFound, Unreachable
 from core.runtime.informer import Informer
 from core.runtime.watch_step import Init, InitDone
-from reconciler.devices import BUDGET_S, Devices
+from reconciler.devices import Devices
 from reconciler.observed import Observed
-from reconciler.served import AWAY_S, DISCOVERY_S
 from sim.harness import NAMESPACE
 from tests.podgroups.devices import TEMPLATE, claim_spec, device_class, resource_slice, template
 from tests.reconciler.harness_groups import GroupsHarness
@@ -95,7 +95,11 @@ async def test_what_is_served_is_listed_before_anything_is_decided(clock: Manual
 
 @pytest.mark.parametrize(
     ("answer", "is_missing", "after_s"),
-    [(NotFound(404, "NotFound", "no"), True, DISCOVERY_S), (Unreachable("away"), False, AWAY_S), (["resourceclaims"], True, DISCOVERY_S)],
+    [
+        (NotFound(404, "NotFound", "no"), True, pacing.DISCOVERY_S),
+        (Unreachable("away"), False, pacing.AWAY_S),
+        (["resourceclaims"], True, pacing.DISCOVERY_S),
+    ],
 )
 async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
     answer: Any, is_missing: bool, after_s: float, clock: ManualClock
@@ -108,7 +112,7 @@ async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
 
 
 async def test_what_cannot_be_listed_holds_up_nothing_else(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.served.LISTED_S", 0.0)
+    monkeypatch.setattr("core.plan.pacing.LISTED_S", 0.0)
 
     async def never(informer: Informer) -> Never:
         await asyncio.Event().wait()
@@ -155,7 +159,7 @@ def test_without_the_gate_there_is_nothing_to_watch() -> None:
 
 
 async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.devices.TURN_S", -1.0)
+    monkeypatch.setattr("core.plan.pacing.DEVICES_TURN_S", -1.0)
     harness = GroupsHarness({"r1": (2,)})
     harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 2) for number in range(5)))
     assert harness.observed.devices is not None
@@ -171,7 +175,7 @@ async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", -1.0)
+    monkeypatch.setattr("core.plan.pacing.DEVICES_CPU_S", -1.0)
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
@@ -186,7 +190,7 @@ def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: py
 
 
 def test_expression_that_took_long_for_one_slice_is_not_tried_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", -1.0)
+    monkeypatch.setattr("core.plan.pacing.DEVICES_CPU_S", -1.0)
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
@@ -251,7 +255,7 @@ def test_group_with_templates_that_together_ask_for_more_unlike_devices_than_are
 def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found defect: 5,000 slices that each took a little less than their limit took 20 minutes of a processor."""
     times = iter(range(10**6))
-    monkeypatch.setattr("reconciler.devices.MOST_CPU_S", 10.0)
+    monkeypatch.setattr("core.plan.pacing.DEVICES_CPU_S", 10.0)
     monkeypatch.setattr("reconciler.devices.time.thread_time", lambda: float(next(times)))  # a second for each device
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
@@ -272,14 +276,14 @@ def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypat
 
 
 def test_expression_that_used_up_its_time_is_evaluated_for_changed_slices_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.devices.MOST_CPU_OF_ALL_S", -1.0)
+    monkeypatch.setattr("core.plan.pacing.DEVICES_CPU_OF_ALL_S", -1.0)
     harness = GroupsHarness({"r1": (2,)})
     harness.devices(device_class(), template(), resource_slice("p", 8))
     judged = harness.observed.devices
     assert judged is not None
     harness.wait_for(judged.judge(NAMESPACE, (TEMPLATE,)))
-    monkeypatch.setattr("reconciler.devices.MOST_CPU_OF_ALL_S", 30.0)
-    for after_s, is_refused in ((BUDGET_S - 1.0, True), (1.0, False)):
+    monkeypatch.setattr("core.plan.pacing.DEVICES_CPU_OF_ALL_S", 30.0)
+    for after_s, is_refused in ((pacing.DEVICES_BUDGET_S - 1.0, True), (1.0, False)):
         harness.clock.time += after_s
         harness.devices(resource_slice("p", 8))
         harness.wait_for(judged.judge(NAMESPACE, (TEMPLATE,)))

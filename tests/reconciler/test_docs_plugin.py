@@ -13,8 +13,9 @@ import yaml
 
 from core.metric_names import PLUGIN_ANSWERS
 from core.model.group_plugins import SCORE, GroupPluginRules, PluginChoice, PluginLimits, Which
+from core.plan import pacing
 from core.podgroups.members import GroupKey
-from reconciler.group_plugins import LONGEST_PAUSE_S, PAUSE_S, GroupPlugins
+from reconciler.group_plugins import GroupPlugins
 from reconciler.plugin_process import LINES, MOST_BYTES, Launch
 from reconciler.settings import parse
 from sim.harness import NAMESPACE
@@ -68,7 +69,10 @@ async def test_the_example_places_groups_as_it_says(rules: GroupPluginRules):
 
 
 def test_what_it_says_of_limits_is_so():
-    for said in (f"{PAUSE_S:g} s, doubled each time up to {LONGEST_PAUSE_S / 60:g} minutes", f"more than {MOST_BYTES >> 20} MiB"):
+    for said in (
+        f"{pacing.PLUGIN_PAUSE_S:g} s, doubled each time up to {pacing.PLUGIN_LONGEST_PAUSE_S / 60:g} minutes",
+        f"more than {MOST_BYTES >> 20} MiB",
+    ):
         assert said in TEXT
     assert f"the first {LINES} lines" in TEXT
     assert f"`{PLUGIN_ANSWERS.name}`" in TEXT

@@ -8,12 +8,12 @@ import pytest
 
 from core.model.node_health import HealthRules
 from core.names import EVICTED, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
+from core.plan import pacing
 from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
 from reconciler.domain_health import DomainHealth
-from reconciler.node_health import STORM_LOOK_S
 from tests.builders import RACK, topology_json
 from tests.reconciler.harness_nodes import KEY, OWNER, NodesHarness
 
@@ -188,7 +188,7 @@ def test_in_a_storm_nobody_is_evicted(racks: RacksHarness):
     racks.drop("Pod", "b0")
     racks.look()
     racks.wait(DELAY_S)
-    assert racks.look() == RequeueAfter(STORM_LOOK_S)
+    assert racks.look() == RequeueAfter(pacing.STORM_LOOK_S)
     racks.held = False
     assert racks.look() == Done()
     assert racks.evicted() is not None

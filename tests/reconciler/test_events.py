@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from core.plan import pacing
 from core.plan import resources as r
 from core.runtime.client import Client
-from reconciler.report import QUIET_S, REMEMBERED, Reporter
+from reconciler.report import REMEMBERED, Reporter
 from tests.runtime.fakes import ManualClock
 
 NOT_OFTEN_S = 1.0  # less than are written a second
@@ -42,7 +43,7 @@ async def test_the_same_is_told_again_only_after_two_minutes(told: Told):
         await told.tell("a", message)
     await told.tell("b", "one")
     assert told.events == [("a", "Reason", "one"), ("a", "Reason", "two"), ("b", "Reason", "one")]
-    told.clock.time += QUIET_S - 0.1
+    told.clock.time += pacing.EVENTS_QUIET_S - 0.1
     await told.tell("a", "one")
     assert len(told.events) == 3
     told.clock.time += 0.1
@@ -56,7 +57,7 @@ async def test_what_was_told_longer_ago_is_forgotten(told: Told):
         told.clock.time += NOT_OFTEN_S
         await told.tell(f"job-{number}", "x" * 1000)
     assert len(told.events) == 1000
-    assert len(told.reporter._reported) == QUIET_S / NOT_OFTEN_S
+    assert len(told.reporter._reported) == pacing.EVENTS_QUIET_S / NOT_OFTEN_S
     assert all(isinstance(key, int) for key in told.reporter._reported), "no text is kept"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from core.model.pause import Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, QUOTA_RESERVED, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.plan import pacing
 from core.plan import resources as r
 from core.runtime.controller import Done, Result
 from core.runtime.metrics import Reading
@@ -16,7 +17,7 @@ from core.runtime.workqueue import Item
 from core.state.cluster import ClusterState
 from reconciler.controllers import build_controller
 from reconciler.gauges import read_controllers
-from reconciler.report import BURST, Reporter
+from reconciler.report import Reporter
 from tests.builders import RACK, Node, cluster_queue_json, node_json
 from tests.reconciler.measured import MeasuredHarness
 
@@ -325,7 +326,7 @@ def test_events_that_are_left_out_are_counted(harness: MeasuredHarness):
     reporter = Reporter(harness.client, harness.clock, harness.observed, harness.recorder)
 
     async def report() -> None:
-        for number in range(BURST + 3):
+        for number in range(pacing.EVENTS_BURST + 3):
             reporter.event(r.WORKLOADS, workload, "Reason", f"message {number}")
         await reporter.settle()
 

@@ -19,10 +19,11 @@ import pytest
 
 from core.metric_names import PLUGIN_ANSWERS
 from core.model.group_plugins import GENERATE, ROOM_EVENTS, SCORE, GroupEvent, GroupPluginRules, PluginChoice, PluginLimits, Which
+from core.plan import pacing
 from core.podgroups.facts import read_pod_group
 from core.runtime.clock import Clock
 from reconciler import plugin_child
-from reconciler.group_plugins import LONGEST_PAUSE_S, PAUSE_S, GroupPlugins
+from reconciler.group_plugins import GroupPlugins
 from reconciler.metrics import Recorder
 from sim.harness import NAMESPACE
 from tests.builders import RACK
@@ -181,14 +182,14 @@ async def test_one_that_has_failed_is_left_alone_for_a_while_that_grows():
             return counted.counts[NAME, "raised"] > before
 
         assert await asked(0)
-        number, pause = 1, PAUSE_S
-        while pause < LONGEST_PAUSE_S:
+        number, pause = 1, pacing.PLUGIN_PAUSE_S
+        while pause < pacing.PLUGIN_LONGEST_PAUSE_S:
             opened.clock.time += pause - 0.1
             assert not await asked(number)
             opened.clock.time += 0.1
             assert await asked(number + 1)
-            number, pause = number + 2, min(2 * pause, LONGEST_PAUSE_S)
-        opened.clock.time += LONGEST_PAUSE_S
+            number, pause = number + 2, min(2 * pause, pacing.PLUGIN_LONGEST_PAUSE_S)
+        opened.clock.time += pacing.PLUGIN_LONGEST_PAUSE_S
         assert await asked(number)
 
 
@@ -199,7 +200,7 @@ async def test_once_it_answers_the_pause_is_short_again_and_nothing_is_said_of_i
         for number in range(5):  # answers, hangs, and so on: each process answers once
             await place(opened, 1, f"g{number}")
             results.append("skipped" in opened.says[2])
-            opened.clock.time += PAUSE_S
+            opened.clock.time += pacing.PLUGIN_PAUSE_S
         assert results == [False, True, False, True, False]
     assert (counted.counts[NAME, "answered"], counted.counts[NAME, "timeout"]) == (3, 2)
 
@@ -209,7 +210,7 @@ async def test_a_group_that_waits_is_judged_again_when_a_plugin_that_was_missed_
     async with harness(launch("Answers", GENERATE, code="1/0"), racks={"r1": (1,)}) as opened:
         assert await place(opened, 2) == {}
         assert "plugin acme was skipped: it raised ZeroDivisionError" in opened.says[2]
-        opened.clock.time += PAUSE_S
+        opened.clock.time += pacing.PLUGIN_PAUSE_S
         told = len(opened.told)
         await opened.groups.look(KEY)
         assert opened.plugins.answers().is_without(Which(GENERATE, NAME)), "it was asked again, and has failed again"

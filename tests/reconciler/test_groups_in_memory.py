@@ -8,10 +8,11 @@ import pytest
 
 from core.model.configuration import PodGroupRules
 from core.names import PAUSE_CONFIG_MAP, SYSTEM_NAMESPACE, WORKLOAD_ANNOTATION
+from core.plan import pacing
 from core.podgroups.members import GroupKey, pin
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
-from reconciler.podgroups import AGAIN_S, ALL
+from reconciler.podgroups import ALL
 from sim.harness import NAMESPACE
 from tests.builders import RACK
 from tests.reconciler.harness_groups import GroupsHarness
@@ -511,8 +512,8 @@ def test_a_pod_that_is_gone_and_not_seen_to_be_is_not_tried_without_end() -> Non
             raise NotFound(404, "NotFound", "gone")
 
     harness.on_step = gone
-    assert harness.look() == RequeueAfter(AGAIN_S)
-    assert harness.look() == RequeueAfter(AGAIN_S)
+    assert harness.look() == RequeueAfter(pacing.GROUPS_AGAIN_S)
+    assert harness.look() == RequeueAfter(pacing.GROUPS_AGAIN_S)
 
 
 @pytest.mark.parametrize("let_go", [0, 1, 2])

@@ -9,10 +9,11 @@ import pytest
 from core.jobs.known_names import GROUPED
 from core.jobs.podgroup import with_membership
 from core.names import EVENT_POD_GROUP_REFUSED, LWS_GROUP_INDEX_LABEL, LWS_NAME_LABEL, POD_GROUP_SCHEDULED
+from core.plan import pacing
 from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
-from reconciler.podgroups_of_jobs import REFUSED_S, JobKey, PodGroupsOfJobs
+from reconciler.podgroups_of_jobs import JobKey, PodGroupsOfJobs
 from sim.harness import Harness
 from sim.server import Request
 from tests.reconciler.harness_groups import GroupsHarness
@@ -194,7 +195,8 @@ def test_what_the_api_server_does_not_take_is_told_and_tried_again(error: KubeEr
 
 
 @pytest.mark.parametrize(
-    ("error", "seconds"), [(Conflict(409, "Conflict", "another uid"), 1.0), (NotFound(404, "NotFound", "no such kind"), REFUSED_S)]
+    ("error", "seconds"),
+    [(Conflict(409, "Conflict", "another uid"), 1.0), (NotFound(404, "NotFound", "no such kind"), pacing.JOB_GROUP_REFUSED_S)],
 )
 def test_who_comes_too_late_looks_again_and_seldom_where_nobody_serves_groups(error: KubeError, seconds: float) -> None:
     harness = JobsHarness()

@@ -7,13 +7,13 @@ from typing import Any, Never, cast
 
 import pytest
 
+from core.plan import pacing
 from core.plan.resources import CUSTOM_RESOURCE_DEFINITIONS
 from core.resource import Resource
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden
 from core.runtime.informer import Informer
 from core.runtime.watch_step import Applied, Deleted, Init, InitDone
-from reconciler import installed
 from reconciler.installed import Installed
 
 KINDS = ("first", "second")
@@ -74,8 +74,8 @@ async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for
 
 async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of JobSets were answered 403 or 500: no process of topogate led any more once it was started anew."""
-    monkeypatch.setattr(installed, "LOOK_S", 0.001)
-    monkeypatch.setattr(installed, "FAILING_S", 0.01)
+    monkeypatch.setattr(pacing, "INSTALLED_LOOK_S", 0.001)
+    monkeypatch.setattr(pacing, "INSTALLED_FAILING_S", 0.01)
     definitions, informers = serve(*KINDS)
     async with asyncio.TaskGroup() as group:
         starting = group.create_task(Installed(definitions, informers, group).start())
@@ -92,8 +92,8 @@ async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_s
 
 async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its jobs would be taken for gone, and what belongs to them for something that nothing owns."""
-    monkeypatch.setattr(installed, "LOOK_S", 0.001)
-    monkeypatch.setattr(installed, "FAILING_S", 0.01)
+    monkeypatch.setattr(pacing, "INSTALLED_LOOK_S", 0.001)
+    monkeypatch.setattr(pacing, "INSTALLED_FAILING_S", 0.01)
     definitions, informers = serve("first")
     informer = informers["first"]
     async with asyncio.TaskGroup() as group:

@@ -9,10 +9,10 @@ import pytest
 from core.jobs.job import Job
 from core.jobs.pod_rules import MAX_TEMPLATE_VALUES
 from core.jobs.trainjob import TrainJob
+from core.plan import pacing
 from core.plan.job_facts import JobFacts
 from core.plan.jobs import _is_resized
 from core.runtime.workqueue import Item
-from reconciler import jobs
 from reconciler.jobs import Jobs
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
@@ -60,7 +60,7 @@ def test_train_jobs_are_queued_in_portions_when_their_runtime_changes(
     monkeypatch: pytest.MonkeyPatch, kind: str, namespace: str | None, added: list[str]
 ):
     """Found by an attack: a runtime of 50,000 TrainJobs took 0.2 s of the event loop, that of any other namespace 0.1 s."""
-    monkeypatch.setattr(jobs, "ADDED_AT_ONCE", 2)
+    monkeypatch.setattr(pacing, "REFERRING_AT_ONCE", 2)
     harness = Harness(ManualClock())
     watched = Jobs(harness.observed, harness.executor, harness.clock)
     for name in ("t0", "t1", "t2", "c"):

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from core.names import RESOURCE_IN_USE_FINALIZER
-from core.plan import ungate_steps, units
+from core.plan import pacing
 from core.resource import Obj
 from core.runtime import apart as apart_module
 from core.runtime.apart import run_apart
 from core.runtime.clock import SystemClock
 from core.runtime.workqueue import Item
-from reconciler import observed, pods, ungater
+from reconciler import pods, ungater
 from reconciler.again import Again
 from reconciler.observed import Observed
 from tests.reconciler.harness_pods import PodsHarness, admit, pod, started
@@ -36,7 +36,7 @@ async def test_work_on_many_objects_is_done_in_a_thread_and_on_few_where_it_is()
 
 
 def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(units, "MOST_STARTED", 2)
+    monkeypatch.setattr(pacing, "MOST_STARTED", 2)
     harness, names = PodsHarness(), [f"p{number}" for number in range(5)]
     for name in names:
         harness.put(pod(name, total=5))
@@ -49,8 +49,8 @@ def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: py
 
 
 def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_group_from_starting(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(units, "MOST_STARTED", 1)
-    monkeypatch.setattr(units, "MOST_TOLD", 1)
+    monkeypatch.setattr(pacing, "MOST_STARTED", 1)
+    monkeypatch.setattr(pacing, "MOST_EXCESSIVE", 1)
     harness = PodsHarness()
     for name in ("a", "b", "c"):
         harness.put(pod(name, total=3))
@@ -65,7 +65,7 @@ def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_
 
 
 def test_pods_of_a_large_workload_are_ungated_in_portions(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ungate_steps, "MOST_UNGATED", 1)
+    monkeypatch.setattr(pacing, "MOST_UNGATED", 1)
     harness = Ungated()
     harness.put(workload())
     for number in range(2):
@@ -149,7 +149,7 @@ def _pods_before_their_owners() -> tuple[list[Obj], Obj]:
 
 
 async def test_many_pods_that_came_before_their_owner_are_owned_by_and_by(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(observed, "OWNED_AT_ONCE", 2)
+    monkeypatch.setattr(pacing, "OWNED_AT_ONCE", 2)
     found, (made, job) = Observed(None, SystemClock()), _pods_before_their_owners()  # type: ignore[arg-type]
     job_set = {
         "metadata": {
@@ -176,7 +176,7 @@ async def test_many_pods_that_came_before_their_owner_are_owned_by_and_by(monkey
 
 
 def test_list_that_is_read_once_has_all_pods_with_their_owners(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(observed, "OWNED_AT_ONCE", 2)
+    monkeypatch.setattr(pacing, "OWNED_AT_ONCE", 2)
     found, (made, job) = Observed(None, SystemClock()), _pods_before_their_owners()  # type: ignore[arg-type]
     queued = {"name": "set", "namespace": "ns", "uid": "uid-set", "resourceVersion": "1", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
     informers = {str(informer.resource): informer.resource for informer in found.informers}

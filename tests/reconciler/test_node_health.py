@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from core.model.node_health import HealthRules, StormRules
+from core.plan import pacing
 from core.plan.node_health import Verdict, judge_node
 from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter, Result
 from reconciler import node_health
-from reconciler.node_memory import GONE_S
 from tests.reconciler.harness_nodes import OWNER, STRICT_STORMS, NodesHarness
 
 
@@ -143,9 +143,9 @@ def test_lost_node_that_is_no_longer_named_though_its_place_is_the_same_is_repor
     harness.look()
     assert harness.unhealthy == ["n1"]
     harness.workload(*names)
-    assert harness.look() == RequeueAfter(node_health.REPORT_AGAIN_S)
+    assert harness.look() == RequeueAfter(pacing.LOST_AGAIN_S)
     assert len(harness.statuses) == 1
-    harness.clock.time += node_health.REPORT_AGAIN_S
+    harness.clock.time += pacing.LOST_AGAIN_S
     harness.look()
     assert len(harness.statuses) == 2
 
@@ -451,6 +451,6 @@ def test_node_that_is_gone_is_given_its_time_when_another_event_brings_a_look():
     harness.node("n1", ready=False, rack="r1")
     assert isinstance(harness.look(), RequeueAfter)
     assert harness.statuses == []
-    harness.clock.time += GONE_S
+    harness.clock.time += pacing.NODE_GONE_S
     harness.look()
     assert harness.unhealthy == ["n0"]

@@ -7,11 +7,11 @@ import contextlib
 import pytest
 
 from core.names import CLUSTER_QUEUE_LABEL, FIELD_MANAGER, PODSET_LABEL, TOPOLOGY_GATE
+from core.plan import pacing
 from core.runtime.errors import BadRequest, Forbidden, Invalid, KubeError, ServerError
 from core.runtime.workqueue import Item
 from core.state.facts import condition_is_true, find_condition
 from reconciler.activity import Activity
-from reconciler.refused_starts import PATIENCE_S
 from sim.server import Request
 from tests.reconciler.test_suspensions import JobHarness
 
@@ -67,7 +67,7 @@ def test_refused_start_is_reported_at_once_and_gives_quota_back_after_some_time(
     assert DENIED in next(event.message for event in harness.events)
     assert [event.reason for event in harness.events if event.kind == "Workload"] == ["WorkloadRefused"]
     assert harness.evicted_for == ""
-    harness.clock.time += PATIENCE_S  # type: ignore[attr-defined]
+    harness.clock.time += pacing.START_PATIENCE_S  # type: ignore[attr-defined]
     harness.start()
     assert harness.evicted_for == REFUSED
     harness.on_write = lambda _: None
@@ -109,7 +109,7 @@ def test_pods_without_their_annotation_stop_the_job_with_the_true_reason(harness
 )
 def test_start_that_fails_for_no_fault_of_the_job_is_tried_for_ever(harness: RefusingHarness, error: KubeError):
     harness.refuse_starts(error)
-    harness.clock.time += 10 * PATIENCE_S  # type: ignore[attr-defined]
+    harness.clock.time += 10 * pacing.START_PATIENCE_S  # type: ignore[attr-defined]
     harness.start()
     assert not condition_is_true(harness.workload, "DeactivationTarget")
     assert harness.evicted_for == ""
@@ -119,7 +119,7 @@ def test_start_that_fails_for_no_fault_of_the_job_is_tried_for_ever(harness: Ref
 
 
 def test_start_that_is_refused_once_long_after_the_admission_is_tried_again(harness: RefusingHarness):
-    harness.clock.time += 10 * PATIENCE_S  # type: ignore[attr-defined]
+    harness.clock.time += 10 * pacing.START_PATIENCE_S  # type: ignore[attr-defined]
     harness.refuse_starts(Forbidden(403, "Forbidden", DENIED))
     harness.start()
     assert harness.evicted_for == ""

@@ -12,13 +12,13 @@ import pytest
 from core.model.configuration import ResourceRules, SecondPass, Transformation
 from core.names import EVENT_PODS_MOVED, EVICTED, MANAGER_ADMISSION
 from core.placement.profile import STANDARD
+from core.plan import pacing
 from core.plan.verdict_steps import Judged
 from core.queueing.outcome import NotFound
 from core.queueing.second_pass import NodeReplacement
 from core.runtime.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
 from reconciler.scheduler import Scheduler
-from reconciler.verdicts import WRITES_AT_ONCE
 from sim.routes import carry_out
 from sim.server import Refused, Request
 from tests.builders import RACK
@@ -211,13 +211,13 @@ async def test_decision_on_a_workload_that_changes_before_the_turn_of_its_write_
     harness = PassHarness(checked=False)
     async with harness.running():
         writes = harness.scheduler._verdicts._writes
-        for _ in range(WRITES_AT_ONCE):
+        for _ in range(pacing.SECOND_PASSES_AT_ONCE):
             await writes.acquire()  # as many others are being written
         harness.submit(3)
         await asyncio.sleep(1)
         workload = harness.get("Workload", "w")
         harness.put({**workload, "spec": {**workload["spec"], **changed}})
-        for _ in range(WRITES_AT_ONCE):
+        for _ in range(pacing.SECOND_PASSES_AT_ONCE):
             writes.release()
         await asyncio.sleep(5)
     assert "admission" not in (harness.get("Workload", "w").get("status") or {})

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from core.names import BORROWED_SPARES, FIELD_MANAGER, HOSTNAME_LABEL, LEAVING_TAINTS, LEND_SPARES, SPARE_NODES, SPARES, SPARES_HELD
+from core.plan import pacing
 from core.plan.reports import SPARES_MANAGER
 from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.errors import Conflict
 from core.state.facts import find_condition
-from reconciler.spares import FILL_S, LOOK_S, Spares
+from reconciler.spares import Spares
 from sim.server import Request
 from tests.builders import condition_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
@@ -99,7 +100,7 @@ def racks(*nodes: int) -> SparesHarness:
 def test_what_is_missing_is_held_named_and_told() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
-    assert harness.keep() == RequeueAfter(LOOK_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_LOOK_S)
     assert harness.named == '{"main":["r0-n1"]}'
     assert harness.said == ("True", "Held", "pod set main: 1 of 1 spare node kept free for 1 pod each: r0-n1")
     assert harness.free("r0-n1") == 7000
@@ -111,14 +112,14 @@ def test_what_is_well_is_written_once() -> None:
     harness.asks(1, "r0-n0")
     harness.keep()
     before = harness.now_as_it_is()
-    assert harness.keep() == RequeueAfter(LOOK_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_LOOK_S)
     assert (harness.patches, harness.now_as_it_is()) == (1, before)
 
 
 def test_one_that_is_named_is_kept_though_another_would_be_chosen_today() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0", held='{"main":["r0-n2"]}')
-    assert harness.keep() == RequeueAfter(LOOK_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_LOOK_S)
     assert (harness.patches, harness.named) == (0, '{"main":["r0-n2"]}')
 
 
@@ -145,13 +146,13 @@ def test_one_that_was_moved_to_another_rack_is_exchanged() -> None:
 def test_where_there_is_no_other_what_lacks_is_told_and_looked_for_again() -> None:
     harness = racks(2, 2)
     harness.asks(2, "r0-n0")
-    assert harness.keep() == RequeueAfter(FILL_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_FILL_S)
     assert harness.said is not None
     assert harness.said[:2] == ("False", "Missing")
     assert "1 of 2 spare nodes kept free for 1 pod each: r0-n1; no other node of its domain has room" in harness.said[2]
     assert harness.spares.count() == {"q": ("q", 1, 1, 0)}
     harness.node("r0-n2")
-    assert harness.keep() == RequeueAfter(LOOK_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_LOOK_S)
     assert harness.said[0] == "True"
 
 
@@ -159,7 +160,7 @@ def test_while_lost_nodes_are_to_be_replaced_nothing_is_exchanged() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0", unhealthy=("r0-n0",), held='{"main":["r0-n1"]}')
     harness.node("r0-n1", unschedulable=True)
-    assert harness.keep() == RequeueAfter(FILL_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_FILL_S)
     assert (harness.patches, harness.named) == (0, '{"main":["r0-n1"]}')
 
 
@@ -169,7 +170,7 @@ def test_in_a_storm_nothing_is_exchanged() -> None:
     for i in range(1, 8):
         harness.node(f"r0-n{i}", ready=False, rack=f"r{i % 3}")
     assert harness.storms.find("t") is not None
-    assert harness.keep() == RequeueAfter(FILL_S)
+    assert harness.keep() == RequeueAfter(pacing.SPARES_FILL_S)
     assert harness.patches == 0
 
 

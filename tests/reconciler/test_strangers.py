@@ -20,8 +20,8 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
+from core.plan import pacing
 from core.runtime.workqueue import Item
-from reconciler import strangers
 from reconciler.strangers import Strangers
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
@@ -159,7 +159,7 @@ def test_a_pod_becomes_a_stranger_when_its_workload_goes(harness: Watched):
 
 def test_pods_of_workload_that_goes_are_added_in_portions(harness: Watched, monkeypatch: pytest.MonkeyPatch):
     """Found by an attack: 50,000 of them took 0.4 s of the event loop."""
-    monkeypatch.setattr(strangers, "ADDED_AT_ONCE", 2)
+    monkeypatch.setattr(pacing, "STRANGERS_AT_ONCE", 2)
     harness.put(workload())
     made = gated("w", JOB)
     names = [f"p{number}" for number in range(5)]

@@ -10,10 +10,11 @@ import pytest
 
 from core.jobs.contract import Defaults
 from core.jobs.kinds import KINDS
+from core.plan import pacing
 from core.plan.job_facts import JobFacts
 from core.plan.jobs import FREE_SUSPENSIONS, SUSPEND, plan_job
 from core.plan.steps import Plan
-from reconciler.suspensions import LONGEST_S, REMEMBERED_S, Suspensions
+from reconciler.suspensions import Suspensions
 from tests.runtime.fakes import ManualClock
 
 Json = dict[str, Any]
@@ -54,7 +55,9 @@ async def suspend_for(seconds: float, job: Json, *, has_quota: bool = False) -> 
 async def test_job_with_gated_pods_is_suspended_ever_more_seldom():
     messages, times = await suspend_for(600, build_job())
     gaps = [later - earlier for earlier, later in pairwise(times)]
-    assert gaps == pytest.approx([0.05] * (FREE_SUSPENSIONS - 1) + [1, 2, 4] + [LONGEST_S] * (len(gaps) - FREE_SUSPENSIONS - 2), abs=0.1)
+    assert gaps == pytest.approx(
+        [0.05] * (FREE_SUSPENSIONS - 1) + [1, 2, 4] + [pacing.SUSPENSION_LONGEST_S] * (len(gaps) - FREE_SUSPENSIONS - 2), abs=0.1
+    )
     assert len(messages) < 130
     assert messages[0] == "Suspended: it had not been admitted yet"
     why = "JobSet set resumes it again and again: the label kueue.x-k8s.io/queue-name belongs on that"
@@ -74,5 +77,5 @@ async def test_job_that_was_left_alone_for_minutes_is_suspended_at_once_again():
         assert plan(build_job(), suspensions).names == (SUSPEND,)
         suspensions.note("u")
     assert plan(build_job(), suspensions).names == ()
-    await clock.sleep(REMEMBERED_S + 1)
+    await clock.sleep(pacing.SUSPENSION_REMEMBERED_S + 1)
     assert plan(build_job(), suspensions).names == (SUSPEND,)

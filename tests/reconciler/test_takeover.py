@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.placement.profile import STANDARD
+from core.plan import pacing
 from core.resource import Obj
 from core.runtime.client import Client
 from core.runtime.latecomers import AT_ONCE, Late
 from core.runtime.store import object_key
-from reconciler.app import RECOUNTED_AT_ONCE, Deciding, Reconciler
+from reconciler.app import Deciding, Reconciler
 from reconciler.strangers import _PodsOf
 from tests.builders import RACK
 from tests.runtime.fakes import ManualClock
@@ -207,7 +208,7 @@ async def test_the_ledger_is_recounted_with_turns_for_others(caplog: pytest.LogC
     world = World()
     for host in HOSTS:
         world.do("node", host, True)
-    world.reconciler.observed.pods.fill(_pod(f"v-{number}", "bound") for number in range(3 * RECOUNTED_AT_ONCE))
+    world.reconciler.observed.pods.fill(_pod(f"v-{number}", "bound") for number in range(3 * pacing.RECOUNTED_AT_ONCE))
     ledger = world.reconciler.observed.state.ledger
     deciding = world.reconciler._prepare()
     seen: list[int] = []

@@ -15,7 +15,7 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
-from reconciler.reasons import REST
+from core.plan import pacing
 from sim.server import Request
 from tests.builders import RACK
 from tests.reconciler.harness_queues import QueuesHarness
@@ -108,6 +108,6 @@ def test_between_two_that_are_told_again_most_of_the_time_is_left_to_others(harn
         telling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await telling
-        assert harness.clock.monotonic() - began >= (count - 1) * WRITE_S * (1 + REST)
+        assert harness.clock.monotonic() - began >= (count - 1) * WRITE_S * (1 + pacing.REASONS_REST)
 
     harness.wait_for(tell())

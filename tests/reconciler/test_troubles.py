@@ -13,13 +13,14 @@ from typing import cast
 import pytest
 
 from core.placement.profile import STANDARD
+from core.plan import pacing
 from core.runtime.client import Client
 from core.runtime.errors import Forbidden, KubeError, NotFound, ServerError, Unauthorized, Unreachable
 from core.runtime.informer import Informer
 from e2e.api import wait_for
 from reconciler.app import Reconciler
 from reconciler.health import Health
-from reconciler.troubles import REMIND_S, Troubles
+from reconciler.troubles import Troubles
 from tests.reconciler.test_ports import ROOT, command
 from tests.runtime.fakes import ManualClock
 
@@ -101,7 +102,7 @@ def test_it_is_told_once_and_again_while_it_lasts_and_when_it_is_over(scene: Sce
     assert told() == [], "it may be over before anybody could read it"
     scene.troubles.look()
     assert told() == ["WARNING the cluster cannot be seen"]
-    scene.clock.time += REMIND_S - 1
+    scene.clock.time += pacing.TROUBLES_REMIND_S - 1
     scene.troubles.look()
     assert told() == []
     scene.clock.time += 1

@@ -24,7 +24,7 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
-from core.plan.ungate_steps import HELD_S
+from core.plan import pacing
 from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.errors import Invalid
@@ -361,7 +361,7 @@ async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replac
     for index in range(2):
         harness.put(pod(index))
     item = Item("ns/w", frozenset(), 0.0)
-    assert await harness.ungater._reconcile(item) == RequeueAfter(HELD_S)
+    assert await harness.ungater._reconcile(item) == RequeueAfter(pacing.PODS_HELD_S)
     assert harness.ungated == ["p0"]
     observe("n1", "True")
     harness.clock.time += 60

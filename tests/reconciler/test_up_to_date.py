@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from core.plan import pacing
 from core.runtime.client import Client
 from core.runtime.errors import Unreachable
-from reconciler.observed import CATCH_UP_S, Observed
+from reconciler.observed import Observed
 from sim.harness import DirectTransport, list_kinds
 from sim.server import Request, Server
 from tests.runtime.fakes import ManualClock
@@ -91,4 +92,4 @@ async def test_watch_that_delivers_nothing_keeps_the_process_from_leading():
     before = clock.monotonic()
     with pytest.raises(TimeoutError, match=r"the watches of workloads\.kueue\.x-k8s\.io deliver nothing"):
         await wait(observed, clock)
-    assert clock.monotonic() - before > CATCH_UP_S
+    assert clock.monotonic() - before > pacing.CATCH_UP_S

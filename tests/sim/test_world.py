@@ -9,9 +9,9 @@ import pytest
 from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, MAX_TOLERATIONS
 from core.model.encoding import encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
+from core.plan import pacing
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from reconciler import node_health, node_memory
 from sim.models.kubelets import RUN_SECONDS
 from sim.server import Refused
 from sim.world import DOUBTED_S, World
@@ -173,8 +173,7 @@ def test_deleted_job_takes_its_pods_and_workload_along():
 
 def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(monkeypatch: pytest.MonkeyPatch):
     """Here pods of a node that is gone are deleted sooner than topogate looks at it, in Kubernetes a minute later."""
-    for module in (node_health, node_memory):
-        monkeypatch.setattr(module, "GONE_S", node_health.BATCH_S)
+    monkeypatch.setattr(pacing, "NODE_GONE_S", pacing.NODES_BATCH_S)
     world = open_world(7)
     world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
