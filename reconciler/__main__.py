@@ -9,8 +9,7 @@ from contextlib import suppress
 from core.jobs.contract import JobKind
 from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import LEADER, OF_RECONCILER, TASKS
-from core.model.gates import LOCAL_QUEUE_METRICS, PARTIAL_ADMISSION
-from core.queueing.second_pass import NodeReplacement
+from core.model.gates import LOCAL_QUEUE_METRICS
 from core.runtime import logs, plugins, telemetry
 from core.runtime.client import Client
 from core.runtime.clock import SystemClock
@@ -24,6 +23,7 @@ from core.runtime.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from core.trace_names import BEGINS, REFUSED, WORK
 from reconciler.app import Reconciler
+from reconciler.behaviour import Behaviour
 from reconciler.health import Health
 from reconciler.metrics import Recorder
 from reconciler.settings import Settings, parse
@@ -44,26 +44,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
     async with await connect() as client, await connect() as of_lease:
         client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
 
-        reconciler = Reconciler(
-            client,
-            clock,
-            settings.profiles,
-            namespace=settings.namespace,
-            kinds=kinds,
-            reserve_daemon_sets=settings.reserve_daemon_sets,
-            nominates_nodes=settings.nominates_nodes,
-            pods_ready=settings.pods_ready,
-            second_pass=settings.second_pass,
-            node_health=settings.node_health,
-            pod_groups=settings.pod_groups,
-            replacement=NodeReplacement.from_gates(settings.gates, settings.node_health.leaving_taints),
-            resource_rules=settings.resources,
-            gates=settings.gates,
-            sharing=settings.fair_sharing,
-            shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
-            group_plugins=settings.group_plugins,
-            recorder=recorder,
-        )
+        behaviour = Behaviour.read(settings)
+        reconciler = Reconciler(client, clock, behaviour, namespace=settings.namespace, kinds=kinds, recorder=recorder)
         health.reconciler = reconciler
         metrics.read_by(reconciler.read_gauges)
         if settings.leader_elect:

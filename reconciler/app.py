@@ -7,23 +7,15 @@ from functools import partial
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
-from core.model.configuration import FairSharing, PodGroupRules, ResourceRules, SecondPass
 from core.model.gates import (
     ELASTIC_JOBS,
     ELASTIC_JOBS_WITH_TOPOLOGY,
     LOCAL_QUEUE_METRICS,
-    NO_GATES,
     POD_GROUPS,
     RECLAIMABLE_PODS,
-    ChosenGates,
 )
-from core.model.group_plugins import GroupPluginRules
-from core.model.node_health import HealthRules
-from core.model.pods_ready import PodsReadyRules
 from core.names import SYSTEM_NAMESPACE
-from core.placement.profile import Profiles
 from core.plan import pacing
-from core.queueing.second_pass import REPLACES, NodeReplacement
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
@@ -35,6 +27,7 @@ from core.runtime.tasks import eternal
 from core.state.ledger import Drift
 from core.state.promises import Missing, find_missing
 from reconciler.activity import Activity
+from reconciler.behaviour import Behaviour
 from reconciler.checks import Checks
 from reconciler.domain_health import DomainHealth
 from reconciler.drift import DriftAudit
@@ -79,22 +72,10 @@ class Reconciler:
         self,
         client: Client,
         clock: Clock,
-        profiles: Profiles,
+        behaviour: Behaviour,
         *,
         namespace: str = SYSTEM_NAMESPACE,
         kinds: Sequence[JobKind] = KINDS,
-        reserve_daemon_sets: bool = True,
-        nominates_nodes: bool = False,
-        pods_ready: PodsReadyRules | None = None,
-        second_pass: SecondPass = SecondPass(),  # noqa: B008, a frozen value
-        replacement: NodeReplacement = REPLACES,
-        resource_rules: ResourceRules | None = None,
-        node_health: HealthRules = HealthRules(),  # noqa: B008, a frozen value
-        pod_groups: PodGroupRules = PodGroupRules(),  # noqa: B008, a frozen value
-        gates: ChosenGates = NO_GATES,
-        sharing: FairSharing | None = None,
-        shrinks: bool = True,
-        group_plugins: GroupPluginRules = GroupPluginRules(),  # noqa: B008, a frozen value
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._client, self._clock = client, clock
@@ -105,33 +86,17 @@ class Reconciler:
             clock,
             namespace=namespace,
             kinds=kinds,
-            reserve_daemon_sets=reserve_daemon_sets,
-            resource_rules=resource_rules,
-            reclaims_pods=gates.is_on(RECLAIMABLE_PODS),
-            keeps_spares=replacement.is_on,
-            places_groups=gates.is_on(POD_GROUPS),
+            reserve_daemon_sets=behaviour.reserve_daemon_sets,
+            resource_rules=behaviour.resource_rules,
+            reclaims_pods=behaviour.gates.is_on(RECLAIMABLE_PODS),
+            keeps_spares=behaviour.replacement.is_on,
+            places_groups=behaviour.gates.is_on(POD_GROUPS),
         )
         client.on_reply = self.observed.observe_reply
         self.troubles = Troubles(self.observed, clock, client)
         self.pause = Pausing(self.observed, lambda: self.deciding.controllers if self.deciding is not None else ())
-        self._prepare = partial(
-            Deciding,
-            self.observed,
-            Executor(client, clock, Reporter(client, clock, self.observed, recorder), paused=lambda: self.pause.state),
-            clock,
-            profiles,
-            nominates_nodes=nominates_nodes,
-            pods_ready=pods_ready,
-            second_pass=second_pass,
-            replacement=replacement,
-            node_health=node_health,
-            pod_groups=pod_groups,
-            gates=gates,
-            sharing=sharing,
-            shrinks=shrinks,
-            group_plugins=group_plugins,
-            recorder=recorder,
-        )
+        executor = Executor(client, clock, Reporter(client, clock, self.observed, recorder), paused=lambda: self.pause.state)
+        self._prepare = partial(Deciding, self.observed, executor, clock, behaviour, recorder)
 
     def read_gauges(self) -> Reading:
         """What is so now, as the leader says it: of several replicas one must."""
@@ -192,80 +157,61 @@ class Reconciler:
 class Deciding:
     """All parts that decide and write."""
 
-    def __init__(
-        self,
-        observed: Observed,
-        executor: Executor,
-        clock: Clock,
-        profiles: Profiles,
-        *,
-        nominates_nodes: bool,
-        pods_ready: PodsReadyRules | None,
-        second_pass: SecondPass,
-        replacement: NodeReplacement,
-        node_health: HealthRules,
-        pod_groups: PodGroupRules,
-        gates: ChosenGates,
-        sharing: FairSharing | None,
-        shrinks: bool,
-        group_plugins: GroupPluginRules,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock, behaviour: Behaviour, recorder: Recorder) -> None:
         self._observed, self._executor, self._clock = observed, executor, clock
         self._is_draining = False
-        self.storms = Storms(observed, clock, node_health.storm)
+        gates, health, replacement = behaviour.gates, behaviour.node_health, behaviour.replacement
+        is_fair, by_local_queue = behaviour.sharing is not None, gates.is_on(LOCAL_QUEUE_METRICS)
+        self.storms = Storms(observed, clock, health.storm)
         self.scheduler = Scheduler(
             observed,
             executor,
             clock,
-            profiles,
-            pods_ready,
-            second_pass,
+            behaviour.profiles,
+            behaviour.pods_ready,
+            behaviour.second_pass,
             replacement,
-            sharing,
-            shrinks=shrinks,
+            behaviour.sharing,
+            shrinks=behaviour.shrinks,
             storms=self.storms,
-            requeue=node_health.requeue,
+            requeue=health.requeue,
             recorder=recorder,
         )
-        self.jobs = Jobs(
-            observed, executor, clock, is_elastic=gates.is_on(ELASTIC_JOBS), with_topology=gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY)
-        )
+        is_elastic, with_topology = gates.is_on(ELASTIC_JOBS), gates.is_on(ELASTIC_JOBS_WITH_TOPOLOGY)
+        self.jobs = Jobs(observed, executor, clock, is_elastic=is_elastic, with_topology=with_topology)
         self.pods = Pods(observed, executor, clock)
         self.activity = Activity(observed, executor, clock)
         self.reclaimable = Reclaimable(observed, executor, clock) if gates.is_on(RECLAIMABLE_PODS) else None
         self.orphans = Orphans(observed, executor, clock)
         self.strangers = Strangers(observed, executor, clock)
-        self.ungater = Ungater(observed, executor, clock, nominates=nominates_nodes, waits_for_nodes=replacement.is_on)
-        self.checks = Checks(observed, executor, clock, second_pass)
+        self.ungater = Ungater(observed, executor, clock, nominates=behaviour.nominates_nodes, waits_for_nodes=replacement.is_on)
+        self.checks = Checks(observed, executor, clock, behaviour.second_pass)
         self.provisioning = Provisioning(observed, executor, clock)
-        self.queues = Queues(observed, executor, clock, shares_fairly=sharing is not None, storms=self.storms)
-        self.node_health = NodeHealth(observed, executor, clock, node_health, self.storms.holds) if replacement.is_on else None
+        self.queues = Queues(observed, executor, clock, shares_fairly=is_fair, storms=self.storms)
+        self.node_health = NodeHealth(observed, executor, clock, health, self.storms.holds) if replacement.is_on else None
+        self.domain_health = DomainHealth(observed, executor, clock, health, self.storms.holds) if replacement.is_on else None
+        self.pods_ready = PodsReady(observed, executor, clock, behaviour.pods_ready) if behaviour.pods_ready is not None else None
+        self.spares = Spares(observed, executor, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
+        plugins = GroupPlugins(behaviour.group_plugins, clock, recorder) if gates.is_on(POD_GROUPS) else None
+        self.pod_groups = PodGroups(observed, executor, clock, plugins, behaviour.pod_groups, recorder) if plugins is not None else None
+        self.pod_groups_of_jobs = PodGroupsOfJobs(observed, executor, clock) if plugins is not None else None
+        self.free_members = FreeMembers(observed, executor, clock) if plugins is None else None
+        self.drift = DriftAudit(observed, executor, clock)
+        self.milestones = Milestones(observed, clock, recorder)
+        self.gauges = Gauges(observed, self.scheduler, clock, shares_fairly=is_fair, storms=self.storms, by_local_queue=by_local_queue)
+        self._connect()
+
+    def _connect(self) -> None:
+        """What one part has to do with another."""
         if self.node_health is not None:
             self.node_health.stuck.on_change.append(lambda: self.scheduler.wake_in(0))
-        self.domain_health = DomainHealth(observed, executor, clock, node_health, self.storms.holds) if replacement.is_on else None
-        self.pods_ready = PodsReady(observed, executor, clock, pods_ready) if pods_ready is not None else None
-        self.spares = Spares(observed, executor, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
-        self.pod_groups: PodGroups | None = None
-        self.pod_groups_of_jobs: PodGroupsOfJobs | None = None
-        if gates.is_on(POD_GROUPS):
-            plugins = GroupPlugins(group_plugins, clock, recorder)
-            self.pod_groups = PodGroups(observed, executor, clock, plugins, pod_groups, recorder)
-            self.pod_groups_of_jobs = PodGroupsOfJobs(observed, executor, clock)
-        self.free_members = None if gates.is_on(POD_GROUPS) else FreeMembers(observed, executor, clock)
-        self.drift = DriftAudit(observed, executor, clock)
-        for aside in observed.set_aside.objects:
-            executor.reporter.report_set_aside(aside)
-        observed.set_aside.on_add.append(executor.reporter.report_set_aside)
-        self.milestones = Milestones(observed, clock, recorder)
-        by_local_queue = gates.is_on(LOCAL_QUEUE_METRICS)
-        self.gauges = Gauges(
-            observed, self.scheduler, clock, shares_fairly=sharing is not None, storms=self.storms, by_local_queue=by_local_queue
-        )
         self.gauges.spares = self.spares.count
         if self.pod_groups is not None:
             self.gauges.pod_groups = self.pod_groups.count_states
         self.gauges.adrift = lambda: {kind.value: count for kind, count in self.drift.counts.items()}
+        for aside in self._observed.set_aside.objects:
+            self._executor.reporter.report_set_aside(aside)
+        self._observed.set_aside.on_add.append(self._executor.reporter.report_set_aside)
 
     @property
     def controllers(self) -> tuple[Controller, ...]:

@@ -4,15 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds import KINDS
 from core.jobs.pod import Pod
-from core.jobs.pod_kinds import POD_SETS
-from core.jobs.pod_parents import StatefulSet
 from core.model.configuration import ResourceRules
 from core.model.pause import NOTHING_PAUSED, Pause
 from core.names import (
@@ -29,13 +26,9 @@ from core.podgroups.members import Member
 from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
-from core.runtime.errors import KubeError
-from core.runtime.garbage import spare_what_lives
 from core.runtime.informer import Informer
-from core.runtime.set_aside import SetAside
 from core.runtime.store import Change, object_key
 from core.runtime.tasks import eternal
-from core.runtime.watcher import is_behind
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -54,39 +47,24 @@ from core.state.owners import Owners, is_orphaned, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler.again import Again
-from reconciler.devices import Devices
 from reconciler.indexes import add_indexes, find_owned, show_as_owner, workloads_of_pod
+from reconciler.informers import Informers
 from reconciler.installed import Installed, is_served
-from reconciler.native_groups import NativeGroups
-from reconciler.related import Related
-from reconciler.served import Served
 from reconciler.slim import (
     mark_uid,
-    mark_unknown_owners,
-    remove_false_marks,
-    slim_between,
-    slim_daemon_set,
-    slim_definition,
-    slim_node,
-    slim_pod,
-    slim_stateful_set,
-    with_writers_of,
-    without_managed_fields,
 )
 from reconciler.ungating import Ungating
-from reconciler.volumes import ObservedVolumes
 from reconciler.watch_progress import WatchProgress
 
 logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
 
 
-class Observed:
+class Observed(Informers):
     """Informers and the state folded from them.
 
-    Configuration and nodes are listed before pods, and pods before workloads, so that an assignment
-    is read when the tree it speaks of is there. Whoever wants to hear of a change adds a handler to
-    the informer after construction and so is told after the state has been changed.
+    A part that has to know of a change adds a handler to the informer after construction, and so is called after the state has been
+    changed.
     """
 
     def __init__(
@@ -104,71 +82,37 @@ class Observed:
     ) -> None:
         self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
-        self.set_aside = SetAside()
-
-        def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
-            return Informer(client, resource, transform=transform, clock=clock, settle=spare_what_lives, set_aside=self.set_aside)
-
-        # One object, the only one of its kind that may be read.
-        named = f"metadata.name={PAUSE_CONFIG_MAP}"
-        self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock, set_aside=self.set_aside)
-        self.nodes = informer(r.NODES, slim_node)
-        self._mark_owners = partial(mark_unknown_owners, known=r.list_owners((*kinds, *POD_SETS)))
-        queued = Pod(kinds)
-        self.pods = informer(r.PODS, lambda pod: self._mark_owners(remove_false_marks(slim_pod(pod), queued)))
-        self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)  # started only if they are reserved for
-        self.namespaces = informer(r.NAMESPACES)
-        self.limit_ranges = informer(r.LIMIT_RANGES)
-        self.runtime_classes = informer(r.RUNTIME_CLASSES)
-        self.pod_defaults = PodDefaults()
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
         self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
         self._to_own = Again(self._observe_owner_again, pacing.OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
         self.again = (self._to_read, self._to_own)
-        self.priority_classes = informer(r.PRIORITY_CLASSES)
-        self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
-        self.topologies = informer(r.TOPOLOGIES)
-        self.flavors = informer(r.RESOURCE_FLAVORS)
-        self.cluster_queues = informer(r.CLUSTER_QUEUES)
-        self.cohorts = informer(r.COHORTS)
-        self.admission_checks = informer(r.ADMISSION_CHECKS)
-        self.provisioning_configs = informer(r.PROVISIONING_REQUEST_CONFIGS)
-        self.provisioning_requests = informer(r.PROVISIONING_REQUESTS)
+        reserves = self.state.reserves_daemon_sets
+        read_again = self._to_read.add
+        super().__init__(client, clock, namespace, kinds, read_again, reserves_daemon_sets=reserves, places_groups=places_groups)
+        self.pod_defaults = PodDefaults()
         self.provisioning: dict[str, ProvisioningConfig] = {}
-        self.local_queues = informer(r.LOCAL_QUEUES)
-        self.pod_groups = informer(r.POD_GROUPS)
-        self.node_topologies = informer(r.NODE_TOPOLOGIES)
-        self.devices = Devices(client, clock, informer) if places_groups else None
-        self.native = NativeGroups(client, clock, informer) if places_groups else None
-        self.workloads = informer(r.WORKLOADS)
-        self.kinds = {r.key_of(kind): kind for kind in kinds}
-        self.jobs = {key: informer(r.resource_of(kind), with_writers_of(kind.suspend_path)) for key, kind in self.kinds.items()}
-        self.related = Related(kinds, informer)
-        self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
-        # Whose pods are queued, not they themselves.
-        self.parents = {
-            kind.kind: informer(r.resource_of(kind), slim_stateful_set if isinstance(kind, StatefulSet) else without_managed_fields)
-            for kind in POD_SETS
-        }
-        self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], self._to_read.add)
-        for of_kind in self.jobs.values():
-            of_kind.store.add_index("uid", lambda job: [show_as_owner(job)])
-        self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
-        # Between pods of an AppWrapper's Deployment and the AppWrapper.
-        self.between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
-        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self.between.values()):
-            informer_of_owners.add_handler(self._observe_owner)
-        self.pods.add_handler(self._observe_leader)
-        self.pods.add_handler(self._observe_driver)
-        add_indexes(self.pods.store, self.workloads.store, self.nodes.store, self.provisioning_requests.store)
         self.pod_facts: dict[str, PodFacts] = {}
         self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: what has been read of which state of it
         self.owners = Owners()
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
-        self.on_owner: list[Callable[[Obj], None]] = []  # told of pods that turned out to be another's than was known
+        self.on_owner: list[Callable[[Obj], None]] = []  # called with pods that turned out to be another's than was known
+        self._index()
+        self._fold_all()
+        self._by_resource = {informer.resource: informer for informer in self.informers}
 
+    def _index(self) -> None:
+        """Before anything is folded: facts of pods depend on their owners."""
+        add_indexes(self.pods.store, self.workloads.store, self.nodes.store, self.provisioning_requests.store)
+        for of_kind in self.jobs.values():
+            of_kind.store.add_index("uid", lambda job: [show_as_owner(job)])
+        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self.between.values()):
+            informer_of_owners.add_handler(self._observe_owner)
+        self.pods.add_handler(self._observe_leader)
+        self.pods.add_handler(self._observe_driver)
+
+    def _fold_all(self) -> None:
         state = self.state
         self._fold(self.pauses, Pause.read, self._observe_pause)
         self._fold(self.namespaces, NamespaceFacts.read, lambda name, facts: state.observe_namespace(name, *facts or (None,)))
@@ -189,7 +133,6 @@ class Observed:
             self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_unowned)
-        self._by_resource = {informer.resource: informer for informer in self.informers}
 
     def observe_reply(self, resource: Resource, obj: Obj) -> None:
         """The API server has answered with an object: what is observed is at least as new from now on."""
@@ -372,34 +315,6 @@ class Observed:
             return known
         return PodFacts.fill_node(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
 
-    @property
-    def stages(self) -> tuple[tuple[Informer, ...], ...]:
-        """Informers in the order in which they are first listed."""
-        configuration = (
-            self.pauses,
-            self.namespaces,
-            self.limit_ranges,
-            self.runtime_classes,
-            self.volumes.claims,
-            self.volumes.volumes,
-            self.priority_classes,
-            self.workload_priority_classes,
-            self.topologies,
-            self.flavors,
-            self.cluster_queues,
-            self.cohorts,
-            self.admission_checks,
-            self.local_queues,
-            self.nodes,
-            *((self.daemon_sets,) if self.state.reserves_daemon_sets else ()),
-        )
-        return (self.definitions, *configuration), (self.pods,), (self.workloads,)
-
-    @property
-    def awaited(self) -> tuple[Informer, ...]:
-        """Those without which there is no state."""
-        return tuple(informer for stage in self.stages for informer in stage)
-
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Starts all informers and returns when all have been listed once."""
         for stage in self.stages:
@@ -417,31 +332,6 @@ class Observed:
         kind = f"{informer.resource.kind}.{informer.resource.group}"
         objects = (obj for one in (self.workloads, self.pods, *self.jobs.values()) for obj in one.store.list())
         return any((owner := controller_of(obj)) is not None and r.key_of_owner(owner) == kind for obj in objects)
-
-    async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Returns when everything that was written before this call has been observed: the leader until now may have written it.
-
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened anew and waited for. While that server
-        is away it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
-        """
-        while True:
-            try:
-                page = await client.list_page(r.WORKLOADS, limit=1)
-                break
-            except KubeError as error:
-                logger.warning("what was written before cannot be read yet", extra={"error": str(error)})
-                await clock.sleep(1.0)
-        watchers = [informer.watcher for informer in self.awaited]
-        version = page.resource_version
-        behind = [(watcher, watcher.opened) for watcher in watchers if is_behind(watcher.version, version)]
-        for watcher, _ in behind:
-            watcher.refresh(version)
-        until = clock.monotonic() + pacing.CATCH_UP_S
-        while late := [watcher for watcher, opened in behind if not watcher.has_reached(version, opened)]:
-            if clock.monotonic() > until:
-                names = ", ".join(sorted(str(watcher.resource) for watcher in late))
-                raise TimeoutError(f"the watches of {names} deliver nothing: what was written before this process leads is not known")
-            await clock.sleep(pacing.CATCH_UP_LOOK_S)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
@@ -465,23 +355,6 @@ class Observed:
             informer.fill(objects.get(informer.resource, ()))
         while self._to_own.take():
             pass
-
-    @property
-    def optional(self) -> dict[str, Informer]:
-        """Informers of what a cluster may lack: most kinds of job, our own kind in an older installation, the autoscaler's in most."""
-        may_lack = (self.provisioning_configs, self.provisioning_requests, self.pod_groups, self.node_topologies)
-        others = {str(informer.resource): informer for informer in may_lack}
-        return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}
-
-    @property
-    def informers(self) -> tuple[Informer, ...]:
-        """All of them, in the order in which they are first listed."""
-        return *self.awaited, *self.optional.values(), *(informer for built_in in self.built_in for informer in built_in.informers)
-
-    @property
-    def built_in(self) -> tuple[Served, ...]:
-        """What Kubernetes itself has or has not."""
-        return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
     def pod_group(self, key: str) -> Obj | None:
         """The PodGroup of that name: ours, else kube-scheduler's own."""

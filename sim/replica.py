@@ -16,6 +16,7 @@ from core.plan import pacing
 from core.runtime.client import Client
 from core.runtime.lease import LeaderElection, LeadershipLost
 from reconciler.app import Reconciler
+from reconciler.behaviour import Behaviour
 from sim.loop import Process, VirtualClock, VirtualLoop
 from sim.models.base import POD
 from sim.sent import find_wrong_delete, find_wrong_ungating
@@ -43,7 +44,7 @@ class Replica:
         faults: Faults | None = None,
         **options: Any,
     ) -> None:
-        """`is_elected` is False for one that leads without an election. `options` are those of its `Reconciler`."""
+        """`is_elected` is False for one that leads without an election. `options` are those of its `Behaviour`."""
         self._server, self._loop, self.name, self._chance, self._is_elected = server, loop, name, chance, is_elected
         self._options = options
         self.clock = VirtualClock(loop)
@@ -87,7 +88,7 @@ class Replica:
                 clock=self.clock,
             )
             client.fence = election.count_seconds_left
-        self.reconciler = Reconciler(client, self.clock, profiles_from_gates({}), kinds=KINDS, **self._options)
+        self.reconciler = Reconciler(client, self.clock, Behaviour(profiles_from_gates({}), **self._options), kinds=KINDS)
         await self.reconciler.run(election)
 
     @property

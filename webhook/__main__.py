@@ -54,30 +54,11 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
     certificate = files or held
     assert certificate is not None
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-webhook") as client:
-
-        async def has_default_queue(namespace: str) -> bool:
-            try:
-                async with asyncio.timeout(LOOKUP_TIMEOUT_S):
-                    await client.get(LOCAL_QUEUES, DEFAULT_LOCAL_QUEUE, namespace)
-            except NotFound:
-                return False
-            except (KubeError, TimeoutError) as error:
-                raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
-            return True
-
-        async def find(resource: Resource, name: str, namespace: str) -> Obj | None:
-            try:
-                async with asyncio.timeout(LOOKUP_TIMEOUT_S):
-                    return await client.get(resource, name, namespace if resource.namespaced else None)
-            except NotFound:
-                return None
-            except (KubeError, TimeoutError) as error:
-                raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
-
         rotation = None
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _taken_by(held), clock)
-        reviews = Reviews(at_home(has_default_queue), kinds, at_home(find), groups=settings.gates.is_on(POD_GROUPS))
+        look = _Lookups(client)
+        reviews = Reviews(at_home(look.has_default_queue), kinds, at_home(look.find), groups=settings.gates.is_on(POD_GROUPS))
 
         def why_not_ready() -> str:
             end = certificate.not_after
@@ -118,6 +99,27 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 await run_until_stopped(main, grace_s=GRACE_S, before=listen, on_stop=drain)
         finally:
             await runner.cleanup()
+
+
+class _Lookups:
+    """What reviews ask the API server. Raise LookupFailed where it does not answer in time."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def has_default_queue(self, namespace: str) -> bool:
+        """Whether a namespace has the LocalQueue that jobs without one get."""
+        return await self.find(LOCAL_QUEUES, DEFAULT_LOCAL_QUEUE, namespace) is not None
+
+    async def find(self, resource: Resource, name: str, namespace: str) -> Obj | None:
+        """An object, None where it is not there."""
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                return await self._client.get(resource, name, namespace if resource.namespaced else None)
+        except NotFound:
+            return None
+        except (KubeError, TimeoutError) as error:
+            raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
 
 
 def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCertificate | None]:

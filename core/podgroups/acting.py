@@ -21,6 +21,7 @@ from core.podgroups.together import count_there, find_domain, tell_spread
 
 SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
 Place = tuple[Member, str]  # a pod and a node
+NONE_FOR_OTHERS = "the places that are kept for some of its pods leave none for the others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,10 @@ def plan_step(
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
         keep = tuple(_places(outcome.chosen, waiting, group.pod_sets))
-        message = f"{_name(outcome.chosen)} has places for {len(keep) + len(placed)} of {len(live)} pods"
-        return Step(False, SCHEDULED, message, keep=keep, waits=True)
+        places = len(keep) + len(placed)
+        return Step(False, SCHEDULED, f"{_name(outcome.chosen)} has places for {places} of {len(live)} pods", keep=keep, waits=True)
     if len(placed) < needed and placed and all(member.gated for member in placed):
-        why = "the places that are kept for some of its pods leave none for the others"
-        return Step(False, UNSCHEDULABLE, why, give_back=tuple(placed), waits=True)
+        return Step(False, UNSCHEDULABLE, NONE_FOR_OTHERS, give_back=tuple(placed), waits=True)
     lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
     if len(placed) >= needed:
         whole = _whole(placed, adrift, done)

@@ -11,6 +11,7 @@ from core.runtime.client import Client
 from core.runtime.errors import Forbidden
 from core.runtime.lease import Election, LeaderElection
 from reconciler.app import Reconciler
+from reconciler.behaviour import Behaviour
 from reconciler.health import QUEUE_STUCK_S, WATCH_SILENT_S, Health
 from tests.runtime.fakes import ManualClock
 from tests.runtime.lease_server import LeaseServer
@@ -25,7 +26,7 @@ def clock() -> ManualClock:
 def health(clock: ManualClock) -> Health:
     """Of a process that leads and has listed everything."""
     health = Health(clock)
-    health.reconciler = Reconciler(Client.offline(), clock, STANDARD)
+    health.reconciler = Reconciler(Client.offline(), clock, Behaviour(STANDARD))
     health.reconciler.is_complete = True
     health.reconciler.deciding = health.reconciler._prepare()
     for informer in health.reconciler.observed.awaited:

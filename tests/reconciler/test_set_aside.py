@@ -15,6 +15,7 @@ from core.runtime.client import Client
 from core.runtime.informer import Informer
 from core.state.facts import PodFacts
 from reconciler.app import Deciding, Reconciler
+from reconciler.behaviour import Behaviour
 from sim.harness import Harness
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json
 from tests.runtime.fakes import ManualClock
@@ -66,7 +67,7 @@ class Gates:
 
 def whole() -> tuple[Reconciler, Deciding]:
     clock = ManualClock()
-    reconciler = Reconciler(Client.offline(), clock, STANDARD, gates=Gates())  # type: ignore[arg-type]
+    reconciler = Reconciler(Client.offline(), clock, Behaviour(STANDARD, gates=Gates()))  # type: ignore[arg-type]
     return reconciler, reconciler._prepare()
 
 

@@ -23,6 +23,7 @@ from core.runtime.client import Client
 from core.runtime.latecomers import AT_ONCE, Late
 from core.runtime.store import object_key
 from reconciler.app import Deciding, Reconciler
+from reconciler.behaviour import Behaviour
 from reconciler.strangers import _PodsOf
 from tests.builders import RACK
 from tests.runtime.fakes import ManualClock
@@ -45,7 +46,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = Interrupted()
-        self.reconciler = Reconciler(Client.offline(), self.clock, STANDARD)
+        self.reconciler = Reconciler(Client.offline(), self.clock, Behaviour(STANDARD))
         observed = self.reconciler.observed
         observed.topologies.fill([made("Topology", "t", spec={"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME_LABEL}]})])
         observed.flavors.fill([made("ResourceFlavor", "f", spec={"nodeLabels": {}, "topologyName": "t"})])

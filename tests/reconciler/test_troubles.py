@@ -19,6 +19,7 @@ from core.runtime.errors import Forbidden, KubeError, NotFound, ServerError, Una
 from core.runtime.informer import Informer
 from e2e.api import wait_for
 from reconciler.app import Reconciler
+from reconciler.behaviour import Behaviour
 from reconciler.health import Health
 from reconciler.troubles import Troubles
 from tests.reconciler.test_ports import ROOT, command
@@ -34,7 +35,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock()
         client = cast("Client", SimpleNamespace(address="https://api.example:6443"))
-        self.reconciler = Reconciler(client, self.clock, STANDARD)
+        self.reconciler = Reconciler(client, self.clock, Behaviour(STANDARD))
         self.observed = self.reconciler.observed
         self.troubles = Troubles(self.observed, self.clock, client)
 
