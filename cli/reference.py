@@ -13,6 +13,8 @@ from typing import NamedTuple
 import reconciler.settings
 import webhook.settings
 from core import names as n
+from core.api.configuration_wire import ConfigurationFile
+from core.api.strict import Ignored, Says, Strict, find_blocks
 from core.jobs.appwrapper import MAX_PATH_LENGTH
 from core.jobs.pod_rules import (
     ADDED_BYTES,
@@ -220,6 +222,12 @@ def render() -> str:
         _table(("flag", "variable", "meaning"), _flags(webhook.settings.make_parser())),
         "## Flags of the reconciler",
         _table(("flag", "variable", "meaning"), _flags(reconciler.settings.make_parser())),
+        "## Keys of the configuration file",
+        "[configuration.md](configuration.md) says how the file is read. Without a default a key says nothing where it is not given.",
+        _table(("key", "what", "default"), list_keys(ConfigurationFile)),
+        "## Keys of the configuration file that are ignored",
+        "They are known, and the log has one warning for each that is given. What is wrong in them is a mistake all the same.",
+        _table(("key", "why"), list_ignored(ConfigurationFile)),
         "## Feature gates",
         "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)). "
         "The other gates of Kueue switch nothing here, but for `DisableWaitForPodsReady`, which is heard: with it no pods are waited for.",
@@ -229,6 +237,30 @@ def render() -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def list_keys(block: type[Strict], path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Keys of a block and of those in it, with what each says and its default."""
+    for name, field in block.model_fields.items():
+        where = f"{path}{field.alias or name}"
+        says = next((mark for mark in field.metadata if isinstance(mark, Says)), None)
+        if says is not None:
+            yield f"`{where}`", says.what, says.default
+        elif not any(isinstance(mark, Ignored) for mark in field.metadata):
+            for inner in find_blocks(field.annotation):
+                yield from list_keys(inner, f"{where}.")
+
+
+def list_ignored(block: type[Strict], path: str = "") -> Iterator[tuple[str, str]]:
+    """Keys of a block and of those in it that have no effect, and why."""
+    for name, field in block.model_fields.items():
+        where = f"{path}{field.alias or name}"
+        ignored = next((mark for mark in field.metadata if isinstance(mark, Ignored)), None)
+        if ignored is not None:
+            yield f"`{where}`", ignored.why
+        else:
+            for inner in find_blocks(field.annotation):
+                yield from list_ignored(inner, f"{where}.")
 
 
 def _list_group_limits() -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ from core.model.configuration import (
     Address,
     Configuration,
     FairSharing,
-    Integrations,
     LeaseRules,
     PodGroupRules,
     ResourceRules,
@@ -62,7 +61,6 @@ class Settings:
     node_health: HealthRules = field(default_factory=HealthRules)  # of nodes, as file and gates say
     fair_sharing: FairSharing | None = None  # None: it is off
     resources: ResourceRules = field(default_factory=ResourceRules)
-    integrations: Integrations = field(default_factory=Integrations)
     lease: LeaseRules = field(default_factory=LeaseRules)  # as the file has it; flags are in `namespace` and `leader_elect`
     warnings: tuple[str, ...] = ()  # of the configuration file
     pace: tuple[float, int] | None = None  # requests a second, and at once; None: as the API server allows
@@ -119,7 +117,6 @@ def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: P
         file.node_health.with_gates(gates),
         file.fair_sharing,
         file.resources,
-        file.integrations,
         file.lease,
         (*file.warnings, *_unheard(file, gates)),
         None if qps is None else (qps, int(given.get("kube_api_burst") or 2 * qps)),

@@ -10,7 +10,6 @@ from core.api.configuration_plugins import PATH, Installed, PodGroupPlugins
 from core.api.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
-    IntegrationsBlock,
     LeaderElection,
     MetricsBlock,
     NodeReplacementBlock,
@@ -30,7 +29,6 @@ from core.api.yaml_document import MAX_BYTES
 from core.model.configuration import (
     Configuration,
     FairSharing,
-    Integrations,
     LeaseRules,
     PodGroupRules,
     ResourceRules,
@@ -76,7 +74,6 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         node_health=_node_health(ours),
         fair_sharing=_fair_sharing(file),
         resources=_resources(file.resources or Resources(), ours),
-        integrations=_integrations(file.integrations or IntegrationsBlock()),
         lease=_lease(file.leader_election or LeaderElection()),
         webhook=_webhook(file.webhook or WebhookBlock()),
         pod_groups=_pod_groups(ours.pod_groups or PodGroupsBlock()),
@@ -170,21 +167,11 @@ def _resources(block: Resources, ours: Topogate) -> ResourceRules:
     )
 
 
-def _integrations(block: IntegrationsBlock) -> Integrations:
-    # An empty list is no list for the peer, too.
-    return Integrations(
-        tuple(dict.fromkeys(block.frameworks)) if block.frameworks else None,
-        tuple(block.external_frameworks or ()),
-        tuple(block.label_keys_to_copy or ()),
-    )
-
-
 def _lease(block: LeaderElection) -> LeaseRules:
     usual = LeaseRules()
     return LeaseRules(
         block.leader_elect,
         block.resource_namespace,
-        block.resource_name,
         _or(block.lease_duration, usual.lease_duration_s),
         _or(block.renew_deadline, usual.renew_deadline_s),
         _or(block.retry_period, usual.retry_period_s),

@@ -15,7 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_vali
 
 from core.api.configuration_fields import AtLeastOne, Pause, ResourceName
 from core.api.mistakes import InvalidFile, Mistake, at, one_of, suggestion
-from core.api.strict import Strict, matching, refuse, refuse_inside
+from core.api.strict import Says, Strict, matching, refuse, refuse_inside
+from core.model.duration import show_duration
 from core.model.group_plugins import (
     BUILT_IN,
     GENERATE,
@@ -126,11 +127,41 @@ class Scorer(Entry):
 class PodGroupPlugins(Strict):
     """A list that is given stands for the whole: what is not in it is off."""
 
-    generators: list[Generator] | None = None
-    scorers: list[Scorer] | None = None
-    timeout: Pause | None = None
-    memory: Annotated[int, BeforeValidator(_memory)] | None = None
-    feasible_limit: AtLeastOne | None = None
+    generators: Annotated[
+        list[Generator] | None,
+        Says(
+            "the plugins that part nodes into placements for groups of pods ([podgroups.md](podgroups.md)), "
+            "in this order: a list of `name` and `arguments`; it stands for the whole: what is not in it is "
+            "off",
+            ", ".join(one.name for one in GroupPluginRules().generators),
+        ),
+    ] = None
+    scorers: Annotated[
+        list[Scorer] | None,
+        Says(
+            "those that say which placement is the best: `name`, `weight` (1; from 0, which is off, to 1000), `arguments`; likewise",
+            ", ".join(one.name for one in GroupPluginRules().scorers),
+        ),
+    ] = None
+    timeout: Annotated[
+        Pause | None,
+        Says(
+            "how long each plugin of another package may take for an answer ([adding-a-plugin.md](adding-a-plugin.md))",
+            show_duration(PluginLimits().call_s),
+        ),
+    ] = None
+    memory: Annotated[
+        Annotated[int, BeforeValidator(_memory)] | None,
+        Says("how much memory its process may have", f"{PluginLimits().memory_bytes >> 20}Mi"),
+    ] = None
+    feasible_limit: Annotated[
+        AtLeastOne | None,
+        Says(
+            "so many placements that have room for a group are enough to choose from, of those of the lowest "
+            "rank the first by name; fewer are faster to decide on",
+            "all",
+        ),
+    ] = None
 
     @field_validator("generators", "scorers")
     @classmethod

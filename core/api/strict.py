@@ -41,6 +41,14 @@ class Ignored:
     why: str
 
 
+@dataclass(frozen=True)
+class Says:
+    """What a field says, in its annotation: the documentation is made of it. `default`: where it stands if it is not given."""
+
+    what: str
+    default: str = ""
+
+
 class Strict(BaseModel):
     """An object of such a file: camelCase, no key that is not known, no value of another type. A null stands for what is not given."""
 
@@ -108,6 +116,14 @@ def ignored(model: Strict, path: str = "") -> Iterator[str]:
         for index, inner in enumerate(value) if isinstance(value, list) else ((None, value),):
             if isinstance(inner, Strict):
                 yield from ignored(inner, where if index is None else at(where, index))
+
+
+def find_blocks(annotation: Any) -> Iterator[type[Strict]]:
+    """Objects of such files that a field may hold, alone or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for part in get_args(annotation):
+        yield from find_blocks(part)
 
 
 def _half_characters(value: object) -> list[str]:

@@ -79,15 +79,6 @@ class ResourceRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Integrations:
-    """Which kinds are queued, by the peer's names (None: all that topogate knows), and labels a Workload takes over from its job."""
-
-    frameworks: tuple[str, ...] | None = None
-    external_frameworks: tuple[str, ...] = ()
-    label_keys_to_copy: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class LeaseRules:
     """How the leader is elected; times in seconds. What is None was not said.
 
@@ -96,7 +87,6 @@ class LeaseRules:
 
     elects: bool | None = None
     namespace: str | None = None
-    name: str | None = None
     lease_duration_s: float = 10.0
     renew_deadline_s: float = 7.0
     retry_period_s: float = 1.5
@@ -142,7 +132,6 @@ class Configuration:
     node_health: HealthRules = field(default_factory=HealthRules)  # but for the gates
     fair_sharing: FairSharing | None = None
     resources: ResourceRules = ResourceRules()
-    integrations: Integrations = Integrations()
     lease: LeaseRules = LeaseRules()
     pod_groups: PodGroupRules = PodGroupRules()  # but for the gate
     gates: Mapping[str, bool] = field(default_factory=dict)

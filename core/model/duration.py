@@ -22,3 +22,11 @@ def parse_duration(text: str) -> float:
     if nanoseconds > _MAX_NS:
         raise InvalidDuration(f"{text!r} is longer than a duration can be (about 292 years)")
     return float(nanoseconds / 10**9) * (-1 if text.startswith("-") else 1)
+
+
+def show_duration(seconds: float) -> str:
+    """As a duration of a few units: 5m, 1h30m, 1.5s."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{amount:g}{unit}" for amount, unit in parts if amount) or "0s"

