@@ -3,7 +3,6 @@
 Level-triggered, a workload at a time. A shortage counts once it has lasted as long as a node may be not ready; a storm holds it back.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +10,7 @@ from functools import partial
 from core.model.node_health import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.plan import pacing
-from core.plan.requeue import plan_eviction
-from core.plan.workload_steps import plan_action
+from core.plan.node_steps import plan_end_of_short
 from core.queueing.domain_room import count_pods, find_short, list_wide
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -26,7 +24,6 @@ from reconciler.indexes import workloads_of_pod
 from reconciler.node_memory import place_of
 from reconciler.observed import Observed
 
-logger = logging.getLogger(__name__)
 _Domain = tuple[tuple[str, ...], tuple[str, ...]]  # levels, values
 
 
@@ -120,9 +117,7 @@ class DomainHealth:
             return RequeueAfter(left)
         if self._is_held(facts):
             return RequeueAfter(pacing.STORM_LOOK_S)
-        why = f"Workload was evicted as its nodes failed: {short.sentence}"
-        evict = plan_eviction(workload, why, self._rules.requeue, self._clock.now())
-        return await self._executor.execute(plan_action(workload, evict, self._executor.now()))
+        return await self._executor.execute(plan_end_of_short(workload, short.sentence, self._rules, self._clock.now()))
 
 
 def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:

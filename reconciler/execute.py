@@ -1,4 +1,5 @@
-"""The only place that writes: it executes plans (`core.plan.writes`). Errors are the caller's to judge.
+"""The only place that writes, but for events (`reconciler.report`): it executes plans (`core.plan.steps`), and single writes of
+controllers that need the outcome of each. Errors are the caller's to judge.
 
 Every write is guarded here by the state of the object that was seen, held back where an administrator's pause holds it, and observed at
 once when it is answered (`Client.on_reply`). The client sends none for a process that does not lead any more (`Client.fence`), and keeps to

@@ -5,7 +5,6 @@ Level-triggered, a workload at a time, so that all the nodes it has lost are nam
 storm holds it all back (`reconciler.storms`).
 """
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,13 +31,9 @@ from reconciler.observed import Observed
 from reconciler.read_nodes import NodesOfWorkload, Place
 from reconciler.stuck_pods import StuckPods
 
-logger = logging.getLogger(__name__)
-MOST_NAMED = 1000  # what the API takes (rule j of docs/decisions/0004)
-MOST_SHOWN = 8  # lost nodes in a message
-
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _JudgedNodes:
     """What was judged of the nodes of a workload. `lost`: why, by the name that its assignment has for each."""
 
     shares: Mapping[Place, Share]
@@ -150,7 +145,7 @@ class NodeHealth:
             return RequeueAfter(pacing.STORM_LOOK_S)
         return await self._follow_up(workload, facts, judged)
 
-    async def _judge_all(self, workload: Obj, facts: WorkloadFacts) -> _Judged | None:
+    async def _judge_all(self, workload: Obj, facts: WorkloadFacts) -> _JudgedNodes | None:
         """None where its nodes are being replaced, or it has changed meanwhile."""
         if self._observed.state.workloads.is_assumed(facts.key):
             return None
@@ -166,7 +161,7 @@ class NodeHealth:
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         is_movable = may_move(facts, self._nodes.list_own(workload, facts, pods, names))
         lost = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and is_movable}
-        return _Judged(shares, verdicts, self._name_lost(lost, names), nodes)
+        return _JudgedNodes(shares, verdicts, self._name_lost(lost, names), nodes)
 
     def _name_lost(self, lost: Mapping[Place, str], names: Names) -> dict[str, str]:
         """Lost nodes as the assignment names them: by its hostname one that is gone, or with a name that is the hostname of another."""
@@ -178,7 +173,7 @@ class NodeHealth:
         }
         return {host or hosts_by_node.get(name, name): why for (name, host), why in lost.items()}
 
-    async def _follow_up(self, workload: Obj, facts: WorkloadFacts, judged: _Judged) -> Result:
+    async def _follow_up(self, workload: Obj, facts: WorkloadFacts, judged: _JudgedNodes) -> Result:
         rest_s = self._find_rest(facts, judged.lost.keys())
         verdicts = [(name, verdict) for (name, _), verdict in judged.verdicts.items()]
         known = NodesFacts(workload, facts, verdicts, judged.lost, judged.nodes, self._observed.find_pod, is_just_reported=rest_s > 0)

@@ -1,7 +1,6 @@
 """The cluster as observed: one informer per resource, all folded into one `ClusterState`."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -56,7 +55,6 @@ from reconciler.slim import (
 from reconciler.ungating import Ungating
 from reconciler.watch_progress import WatchProgress
 
-logger = logging.getLogger(__name__)
 Facts = TypeVar("Facts")
 
 
@@ -271,7 +269,7 @@ class Observed(Informers):
             status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
             workload = {**workload, "status": status}
         adjusted, refused = self.pod_defaults.adjust_workload(workload)
-        facts = _read_workload(self._mark_owners(adjusted))
+        facts = _read_facts(self._mark_owners(adjusted))
         if refused:
             facts = replace(facts, refused=refused)
         facts = self.volumes.adjust(facts, adjusted)
@@ -465,7 +463,7 @@ class Observed(Informers):
         return next(((key, object_key(job)) for key, job in jobs), None)
 
 
-def _read_workload(workload: Obj) -> WorkloadFacts:
+def _read_facts(workload: Obj) -> WorkloadFacts:
     facts, unit = WorkloadFacts.read(workload), unit_of_workload(workload)
     if is_unowned(workload):
         return replace(facts, owner_uid=get_owner_of_named(facts.key))

@@ -1,4 +1,6 @@
-"""Status of queues, flavors and topologies: Active conditions, counters, finalizers, nodes left out."""
+"""Status of queues, flavors and topologies: Active conditions, counters, finalizers, nodes left out.
+
+Workloads of a queue that is drained, and of a namespace that is being deleted, are evicted."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -169,7 +171,7 @@ class Queues:
         queue = state.cluster_queues.get(obj["metadata"]["name"])
         if queue is None:
             return NOTHING
-        running = self._list_running(state.workloads.holders(queue.name)) if queue.drains else []
+        running = self._list_to_drain(state.workloads.holders(queue.name)) if queue.drains else []
         paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
         shares = state.quota.shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
@@ -184,7 +186,7 @@ class Queues:
             return NOTHING
         queue = state.cluster_queues.get(local.cluster_queue)
         problem = inactive_reason(state, queue) if queue is not None else None
-        running = self._list_running(state.workloads.holders_of(key)) if local.drains else []
+        running = self._list_to_drain(state.workloads.holders_of(key)) if local.drains else []
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
         known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, running, paused)
         return plan_local_queue(known, now)
@@ -193,7 +195,7 @@ class Queues:
         state = self._observed.state
         if name not in state.ending_namespaces:
             return NOTHING
-        running = self._list_running(facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/"))
+        running = self._list_to_drain(facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/"))
         return plan_end_of_namespace(name, running, self._executor.now())
 
     def _read_topology(self, obj: Obj, users: Users) -> TopologyStatus:
@@ -215,7 +217,7 @@ class Queues:
         flavors = [flavor for flavor, facts in state.flavors.items() if facts.topology == name] if resource is r.TOPOLOGIES else []
         return Users(r.RESOURCE_FLAVORS, flavors, is_reported)
 
-    def _list_running(self, workloads: Iterable[WorkloadFacts]) -> list[Obj]:
+    def _list_to_drain(self, workloads: Iterable[WorkloadFacts]) -> list[Obj]:
         """Those that hold quota and are to go: as many as are evicted at once. Each that is brings its queue back for the others."""
         running = (facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished)
         found = map(self._observed.workloads.store.get, running)

@@ -334,7 +334,7 @@ class Scheduler:
 
     # --- what writing verdicts asks of the loop (reconciler.verdicts.Loop) ----------------------------------------
 
-    def judge_again(self, uid: str) -> None:
+    def drop_decision(self, uid: str) -> None:
         self._cycle.reconsider(uid)
 
     def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:

@@ -4,7 +4,6 @@ Before another place is written for them they are deleted.
 Nothing of it is kept but the condition: who starts anew finds them again by the pods, after the same delay.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.model.admission import Admission
@@ -17,8 +16,6 @@ from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
 from reconciler.execute import Executor
 from reconciler.observed import Observed
-
-logger = logging.getLogger(__name__)
 
 
 def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:

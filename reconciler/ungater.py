@@ -64,7 +64,7 @@ class Ungater:
             self._queue.add_after(key, pacing.UNGATING_BATCH_S, "workload changed")
 
     async def _reconcile(self, item: Item) -> Result:
-        key = str(item.key)
+        key = str(item.key)  # by which pods name it: of an elastic job that of its first Workload
         workload = self._observed.present(key)
         facts = self._observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
         if workload is None or facts is None or not _may_run_pods(workload, facts):

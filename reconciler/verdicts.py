@@ -42,7 +42,7 @@ FIND_OUT_ATTEMPTS = 120
 class Loop(Protocol):
     """What is asked of the loop that decides."""
 
-    def judge_again(self, uid: str) -> None:
+    def drop_decision(self, uid: str) -> None:
         """Forgets what was decided on a workload."""
 
     def judge_later(self, uid: str, seconds: float) -> None:
@@ -156,7 +156,7 @@ class Verdicts:
             # This helps no workload that waits: the same would be decided again otherwise.
             self._observed.state.forget(verdict.workload.key, verdict.workload.uid, helps=False)
         else:  # no workload is evicted for a place that cannot be written
-            self._loop.judge_again(verdict.workload.uid)
+            self._loop.drop_decision(verdict.workload.uid)
             self._loop.wake_in(pacing.VERDICT_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
@@ -195,7 +195,7 @@ class Verdicts:
         workload = verdict.workload
         if isinstance(verdict.outcome, Found):
             self._observed.state.forget(workload.key, workload.uid)
-        self._loop.judge_again(workload.uid)
+        self._loop.drop_decision(workload.uid)
         if workload.key not in self._observed.workloads.store:
             return
         failures, _ = self._held_back.get(workload.uid, (0, 0.0))

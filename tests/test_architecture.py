@@ -94,6 +94,15 @@ def test_no_file_tells_more_than_one_story(folder: str):
     assert long == {}
 
 
+def test_file_in_the_table_of_ways_exists_and_controller_is_in_it():
+    """docs/design.md: from an event to a write."""
+    table = (ROOT / "docs/design.md").read_text().partition("| event | files |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`([a-z_/]+\.py)`", table))
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
+    plans = {f"core/plan/{path.name}" for path in (ROOT / "core/plan").glob("*.py") if "-> Plan:" in path.read_text()}
+    assert plans - named == {"core/plan/steps.py"}, "which is what plans are made of"
+
+
 @pytest.mark.parametrize("package", PRODUCT)
 def test_function_of_the_product_is_no_longer_than_a_screen(package: str):
     lengths = {

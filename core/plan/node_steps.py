@@ -12,7 +12,7 @@ from core.plan import writes as w
 from core.plan.actions import from_time
 from core.plan.admission import managed_status
 from core.plan.node_health import Verdict
-from core.plan.requeue import plan_eviction
+from core.plan.requeue import decide_eviction
 from core.plan.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Step, make_plan
 from core.plan.workload_steps import plan_action
 from core.resource import Obj
@@ -50,8 +50,14 @@ class NodesFacts:
 def plan_nodes(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
     """The pods that wait for a lost node are ended first: one that has been bound meanwhile shows that the node is not lost."""
     plan = make_plan(*(step for node, verdict in f.verdicts for step in _end_pods(f.find_pod, node, verdict, now)))
-    report = _report(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
-    return plan.extend(*report.steps)
+    named = _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
+    return plan.extend(*named.steps)
+
+
+def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
+    """A domain of several nodes has not what was assigned to it any more: the workload is evicted. `shortage` says so in a sentence."""
+    why = f"Workload was evicted as its nodes failed: {shortage}"
+    return plan_action(workload, decide_eviction(workload, why, rules.requeue, now), from_time(now))
 
 
 def plan_leftovers(pods: Sequence[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
@@ -79,7 +85,7 @@ def _end_pods(find_pod: FindPod, node: str, verdict: Verdict, now: datetime) -> 
     return steps
 
 
-def _report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
+def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
     """What showed that a node is lost may have ended with its pods: so what was judged is reported, whatever else has changed since."""
     limit = rules.is_too_much(len(f.lost), f.nodes) or (f"more than {MOST_NAMED} cannot be named" if len(f.lost) > MOST_NAMED else "")
     if limit:
@@ -88,7 +94,7 @@ def _report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
         message = (
             f"Workload eviction triggered due to multiple TAS assigned node failures: {len(f.lost)} of {f.nodes}, {limit}: {text}{more}"
         )
-        plan = plan_action(f.workload, plan_eviction(f.workload, message, rules.requeue, now), from_time(now))
+        plan = plan_action(f.workload, decide_eviction(f.workload, message, rules.requeue, now), from_time(now))
     else:
         status = managed_status(f.workload)
         status.pop("unhealthyNodes", None)

@@ -71,8 +71,8 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class ClusterQueueStatus:
-    """What is known of a ClusterQueue. `running`: Workloads that hold its quota, where it is drained. `paused`: why no workload is evicted.
-    `share`: None where sharing is not fair."""
+    """What is known of a ClusterQueue. `running`: Workloads that hold its quota, where it is drained. `evictions_paused`: why none is
+    evicted. `share`: None where sharing is not fair."""
 
     obj: Obj
     queue: ClusterQueueFacts
@@ -80,14 +80,14 @@ class ClusterQueueStatus:
     users: Users
     counted: Counted
     running: Sequence[Obj] = ()
-    paused: str | None = None
+    evictions_paused: str | None = None
     share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueStatus:
     """What is known of a LocalQueue. `names`: the ClusterQueue that it names; `queue`: that, None where it is not there. `problem` is of
-    that. `paused`: why no workload is admitted."""
+    that. `admissions_paused`: why no workload is admitted."""
 
     obj: Obj
     names: str
@@ -96,7 +96,7 @@ class LocalQueueStatus:
     counted: Counted
     is_stopped: bool = False
     running: Sequence[Obj] = ()
-    paused: str | None = None
+    admissions_paused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
     # That no workload is evicted is said beside everything else: a queue is active all the same.
-    paused = [Condition(EVICTIONS_PAUSED, True, "Paused", f.paused)] if f.paused is not None else []
+    paused = [Condition(EVICTIONS_PAUSED, True, "Paused", f.evictions_paused)] if f.evictions_paused is not None else []
     quota = f.queue.quota if f.queue.cohort else None
     status = {
         "conditions": _set(f.obj, now, Condition(ACTIVE, f.problem is None, reason, message), *paused),
@@ -125,7 +125,7 @@ def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
     return make_plan(
         _report_unknown_profile(r.CLUSTER_QUEUES, f.obj),
         *hold(r.CLUSTER_QUEUES, f.obj, f.users),
-        *drain(f.running, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {f.queue.name}", now),
+        *list_evictions(f.running, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {f.queue.name}", now),
         _report(r.CLUSTER_QUEUES, f.obj, status),
     )
 
@@ -139,14 +139,15 @@ def plan_local_queue(f: LocalQueueStatus, now: str) -> Plan:
         condition = Condition(ACTIVE, False, "Stopped", "LocalQueue is stopped")
     elif f.problem is not None:
         message = f"ClusterQueue {f.queue.name} can't admit new workloads"
-        if f.problem[0] == REASON_ADMISSIONS_PAUSED and f.paused is not None:  # no other problem of it is its users'
-            message += f": {f.paused}"
+        if f.problem[0] == REASON_ADMISSIONS_PAUSED and f.admissions_paused is not None:  # no other problem of it is its users'
+            message += f": {f.admissions_paused}"
         condition = Condition(ACTIVE, False, "ClusterQueueIsInactive", message)
     else:
         condition = Condition(ACTIVE, True, REASON_READY, "Can submit new workloads to ClusterQueue")
     status = {"conditions": _set(f.obj, now, condition), **_count(f.counted, f.queue)}
     return make_plan(
-        *drain(f.running, REASON_LOCAL_QUEUE_STOPPED, f"The LocalQueue is stopped: {name}", now), _report(r.LOCAL_QUEUES, f.obj, status)
+        *list_evictions(f.running, REASON_LOCAL_QUEUE_STOPPED, f"The LocalQueue is stopped: {name}", now),
+        _report(r.LOCAL_QUEUES, f.obj, status),
     )
 
 
@@ -183,11 +184,11 @@ def plan_topology(f: TopologyStatus, now: str) -> Plan:
 
 def plan_end_of_namespace(name: str, running: Sequence[Obj], now: str) -> Plan:
     """Its workloads are evicted: its pods go first, none can come, and a pod that a finalizer keeps can keep the rest for ever."""
-    steps = drain(running, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted", now)
+    steps = list_evictions(running, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted", now)
     return make_plan(*steps, again_s=pacing.NAMESPACE_ENDING_S if running else None)
 
 
-def drain(running: Sequence[Obj], reason: str, message: str, now: str) -> list[Step]:
+def list_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> list[Step]:
     """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on. One that has changed is looked at
     again by its event, and so are those that a pause keeps when it ends."""
     return [replace(plan_eviction_of(workload, reason, message, now), passes=frozenset(Overtaken)) for workload in running]

@@ -1,6 +1,6 @@
 """What plans are made of: writes, each with what is said of it once it has succeeded, one after the other.
 
-A plan is computed from facts alone. Its executor (`reconciler.execute`) stops at the first write that fails.
+A plan is computed from facts alone. Its executor (`reconciler.execute`) stops at the first write that fails, but for what a step says.
 """
 
 from collections.abc import Callable, Mapping

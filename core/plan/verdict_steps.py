@@ -1,6 +1,6 @@
 """What is written and reported of a decision, as a plan; and what of a write that had no answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,14 +44,16 @@ from core.plan.admission import (
 )
 from core.plan.check_steps import build_checked_span
 from core.plan.conditions import Condition, says
+from core.plan.requeue import decide_eviction
 from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
-from core.plan.verdicts import forgotten_before, next_pass_s, verdict_status
+from core.plan.verdicts import next_pass_s, verdict_status
+from core.plan.workload_steps import plan_action
 from core.queueing.lending import show_loans
 from core.queueing.outcome import Found, NotFound, Victim
 from core.queueing.partial import describe_shortfalls
 from core.queueing.run import Verdict
 from core.resource import Obj
-from core.state.facts import WorkloadFacts, condition_is_true, controller_of, find_condition, object_key
+from core.state.facts import WorkloadFacts, condition_is_true, controller_of, object_key
 from core.state.whereabouts import describe_move
 
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -203,8 +205,8 @@ def _admit(f: DecidedWorkload, found: Found) -> Plan:
     elif is_admitted:
         events.append(Event(r.WORKLOADS, workload, ADMITTED, _describe_admission(f, found, before)))
     return make_plan(
-        _report_wait(f),
-        _report_decision(f),
+        _trace_wait(f),
+        _trace_decision(f),
         *end_stuck(f.moved),
         # Before the admission by which they are held, so that the next leader holds the same.
         Step("name spares", w.annotate(r.WORKLOADS, workload, notes)) if notes else None,
@@ -264,27 +266,13 @@ def _try_again(f: DecidedWorkload, outcome: NotFound) -> Plan:
     """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
     events = _report_on_both(f.workload, EVENT_SECOND_PASS_FAILED, EVENT_SECOND_PASS_FAILED, outcome.message)
     pause = next_pass_s(f.workload, f.now, f.rules.second_pass)
-    return make_plan(_report_decision(f), Step("report failed pass", events=tuple(events)), again_s=pause)
+    return make_plan(_trace_decision(f), Step("report failed pass", events=tuple(events)), again_s=pause)
 
 
 def _evict(f: DecidedWorkload, outcome: NotFound) -> Plan:
     """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
-    workload = f.workload
-    forgotten = forgotten_before(workload, f.judged.verdict, f.written_now, f.rules.requeue)
-    status = _build_status(_with_annotations(workload, forgotten), f)
-    why = str((find_condition({"status": status}, EVICTED) or {}).get("message") or "")  # the outcome's, and when it is queued again
-    evicted = f.attributes | {t.REASON: outcome.reason, t.MESSAGE: why}
-    return make_plan(
-        _report_decision(f),
-        Step("forget", w.annotate(r.WORKLOADS, workload, forgotten)) if forgotten else None,
-        Step(
-            "evict",
-            w.apply_admission(workload, status),
-            (Event(r.WORKLOADS, workload, f"EvictedDueTo{outcome.reason}", why),),
-            Log("workload evicted", {"workload": f.facts.key, "reason": outcome.reason, "why": why}),
-            Span(t.EVICT, workload, evicted, follows_decision=True),
-        ),
-    )
+    evict = decide_eviction(f.workload, outcome.message, f.rules.requeue, to_time(f.written_now))
+    return plan_action(f.workload, evict, f.written_now, follows_decision=True).begin_with(_trace_decision(f))
 
 
 def _let_wait(f: DecidedWorkload, outcome: NotFound) -> Plan:
@@ -296,7 +284,7 @@ def _let_wait(f: DecidedWorkload, outcome: NotFound) -> Plan:
         return make_plan(deactivate)
     reason = EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason
     return make_plan(
-        _report_decision(f),
+        _trace_decision(f),
         Step("let wait", w.apply_admission(workload, _build_status(workload, f))),
         deactivate,
         Step(
@@ -338,7 +326,7 @@ def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: 
 # --- what both are made of ---------------------------------------------------------------------------------------
 
 
-def _report_wait(f: DecidedWorkload) -> Step | None:
+def _trace_wait(f: DecidedWorkload) -> Step | None:
     """What it has waited for until now: quota, or with quota for its checks. Where nodes are replaced nothing waits."""
     facts, attributes = f.facts, f.attributes
     if f.judged.verdict.is_second_pass:
@@ -349,7 +337,7 @@ def _report_wait(f: DecidedWorkload) -> Step | None:
     return Step("report wait", span=Span(t.QUEUED, f.workload, attributes, start=facts.queued_since))
 
 
-def _report_decision(f: DecidedWorkload) -> Step:
+def _trace_decision(f: DecidedWorkload) -> Step:
     attributes = f.attributes | {t.PASS: _pass_of(f.judged.verdict)}
     swapped = list_swapped_in(f.facts, f.outcome)
     if swapped:
@@ -364,11 +352,6 @@ def _report_on_both(workload: Obj, reason: str, reason_on_job: str, message: str
         Event(r.WORKLOADS, workload, reason, message, warning),
         Event(r.WORKLOADS, workload, reason_on_job, message, warning, on_job=True),
     ]
-
-
-def _with_annotations(workload: Obj, annotations: Mapping[str, str]) -> Obj:
-    metadata = workload["metadata"]
-    return {**workload, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **annotations}}}
 
 
 def _build_status(workload: Obj, f: DecidedWorkload) -> dict[str, Any]:

@@ -6,12 +6,11 @@ from typing import Any
 
 from core.model.configuration import ResourceRules, SecondPass
 from core.model.node_health import RequeueRules
-from core.names import REASON_NODE_FAILURES
 from core.plan.actions import to_time
 from core.plan.admission import admitted_status, evicted_status, waiting_status
 from core.plan.checks import all_ready_since
-from core.plan.requeue import plan_eviction
-from core.queueing.outcome import Found, NotFound
+from core.plan.requeue import decide_eviction
+from core.queueing.outcome import Found
 from core.queueing.run import Verdict
 
 
@@ -28,21 +27,12 @@ def verdict_status(
     outcome = verdict.outcome
     if isinstance(outcome, Found):
         return admitted_status(workload, outcome.admission, now, outcome.checks, place)
-    if outcome.evicts and outcome.reason == REASON_NODE_FAILURES:
-        step = plan_eviction(workload, outcome.message, requeue, to_time(now))
-        return evicted_status(workload, step.reason, step.message, now, step.also, step.requeue_state)
     if outcome.evicts:
-        return evicted_status(workload, outcome.reason, outcome.message, now)
+        evict = decide_eviction(workload, outcome.message, requeue, to_time(now))
+        return evicted_status(workload, evict.reason, evict.message, now, evict.also, evict.requeue_state)
     if verdict.is_second_pass:
         return None
     return waiting_status(workload, verdict.workload, outcome.reason, outcome.message, now, rules)
-
-
-def forgotten_before(workload: Mapping[str, Any], verdict: Verdict, now: str, requeue: RequeueRules) -> dict[str, str]:
-    """Annotations of a workload that are written before the status by which it is evicted."""
-    outcome = verdict.outcome
-    loses_nodes = isinstance(outcome, NotFound) and outcome.evicts and outcome.reason == REASON_NODE_FAILURES
-    return dict(plan_eviction(workload, "", requeue, to_time(now)).annotations) if loses_nodes else {}
 
 
 def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:

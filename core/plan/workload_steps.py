@@ -36,9 +36,10 @@ def plan_eviction_of(
     requeue_state: Json | None = None,
     *,
     follows: bool = False,
+    follows_decision: bool = False,
 ) -> Step:
     """The workload is to be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued
-    again. `follows`: another step of the plan writes the workload before."""
+    again. `follows`: another step of the plan writes the workload before; `follows_decision`: it comes of a decision on the workload."""
 
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, evicted_status(seen, reason, message, now, also, requeue_state))
@@ -47,8 +48,8 @@ def plan_eviction_of(
         EVICT,
         Then(r.WORKLOADS, workload, build) if follows else build(workload),
         (Event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message),),
-        Log("workload evicted", {"workload": object_key(workload), "reason": reason}),
-        Span(t.EVICT, workload, {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}),
+        Log("workload evicted", {"workload": object_key(workload), "reason": reason, "why": message}),
+        Span(t.EVICT, workload, {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}, follows_decision),
     )
 
 
@@ -70,8 +71,9 @@ def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[S
     return tuple(Step(END_POD, w.delete_pod(pod), (Event(r.PODS, pod, EVENT_STOPPED, why),), passes=PASSED_OVER) for pod in ended)
 
 
-def plan_action(workload: Obj, action: Action | None, now: str) -> Plan:
-    """One step that was planned by the workload's own statuses; the event of its write leads to the next."""
+def plan_action(workload: Obj, action: Action | None, now: str, *, follows_decision: bool = False) -> Plan:
+    """One step that was planned by the workload's own statuses; the event of its write leads to the next. `follows_decision`: it comes of
+    a decision on the workload."""
     match action:
         case None:
             return NOTHING
@@ -85,7 +87,9 @@ def plan_action(workload: Obj, action: Action | None, now: str) -> Plan:
             return make_plan(before, Step("amend", write, log=log))
         case Evict(reason, message, also, state, annotations):
             before = _annotate(workload, annotations)
-            return make_plan(before, plan_eviction_of(workload, reason, message, now, also, state, follows=before is not None))
+            follows = before is not None
+            evict = plan_eviction_of(workload, reason, message, now, also, state, follows=follows, follows_decision=follows_decision)
+            return make_plan(before, evict)
         case Deactivate():
             target = find_condition(workload, DEACTIVATION_TARGET) or {}
             return make_plan(plan_deactivation(workload, f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"))

@@ -159,7 +159,7 @@ class Claims:
         for claim in claims:
             self._state.note_unclaimed(claim.found.admission.cluster_queue)
 
-    def place(self, workload: WorkloadFacts) -> None:
+    def reserve(self, workload: WorkloadFacts) -> None:
         """Takes what a workload waits for out of what the others see, until the end of the cycle."""
         claim = self._by_uid.get(workload.uid)
         if claim is not None:

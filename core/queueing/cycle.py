@@ -319,7 +319,7 @@ class Cycle:
                 self._note(group, workload, queue, outcome)
                 if self._is_news(group, workload, outcome):
                     yield Verdict(workload, outcome)
-            self._claims.place(workload)
+            self._claims.reserve(workload)
 
     def _find_strict(self, workload: WorkloadFacts) -> str | None:
         """Returns the name of the ClusterQueue in which a workload waits, if that is StrictFIFO."""
@@ -330,12 +330,12 @@ class Cycle:
         """Takes what a workload waits for out of what the others see, until the end of the round."""
         if self._claims.of(workload.uid) is not None:
             self._placed.add(workload.uid)
-            self._claims.place(workload)
+            self._claims.reserve(workload)
 
     def _place_again(self) -> None:
         """After a cycle that was cut off: what was taken out of what the others see in its turns is so in this one from the start."""
         for workload in filter(None, map(self._pending.find, self._placed)):
-            self._claims.place(workload)
+            self._claims.reserve(workload)
 
     # --- turns --------------------------------------------------------------------------------------
 

@@ -396,7 +396,7 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Sea
         decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
     else:
         past = search.past
-        decision, free = past.place(world, requests, profile, search.together, free, lambda: search.free(view, past.leftovers))
+        decision, free = past.place_around(world, requests, profile, search.together, free, lambda: search.free(view, past.leftovers))
     if decision.refusal is not None:
         sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)

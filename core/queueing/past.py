@@ -38,7 +38,7 @@ class Past:
         leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.left_behind(key)]
         return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.rejected(key)))
 
-    def place(
+    def place_around(
         self,
         view: FreeCapacity,
         requests: Sequence[PodSetRequest],

@@ -33,8 +33,8 @@ from core.state.workloads import Workloads
 T = TypeVar("T")
 # What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.
 _Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...], str, str | None]
-Plan = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
-_NOTHING: Plan = {}
+NodesByPodSet = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
+_NOTHING: NodesByPodSet = {}
 
 
 class ClusterState:
@@ -71,11 +71,11 @@ class ClusterState:
         # Which workloads have reservations that depend on the nodes of a domain, or on a node: by level values, or `(node name,)`.
         self._by_place: dict[tuple[str, ...], dict[str, None]] = {}
         self._places: dict[str, Admission] = {}  # by workload: what it is in `_by_place` for
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, NodesByPodSet] = {}
         self._claims: list[str] = []
         self._claimed: dict[str, dict[FlavorResource, int]] = {}  # by ClusterQueue
         self._beside: dict[str, list[PodSetKey]] = {}  # what is claimed for workloads beside what they hold
-        self.stuck: dict[str, Plan] = {}  # by workload: pods that nodes do not take, though they serve others of it
+        self.stuck: dict[str, NodesByPodSet] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
         self._lending: set[str] = set()  # those who lend nodes, as far as that is known to have been noted
         self._quota_is_old = False
@@ -131,7 +131,7 @@ class ClusterState:
         if self.ledger.observe_pod(key, pod):
             self.changes += 1
 
-    def observe_stuck(self, key: str, stuck: Plan | None) -> None:
+    def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
         """Pods of a workload turned out to be stuck, or are so no more."""
         self.changes += _update(self.stuck, key, stuck)
 
@@ -211,7 +211,7 @@ class ClusterState:
 
     # --- decisions not yet observed -----------------------------------------------------------------
 
-    def assume(self, key: str, admission: Admission, plan: Plan, leaves: Plan = _NOTHING) -> None:
+    def assume(self, key: str, admission: Admission, plan: NodesByPodSet, leaves: NodesByPodSet = _NOTHING) -> None:
         """Counts a decision as used from this moment, before its write is even sent.
 
         Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded: if it fails,
@@ -270,7 +270,7 @@ class ClusterState:
             self.ledger.reserve(left, None)
             self.changes += 1
 
-    def claim(self, key: str, admission: Admission, plan: Plan) -> None:
+    def claim(self, key: str, admission: Admission, plan: NodesByPodSet) -> None:
         """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`."""
         if key not in self._claims:
             self._claims.append(key)

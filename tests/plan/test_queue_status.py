@@ -149,7 +149,7 @@ def test_drained_queue_evicts_each_and_reports_whatever_becomes_of_one():
         ({"is_stopped": True}, "Stopped", "LocalQueue is stopped"),
         ({"problem": ("Stopped", "why")}, "ClusterQueueIsInactive", "ClusterQueue cq can't admit new workloads"),
         (
-            {"problem": (REASON_ADMISSIONS_PAUSED, "why"), "paused": "paused by me"},
+            {"problem": (REASON_ADMISSIONS_PAUSED, "why"), "admissions_paused": "paused by me"},
             "ClusterQueueIsInactive",
             "ClusterQueue cq can't admit new workloads: paused by me",
         ),
