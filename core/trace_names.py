@@ -83,7 +83,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {  # the span that it is on, and what it
     VICTIM_LEAVING: (SOLVE, "A workload on whose end it waits, which was told to go before"),
     CHECK_STATE: (CHECKED, "An admission check, at the time at which it got its state"),
     DOMAIN_UNGATED: (UNGATE, "Pods that were given one domain"),
-    POD_FAILED: (UNGATE, "A pod that could not be ungated, and why"),
+    POD_FAILED: (UNGATE, "A pod that could not be ungated, and why; the same on the span by which pods are started"),
     PLACEMENT_LACKS: (SOLVE, "A placement that does not take a group: how many pods it takes, and what it lacks for all"),
     NODE_KEPT: (SOLVE, "A node on which places are kept for pods of a group; the same on the span by which they are let go"),
 }

@@ -22,7 +22,7 @@ from core.plan import resources as r
 from core.plan.actions import from_time
 from core.plan.admission import is_as_judged
 from core.plan.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
-from core.plan.steps import MOST_SPAN_EVENTS, Event, Overtaken, Plan, Span, Step, Then, Together
+from core.plan.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, Plan, Span, Step, Then, Together
 from core.plan.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.resource import Obj, Resource
 from core.runtime.client import Client
@@ -44,7 +44,12 @@ REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook
 
 
 class Left(dict[tuple[Resource, str], Obj]):
-    """What the steps of a plan have left of objects: as the API server has answered, by resource and key."""
+    """What the steps of a plan have left of objects: as the API server has answered, by resource and key. `done`: the names of those that
+    have succeeded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: set[str] = set()
 
 
 class Paused(Deferred):
@@ -127,8 +132,8 @@ class Executor:
         for step in plan.steps:
             try:
                 await self._execute_step(step, left)
-            except REFUSALS as error:
-                if step.holds_up:
+            except KubeError as error:
+                if step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS)):
                     raise
                 failed.append(error)
         if failed:
@@ -140,29 +145,15 @@ class Executor:
     async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
         if isinstance(step.write, Together):
             with _open_span(step.span) as span:
-                await self._execute_together(step.name, step.write.steps, span)
+                failed = await self._execute_together(step, step.write.steps, span)
+            if failed is not None:
+                raise failed
         elif step.write is not None:
             at = step.write.resource, object_key(step.write.seen)
             write = _follow(step.write, left.get(at))
-            try:
-                with _open_span(step.span):
-                    reply = await (self.write_in_turn(write) if in_turn else self.write(write))
-            except NotFound:
-                if Overtaken.GONE not in step.passes:
-                    raise
+            reply = await self._write_step(step, write, in_turn=in_turn)
+            if reply is None:
                 return
-            except Conflict:
-                if Overtaken.CHANGED not in step.passes:
-                    raise
-                return
-            except Paused:
-                if Overtaken.PAUSED not in step.passes:
-                    raise
-                return
-            except Invalid as error:
-                if step.if_refused is not None:
-                    self._report(step.if_refused(truncated(str(error), MOST_SHOWN)))
-                raise
             if not isinstance(write, Delete):
                 left[at] = reply
         elif step.span is not None:
@@ -172,6 +163,22 @@ class Executor:
             logger.log(logging.WARNING if step.log.warning else logging.INFO, step.log.message, extra=dict(step.log.fields))
         for event in step.events:
             self._report(event)
+        left.done.add(step.name)
+
+    async def _write_step(self, step: Step, write: Write, *, in_turn: bool) -> Obj | None:
+        """What the API server answers; None where the step passes over what others have done meanwhile."""
+        try:
+            with _open_span(step.span):
+                return await (self.write_in_turn(write) if in_turn else self.write(write))
+        except (NotFound, Conflict, Paused) as error:
+            meanwhile = {NotFound: Overtaken.GONE, Conflict: Overtaken.CHANGED, Paused: Overtaken.PAUSED}
+            if not any(isinstance(error, kind) and overtaken in step.passes for kind, overtaken in meanwhile.items()):
+                raise
+            return None
+        except Invalid as error:
+            if step.if_refused is not None:
+                self._report(step.if_refused(truncated(str(error), MOST_SHOWN)))
+            raise
 
     def _report(self, event: Event) -> None:
         if event.on_job:
@@ -179,17 +186,19 @@ class Executor:
         else:
             self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning, is_minor=event.is_minor)
 
-    async def _execute_together(self, name: str, steps: Sequence[Step], span: TracedSpan) -> None:
+    async def _execute_together(self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan) -> KubeError | None:
         left, failed = iter(steps), list[KubeError]()
 
         async def work() -> None:
-            for step in left:
-                try:
-                    await self._execute_step(step, Left(), in_turn=True)
-                except KubeError as error:
-                    failed.append(error)
-                    if len(failed) <= MOST_SPAN_EVENTS and step.write is not None and not isinstance(step.write, Together):
-                        tracing.add_failure(span, step.write.seen, error)
+            for some in left:
+                for one in some if isinstance(some, tuple) else (some,):
+                    try:
+                        await self._execute_step(one, Left(), in_turn=True)
+                    except KubeError as error:
+                        failed.append(error)
+                        if len(failed) <= MOST_SPAN_EVENTS and one.write is not None and not isinstance(one.write, Together):
+                            tracing.add_failure(span, one.write.seen, error)
+                        break
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
         try:
@@ -198,10 +207,12 @@ class Executor:
                     group.create_task(work())
         except BaseExceptionGroup as errors:  # nothing goes on behind the plan's back
             raise errors.exceptions[0] from None
-        if failed:
-            about = {"step": name, "failed": len(failed), "count": len(steps), "error": str(failed[0])}
-            logger.warning("part of a step failed", extra=about)
-            raise failed[0]
+        if not failed:
+            return None
+        worst = next((error for error in failed if not isinstance(error, REFUSALS)), failed[0])
+        log = step.log or Log("part of a step failed", {"step": step.name, "count": len(steps)})
+        logger.warning(log.message, extra={**log.fields, "failed": len(failed), "error": str(worst)})
+        return worst
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
         metadata = write.seen["metadata"]

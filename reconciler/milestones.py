@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from core.jobs.pod import has_admission_gate
 from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -39,8 +40,8 @@ class Milestones:
 
     def _on_pod(self, change: Change) -> None:
         """The gate of a pod is off: how long after the pod was there and its workload was admitted."""
-        if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new):
-            return
+        if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new) or has_admission_gate(change.old):
+            return  # one that loses both gates at once is started, and needs no place
         workloads = filter(None, map(self._observed.present, workloads_of_pod(change.new)))
         for workload in workloads:
             admitted = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""

@@ -12,9 +12,9 @@ from functools import partial
 
 from core.model.node_health import HealthRules
 from core.plan import pacing
-from core.plan import resources as r
 from core.plan.node_health import Share, Verdict, find_placed, is_pinned, judge_node, may_move
-from core.plan.node_steps import NodesFacts, plan_leftovers, plan_nodes
+from core.plan.node_steps import END_PODS, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.workload_steps import EVICT
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
@@ -177,15 +177,18 @@ class NodeHealth:
         rest_s = self._find_rest(facts, judged.lost.keys())
         verdicts = [(name, verdict) for (name, _), verdict in judged.verdicts.items()]
         known = NodesFacts(workload, facts, verdicts, judged.lost, judged.nodes, self._observed.find_pod, is_just_reported=rest_s > 0)
-        left = Left()
+        plan, left = plan_nodes(known, self._rules, self._clock.now()), Left()
         try:
-            await self._executor.execute(plan_nodes(known, self._rules, self._clock.now()), left)
+            result = await self._executor.execute(plan, left)
         except Conflict:
-            # A pod is bound to a node that seemed to be lost, or it is not the workload that was judged.
-            return RequeueAfter(pacing.NODES_BATCH_S)
+            if END_PODS in plan.names and END_PODS not in left.done:
+                return RequeueAfter(pacing.NODES_BATCH_S)  # a pod is bound to a node that seemed to be lost
+            raise
         finally:
-            if (r.WORKLOADS, facts.key) in left and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
+            if left.done & {REPORT_LOST, EVICT} and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
                 self._users.reported[facts.key] = facts.admission, judged.lost.keys(), self._clock.monotonic()
+        if isinstance(result, RequeueAfter):
+            return result  # there are more pods to be ended
         if any(verdict.stuck for verdict in judged.verdicts.values()) and self._is_held(facts):
             return RequeueAfter(pacing.STORM_LOOK_S)
         named = {host or name: (judged.shares[name, host], verdict) for (name, host), verdict in judged.verdicts.items()}

@@ -2,7 +2,8 @@
 
 Workloads of a queue that is drained, and of a namespace that is being deleted, are evicted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -11,6 +12,7 @@ from core.model.quota import NO_SHARE, FlavorResource
 from core.plan import pacing
 from core.plan import resources as r
 from core.plan.queue_status import (
+    STILL_IN_USE,
     ClusterQueueStatus,
     Counted,
     LocalQueueStatus,
@@ -33,7 +35,7 @@ from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
 from core.state.standing import add_usage
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor
+from reconciler.execute import Executor, Left
 from reconciler.observed import Observed
 from reconciler.storms import Storms
 
@@ -145,11 +147,12 @@ class Queues:
             return Done()
         self._counted[plural, key] = self._clock.monotonic()
         users = self._find_users(resource, obj)
-        plan = self._plan(resource, obj, users, counted)
-        result = await self._executor.execute(plan)
-        if users.hold(obj):
-            self._held_back[plural, key] = obj["metadata"]["uid"]
-        return result
+        left = Left()
+        try:
+            return await self._executor.execute(self._plan(resource, obj, users, counted), left)
+        finally:
+            if STILL_IN_USE in left.done:
+                self._held_back[plural, key] = obj["metadata"]["uid"]
 
     # --- facts and plans --------------------------------------------------------------------------------
 
@@ -175,9 +178,8 @@ class Queues:
         paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
         shares = state.quota.shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
-        return plan_cluster_queue(
-            ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, running, paused, share), now
-        )
+        known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, running, paused, share)
+        return self._repeat(plan_cluster_queue(known, now), running)
 
     def _plan_local_queue(self, obj: Obj, counted: Counted, now: str) -> Plan:
         state, key = self._observed.state, object_key(obj)
@@ -189,7 +191,12 @@ class Queues:
         running = self._list_to_drain(state.workloads.holders_of(key)) if local.drains else []
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
         known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, running, paused)
-        return plan_local_queue(known, now)
+        return self._repeat(plan_local_queue(known, now), running)
+
+    def _repeat(self, plan: Plan, running: Sequence[Obj]) -> Plan:
+        """For those that are to be evicted beside the first; while evictions are paused the end of the pause comes back."""
+        is_more = len(running) == pacing.MOST_DRAINED and self._observed.state.pause.evictions is None
+        return replace(plan, again_s=pacing.QUEUES_SETTLE_S) if is_more else plan
 
     def _plan_end_of_namespace(self, name: str) -> Plan:
         state = self._observed.state

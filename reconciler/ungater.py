@@ -10,7 +10,7 @@ from functools import partial
 
 from core.plan import pacing
 from core.plan.pod_units import is_unowned
-from core.plan.ungate_steps import BOUND, Nodes, UngatingFacts, decide_ungating, plan_pods
+from core.plan.ungate_steps import BEGIN, BOUND, Nodes, UngatingFacts, decide_ungating, plan_pods
 from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
@@ -19,7 +19,7 @@ from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, condition_is_true, family_of
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor
+from reconciler.execute import Executor, Left
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.observed import Observed
 from reconciler.parts import limit_facts
@@ -82,13 +82,15 @@ class Ungater:
         plan = plan_pods(seen, decided)
         if decided.places:  # before the first write: its event may overtake its answer
             self._expectations.expect_places(key, decided.places, self._clock.monotonic())
-            self._began.setdefault(key, self._clock.now())
+        left, began = Left(), self._clock.now()
         try:
-            return await self._executor.execute(plan)
+            return await self._executor.execute(plan, left)
         finally:
             for uid in decided.places:
                 self._expectations.observe(key, uid)  # what was written is seen by now, and no event comes of a write that failed
-            if BOUND in plan.names:
+            if BEGIN in left.done:
+                self._began[key] = began
+            if BOUND in left.done:
                 self._began.pop(key, None)
 
     def _read(self, key: str, workload: Obj, facts: WorkloadFacts) -> UngatingFacts:

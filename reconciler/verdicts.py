@@ -62,7 +62,7 @@ class Loop(Protocol):
 
 
 class Verdicts:
-    """Writes them, `pacing.SECOND_PASSES_AT_ONCE` at most."""
+    """Writes them, `pacing.VERDICTS_AT_ONCE` at most."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Verdicts:
         self._observed, self._executor, self._clock = observed, executor, clock
         self._second_pass, self._requeue = second_pass, requeue
         self._loop, self._recorder = loop, recorder
-        self._writes = asyncio.Semaphore(pacing.SECOND_PASSES_AT_ONCE)
+        self._writes = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE)
         self._preempting = Preemptions(observed, executor, self._writes, loop.spare, recorder)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 

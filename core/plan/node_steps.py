@@ -1,24 +1,26 @@
 """What follows from what is judged of the nodes of a workload: pods that wait for a node which takes none are ended, and lost nodes are
 named on the Workload in one write, or it is evicted where they are too many."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 
 from core.model.node_health import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import from_time
 from core.plan.admission import managed_status
 from core.plan.node_health import Verdict
 from core.plan.requeue import decide_eviction
-from core.plan.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Step, make_plan
+from core.plan.steps import NOTHING, PASSED_OVER, Event, Hold, Log, Overtaken, Plan, Step, Then, Together, make_plan
 from core.plan.workload_steps import plan_action
 from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
 
-REPORT_LOST = "report lost nodes"
+END_PODS, REPORT_LOST = "end pods", "report lost nodes"
 MOST_NAMED = 1000  # what the API takes (rule j of docs/decisions/0004)
 MOST_SHOWN = 8  # lost nodes in a message
 FindPod = Callable[[PodFacts], Obj | None]
@@ -49,9 +51,11 @@ class NodesFacts:
 
 def plan_nodes(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
     """The pods that wait for a lost node are ended first: one that has been bound meanwhile shows that the node is not lost."""
-    plan = make_plan(*(step for node, verdict in f.verdicts for step in _end_pods(f.find_pod, node, verdict, now)))
+    ends = list(islice((step for node, verdict in f.verdicts for step in _end_pods(f.find_pod, node, verdict, now)), pacing.MOST_ENDED + 1))
+    if len(ends) > pacing.MOST_ENDED:
+        return make_plan(_end_together(ends[:-1]), again_s=pacing.NODES_BATCH_S)
     named = _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
-    return plan.extend(*named.steps)
+    return make_plan(_end_together(ends)).extend(*named.steps)
 
 
 def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
@@ -62,16 +66,20 @@ def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: dat
 
 def plan_leftovers(pods: Sequence[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
     """Pods that have a place from an admission that is over."""
-    verdict = Verdict("of which its workload has nothing")
-    ends = [
-        step for pod in pods for step in _end_pods(find_pod, pod.node_selector[HOSTNAME_LABEL], replace(verdict, in_the_way=(pod,)), now)
-    ]
-    return make_plan(*(replace(step, passes=PASSED_OVER) for step in ends))
+    verdict, ends = Verdict("of which its workload has nothing"), list[Step]()
+    for pod in pods[: pacing.MOST_ENDED]:
+        ends += _end_pods(find_pod, pod.node_selector[HOSTNAME_LABEL], replace(verdict, in_the_way=(pod,)), now)
+    again_s = pacing.NODES_BATCH_S if len(pods) > pacing.MOST_ENDED else None
+    return make_plan(_end_together([replace(step, passes=PASSED_OVER) for step in ends]), again_s=again_s)
 
 
-def _end_pods(find_pod: FindPod, node: str, verdict: Verdict, now: datetime) -> list[Step]:
+def _end_together(steps: Sequence[Step]) -> Step | None:
+    return Step(END_PODS, Together(tuple(steps)), holds_up=Hold.UNLESS_REFUSED) if steps else None
+
+
+def _end_pods(find_pod: FindPod, node: str, verdict: Verdict, now: datetime) -> Iterator[Step]:
     """Ends pods that wait for a node which will not take them, so that others are made, which get another place."""
-    steps, why = [], verdict.lost or "which does not take it"
+    why = verdict.lost or "which does not take it"
     for pod in verdict.in_the_way:
         seen = find_pod(pod)
         if seen is None:
@@ -81,8 +89,7 @@ def _end_pods(find_pod: FindPod, node: str, verdict: Verdict, now: datetime) -> 
         # By one that is bound meanwhile what was judged of a lost node is wrong, and nothing follows from it.
         passes = frozenset({Overtaken.GONE}) if verdict.lost else PASSED_OVER
         terminate = w.terminate_pod(seen, message, from_time(now))
-        steps.append(Step("end pod", terminate, (event,), log, passes=passes, holds_up=False))
-    return steps
+        yield Step("end pod", terminate, (event,), log, passes=passes)
 
 
 def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
@@ -111,5 +118,11 @@ def _write_as_judged(step: Step) -> Step:
     match step.write:
         case w.Apply() | w.Patch() as write:
             return replace(step, write=replace(write, guard=w.Guard.AS_JUDGED))
+        case Then(build=build) as then:
+            return replace(step, write=replace(then, build=lambda seen: _guard_as_judged(build(seen))))
         case _:
             return step
+
+
+def _guard_as_judged(write: w.Write) -> w.Write:
+    return replace(write, guard=w.Guard.AS_JUDGED) if isinstance(write, w.Apply | w.Patch) else write

@@ -20,7 +20,7 @@ from core.names import FINISHED, REASON_OWNER_NOT_FOUND
 from core.plan import pacing
 from core.plan.conditions import Condition
 from core.plan.pod_units import is_unowned
-from core.plan.steps import NOTHING, Overtaken, Plan, Step, make_plan, wait
+from core.plan.steps import NOTHING, PASSED_OVER, Plan, Step, make_plan, wait
 from core.plan.workload_steps import drop_finalizer, end_pods, finish, may_run
 from core.plan.writes import delete_workload
 from core.resource import Obj
@@ -65,5 +65,5 @@ def plan_orphan(f: OrphanFacts) -> Plan:
     return make_plan(
         finish(workload, gone, f.now, "workload of what is gone is finished") if not finished and not leaves else None,
         drop_finalizer(workload),
-        Step("delete workload", delete_workload(workload), passes=frozenset(Overtaken)) if orphaned and not leaves else None,
+        Step("delete workload", delete_workload(workload), passes=PASSED_OVER) if orphaned and not leaves else None,
     )

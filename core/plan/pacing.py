@@ -1,4 +1,4 @@
-"""How often, how soon and how much at once: every constant of the reconciler's pacing, in seconds where it ends in `_S`.
+"""How often, how soon and how much at once the reconciler does what it does, in seconds where a name ends in `_S`.
 
 What limits requests as such is in `core.runtime`: `pace` (so many a second, where an administrator sets it), `throttle` (so many at once,
 fewer after a 429), and `client` (how long a request may take).
@@ -18,7 +18,7 @@ REASONS_QUIET_S, REASONS_REFRESH_S, REASONS_REFRESHED = 5.0, 1.0, 20
 STUCK_LOOK_S = 10.0  # while pods are stuck: a decision that could not be written is made again
 
 # --- what is written of decisions -----------------------------------------------------------------------------------
-SECOND_PASSES_AT_ONCE = 8  # writes
+VERDICTS_AT_ONCE = 8  # writes of verdicts, and of those that are preempted
 VERDICT_RETRY_S = 1.0
 VERDICT_PAUSE_S, VERDICT_LONGEST_PAUSE_S = 0.05, 30.0  # of a workload after a verdict on it could not be written
 REASONS_FIRST_AT_ONCE, REASONS_FIRST_PER_S = 64, 10  # first refusals that are written at once
@@ -59,7 +59,7 @@ INSTALLED_LOOK_S, INSTALLED_FAILING_S = 1.0, 10.0  # at the kinds that the clust
 DISCOVERY_S, AWAY_S, LISTED_S = 30.0, 2.0, 10.0  # an API server is updated once in months, but may be away when it is asked
 REQUESTS_LISTED_S = 0.5  # how soon to look whether ProvisioningRequests that have just been installed are listed
 TROUBLES_LOOK_S, TROUBLES_REMIND_S = 2.0, 300.0  # an operator that comes later reads the end of the log
-AUDIT_S = 60.0  # recounts of all that is kept
+AUDIT_S = 60.0  # between two recounts of the ledger, and two audits of where pods run
 PAGES_S = 60.0
 CLOCK_LOOK_S = 10.0
 CATCH_UP_S, CATCH_UP_LOOK_S = 120.0, 0.05  # a new leader waits so long at most until it has seen what the last one wrote
@@ -82,7 +82,8 @@ STRANGER_PATIENCE_S = 10.0  # what would ungate a pod
 MOST_UNGATED = 5_000  # pods of a workload; those that are seen ungated bring it back for the others
 MOST_STARTED = 5_000  # pods of a unit, likewise
 MOST_EXCESSIVE = 100  # pods with an event on each that stays gated for what it requests; their template is the same
-MOST_DRAINED = 500  # workloads of a queue that are evicted; each that is brings its queue back for the others
+MOST_DRAINED = 500  # workloads of a queue or namespace that are evicted; then the others
+MOST_ENDED = 1_000  # pods that wait where they cannot run; then the others
 QUEUES_COUNTED = 5_000  # workloads
 DRIFT_AT_ONCE = 500  # pods
 RECOUNTED_AT_ONCE = 100  # nodes, pods and pod sets

@@ -27,7 +27,7 @@ from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.conditions import Condition, set_conditions
-from core.plan.steps import Event, Log, Overtaken, Plan, Step, make_plan, report
+from core.plan.steps import Event, Log, Overtaken, Plan, Step, make_plan
 from core.plan.workload_steps import plan_eviction_of
 from core.resource import Obj, Resource
 from core.state.facts import profile_of
@@ -35,6 +35,7 @@ from core.state.queue_facts import ClusterQueueFacts
 
 Json = Mapping[str, Any]
 EXAMPLES = 5
+STILL_IN_USE = "report what its deletion waits for"
 _OPTIONAL = ("fairSharing", "flavorsReservation", "flavorsUsage")  # parts of a status that it may lose
 Problem = tuple[str, str]  # reason and message of what can admit nothing
 
@@ -205,7 +206,7 @@ def hold(resource: Resource, obj: Obj, users: Users) -> list[Step]:
         kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
         steps.append(Step("release what is not in use", w.set_finalizers(resource, obj, kept)))
     if users.hold(obj) and not users.is_reported:
-        steps.append(report(Event(resource, obj, EVENT_STILL_IN_USE, str(users), warning=True)))
+        steps.append(Step(STILL_IN_USE, events=(Event(resource, obj, EVENT_STILL_IN_USE, str(users), warning=True),)))
     return steps
 
 

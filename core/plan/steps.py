@@ -83,11 +83,20 @@ class Then:
     build: Callable[[Obj], Write]
 
 
+class Hold(Enum):
+    """Which failure of a step holds up the steps after it. Any other is raised after them."""
+
+    ALWAYS = "any"
+    UNLESS_REFUSED = "any but that the API server refuses the write, by a policy or as invalid"
+    NEVER = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Steps of which none waits for another, as writes to the pods of a job. All are attempted; the first error is that of them all."""
+    """Steps of which none waits for another, as writes to the pods of a job; some together are done one after the other. All are
+    attempted. The error of them all is the first that is no refusal, or else the first."""
 
-    steps: tuple["Step", ...]
+    steps: tuple["Step | tuple[Step, ...]", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +104,8 @@ class Step:
     """One write, if any, with its span; then a line of the log and events.
 
     `name` says what the step does, in a word or two. `passes`: what is no failure, since the change of that object leads to another plan;
-    then nothing is said of the write. `holds_up`: whether nothing follows where the API server refuses the write; else its error is raised
-    after the other steps. Any other failure ends the plan. `if_refused`: the event where the write is taken for invalid, by the message.
-    A write of an object that a step before has written is guarded by what that has left.
+    then nothing is said of the write. `if_refused`: the event where the write is taken for invalid, by the message. A write of an object
+    that a step before has written is guarded by what that has left.
     """
 
     name: str
@@ -106,7 +114,7 @@ class Step:
     log: Log | None = None
     span: Span | None = None
     passes: frozenset[Overtaken] = frozenset()
-    holds_up: bool = True
+    holds_up: Hold = Hold.ALWAYS
     if_refused: Callable[[str], Event] | None = None
 
 

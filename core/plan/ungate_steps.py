@@ -25,13 +25,13 @@ from core.plan import writes as w
 from core.plan.node_health import find_placed, is_pinned
 from core.plan.pod_units import is_unowned
 from core.plan.reports import report_rank_order
-from core.plan.steps import MOST_SPAN_EVENTS, PASSED_OVER, Attributes, Event, Log, Plan, Span, Step, Together, make_plan, report
+from core.plan.steps import MOST_SPAN_EVENTS, PASSED_OVER, Attributes, Event, Hold, Log, Plan, Span, Step, Together, make_plan, report
 from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
 from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts, find_condition, object_key
 from core.state.flavor_view import AssignedPlaces
 
-UNGATE, BOUND = "ungate pods", "all pods are bound"
+UNGATE, BEGIN, BOUND = "ungate pods", "pods are there", "all pods are bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _has_ready_node(f: UngatingFacts, given: PodSetAdmission, values: tuple[str,
 def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step]:
     """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported."""
     steps, placed = [], find_placed(f.facts)
-    for pod in strays:
+    for pod in strays[: pacing.MOST_ENDED]:  # those that are seen gone bring it back for the others
         name = pod.key.partition("/")[2]
         if pod.node and not f.nodes.is_there(pod.node):
             continue  # it is lost with its node, whose place another has by now
@@ -138,7 +138,7 @@ def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step
             continue
         event = Event(r.WORKLOADS, f.workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
         log = Log("pod outside of its workload's assignment", {"pod": pod.key, "node": pod.node}, warning=True)
-        steps.append(Step("deal with stray", write, (event,), log, passes=PASSED_OVER, holds_up=False))
+        steps.append(Step("deal with stray", write, (event,), log, passes=PASSED_OVER, holds_up=Hold.UNLESS_REFUSED))
     return steps
 
 
@@ -154,44 +154,42 @@ def _ungate(f: UngatingFacts, actions: Sequence[Ungate]) -> list[Step | None]:
     pods = tuple(pod for action in actions if (pod := f.find_pod(action.pod)) is not None)
     attributes: dict[str, str | int] = {t.WORKLOAD: f.workload["metadata"]["name"], t.POD_COUNT: len(actions)}
     domains = Counter((action.pod_set, "/".join(action.node_selector.values())) for action in actions)
-    given: list[tuple[str, Attributes, None]] = [
+    sent: list[tuple[str, Attributes, None]] = [
         (t.DOMAIN_UNGATED, {t.POD_SET: pod_set, t.DOMAIN: domain, t.POD_COUNT: count}, None)
         for (pod_set, domain), count in islice(domains.items(), MOST_SPAN_EVENTS)
     ]
-    span = Span(t.UNGATE, f.workload, {**attributes, t.DOMAIN_COUNT: len(domains)}, True, causes=pods, events=tuple(given))
+    span = Span(t.UNGATE, f.workload, {**attributes, t.DOMAIN_COUNT: len(domains)}, True, causes=pods, events=tuple(sent))
+    given = {pod_set.name: pod_set for pod_set in f.admission.pod_sets}
     return [
         _show_wait(f, pods, attributes) if f.began is None else None,
-        _name_nodes(f, actions),
         Step(
             UNGATE,
-            Together(tuple(map(_ungate_pod, actions, map(f.find_pod, (action.pod for action in actions))))),
+            Together(tuple(_name_node(f, given, action, step) for action in actions for step in [_ungate_pod(f, action)])),
             log=Log("pods ungated", {"workload": object_key(f.workload), "count": len(actions)}),
             span=span,
-            holds_up=False,
+            holds_up=Hold.NEVER,
         ),
     ]
 
 
-def _ungate_pod(action: Ungate, pod: Obj | None) -> Step:
-    """No event on a pod that is gone meanwhile; one where the API server does not let it be sent to its place."""
+def _ungate_pod(f: UngatingFacts, action: Ungate) -> Step:
+    """With an event where the API server does not let the pod be sent to its place."""
 
     def explain(refusal: str) -> Event:
         place = ", ".join(f"{key}={value}" for key, value in sorted(action.node_selector.items()))
         why = f"the gate {TOPOLOGY_GATE} stays on: the pod cannot be sent to {place}: {refusal}"
         what = "its nodeSelector was set otherwise, perhaps by another admission webhook; delete the pod once that is mended"
-        return Event(r.PODS, pod or w.name_pod(action.pod), EVENT_STAYS_GATED, f"{why}; {what}", warning=True)
+        return Event(r.PODS, f.find_pod(action.pod) or w.name_pod(action.pod), EVENT_STAYS_GATED, f"{why}; {what}", warning=True)
 
     return Step("ungate pod", w.ungate(action), passes=PASSED_OVER, if_refused=explain)
 
 
-def _name_nodes(f: UngatingFacts, actions: Sequence[Ungate]) -> Step | None:
+def _name_node(f: UngatingFacts, given: Mapping[str, PodSetAdmission], action: Ungate, ungate: Step) -> Step | tuple[Step, ...]:
     """Where a domain is one node, that node keeps the place of its pod against others from before the gate goes."""
-    if not f.nominates:
-        return None
-    given = {pod_set.name: pod_set for pod_set in f.admission.pod_sets}
-    named = ((action.pod, _node_of(f, given.get(action.pod_set), action)) for action in actions)
-    steps = tuple(Step("nominate", w.nominate(pod, node), passes=PASSED_OVER) for pod, node in named if node is not None)
-    return Step("nominate pods", Together(steps)) if steps else None
+    node = _node_of(f, given.get(action.pod_set), action) if f.nominates else None
+    if node is None:
+        return ungate
+    return Step("name node", w.nominate(action.pod, node), passes=PASSED_OVER, if_refused=ungate.if_refused), ungate
 
 
 def _node_of(f: UngatingFacts, given: PodSetAdmission | None, action: Ungate) -> str | None:
@@ -206,7 +204,7 @@ def _show_wait(f: UngatingFacts, pods: Sequence[Obj], attributes: Attributes) ->
     since = (find_condition(f.workload, ADMITTED) or {}).get("lastTransitionTime") or ""
     if any(not pod.gated for pod in f.naming):
         since = max(since, min((pod["metadata"].get("creationTimestamp") or "" for pod in pods), default=""))
-    return Step("pods are there", span=Span(t.GATHERED, f.workload, attributes, start=since or None))
+    return Step(BEGIN, span=Span(t.GATHERED, f.workload, attributes, start=since or None))
 
 
 def _end_story(f: UngatingFacts, pods: Sequence[PodFacts]) -> Step | None:

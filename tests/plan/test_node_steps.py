@@ -11,14 +11,22 @@ import pytest
 
 from core.model.node_health import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
-from core.plan import node_steps
+from core.plan import node_steps, pacing
 from core.plan import writes as w
 from core.plan.node_health import Verdict
-from core.plan.node_steps import REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
-from core.plan.steps import Overtaken, Plan
+from core.plan.node_steps import END_PODS, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.steps import Hold, Overtaken, Plan, Step, Then, Together
 from core.plan.workload_steps import EVICT
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import pod_json, pod_set_json, workload_json
+
+
+def each_of(found: Plan) -> list[Step]:
+    """Steps of the first of a plan, which are done together."""
+    together = found.steps[0].write
+    assert isinstance(together, Together)
+    return [step for step in together.steps if isinstance(step, Step)]
+
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODES = ("n0", "n1", "n2")
@@ -71,14 +79,14 @@ def test_lost_nodes_are_named_in_one_write_where_the_workload_names_others(lost:
 @pytest.mark.parametrize("lost", SOME)
 def test_pods_that_wait_for_a_node_are_ended_before_it_is_named(lost: Sequence[str]):
     found = plan(lost, waiting=NODES)
-    assert found.names == ("end pod",) * 3 + ((REPORT_LOST,) if lost else ())
-    for step, node in zip(found.steps, NODES, strict=False):
+    assert found.names == (END_PODS, *((REPORT_LOST,) if lost else ()))
+    assert found.steps[0].holds_up is Hold.UNLESS_REFUSED, "a policy that keeps one pod keeps no node from being named"
+    for step, node in zip(each_of(found), NODES, strict=True):
         assert [event.reason for event in step.events] == [EVENT_POD_TERMINATED]
         assert isinstance(step.write, w.Patch)
         assert step.write.guard is w.Guard.WAITING
         assert Overtaken.GONE in step.passes
         assert (Overtaken.CHANGED in step.passes) == (node not in lost), "a pod that is bound there shows that the node is not lost"
-        assert not step.holds_up, "a policy that keeps one pod keeps no node from being named"
 
 
 def test_pod_that_is_gone_is_passed_over():
@@ -86,7 +94,7 @@ def test_pod_that_is_gone_is_passed_over():
 
 
 def test_nodes_that_were_just_reported_are_not_reported_again():
-    assert plan(["n0"], waiting=["n0"], is_just_reported=True).names == ("end pod",)
+    assert plan(["n0"], waiting=["n0"], is_just_reported=True).names == (END_PODS,)
 
 
 @pytest.mark.parametrize(("rules", "why"), [(HealthRules(max_nodes=1), "maxNodes is 1"), (HealthRules(max_share=0.5), "maxShare is 0.5")])
@@ -107,7 +115,33 @@ def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch
 def test_pods_of_an_admission_that_is_over_are_ended():
     pods = {f"ns/on-{node}": pinned(node) for node in NODES[:2]}
     found = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
-    assert found.names == ("end pod", "end pod")
-    for step in found.steps:
+    assert found.names == (END_PODS,)
+    for step in each_of(found):
         assert step.passes == {Overtaken.GONE, Overtaken.CHANGED}
         assert "of which its workload has nothing" in step.events[0].message
+
+
+def test_more_pods_than_are_ended_at_once_are_ended_before_the_node_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pacing, "MOST_ENDED", 2)
+    found = plan(["n0"], waiting=NODES)
+    assert (found.names, len(each_of(found)), found.again_s) == ((END_PODS,), 2, pacing.NODES_BATCH_S)
+    assert plan(["n0"], waiting=NODES[:2]).names == (END_PODS, REPORT_LOST)
+    left = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pinned("n0"), NOW)
+    assert (len(each_of(left)), left.again_s) == (2, pacing.NODES_BATCH_S)
+
+
+def test_eviction_behind_its_annotation_is_guarded_as_judged():
+    """By a review: it was guarded by the version, and the pods that showed the loss were ended before."""
+    seen = workload_json("w", [pod_set_json(count=3)], owner="uid-job")
+    seen["status"] = {"schedulingStats": {"evictions": [{"reason": "NodeFailures", "count": 2}]}}
+    seen["status"]["conditions"] = [{"type": "Admitted", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]
+    facts = WorkloadFacts.read(seen)
+    verdicts = [(node, Verdict("it is gone")) for node in NODES]
+    known = NodesFacts(seen, facts, verdicts, dict.fromkeys(NODES, "it is gone"), 3, lambda pod: None)
+    annotate, evict = plan_nodes(known, HealthRules(max_nodes=1), NOW).steps
+    assert isinstance(annotate.write, w.Patch)
+    assert annotate.write.guard is w.Guard.AS_JUDGED
+    assert isinstance(evict.write, Then)
+    built = evict.write.build(seen)
+    assert isinstance(built, w.Apply)
+    assert built.guard is w.Guard.AS_JUDGED

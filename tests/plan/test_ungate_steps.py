@@ -16,7 +16,7 @@ from core.names import COORDINATE_PREFIXES, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNA
 from core.plan import pacing
 from core.plan import writes as w
 from core.plan.pod_units import get_owner_of_named
-from core.plan.steps import Plan, Together
+from core.plan.steps import Hold, Plan, Step, Together
 from core.plan.ungate_steps import Decided, Nodes, UngatingFacts, decide_ungating, plan_pods
 from core.state.facts import PodFacts, WorkloadFacts
 from core.state.flavor_view import AssignedPlaces
@@ -101,7 +101,7 @@ def test_stray_pod_is_deleted_reported_or_left_alone(stray: dict[str, Any], wait
         return
     (step,) = steps
     assert [event.reason for event in step.events] == [EVENT_POD_OUTSIDE_ASSIGNMENT]
-    assert not step.holds_up, "the others are ungated"
+    assert step.holds_up is Hold.UNLESS_REFUSED, "the others are ungated"
     if write is None:
         assert step.write is None
     else:
@@ -126,7 +126,7 @@ def test_unowned_workload_gets_its_finalizer_before_the_first_gate_goes(owner: s
     assert isinstance(step.write, w.Patch)
     assert step.write.body["metadata"]["finalizers"] == [*finalizers, RESOURCE_IN_USE_FINALIZER]
     assert [each.name for each in steps][:1] == ["keep until pods end"]
-    assert step.holds_up, "no pod runs without it"
+    assert step.holds_up is Hold.ALWAYS, "no pod runs without it"
 
 
 def test_ungating_says_where_the_pods_go_and_why_one_stays():
@@ -140,6 +140,7 @@ def test_ungating_says_where_the_pods_go_and_why_one_stays():
         (t.DOMAIN_UNGATED, "n1", 1),
     ]
     each = step.write.steps[0]
+    assert isinstance(each, Step)
     assert each.if_refused is not None
     event = each.if_refused("it contradicts")
     assert event.obj["metadata"]["name"] == "p0"
@@ -153,13 +154,20 @@ def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_nod
             return values if values == ("n0",) else ("n1", "n2")
 
     found = plan(replace(facts(gated(0), gated(1), nominates=nominates), places=OneNode({"main": None})))
-    assert found.names == (("pods are there", "nominate pods", "ungate pods") if nominates else UNGATED)
-    if nominates:
-        (step,) = [step for step in found.steps if step.name == "nominate pods"]
-        assert isinstance(step.write, Together)
-        (one,) = step.write.steps
-        assert isinstance(one.write, w.Patch)
-        assert one.write.body == {"status": {"nominatedNodeName": "n0"}}
+    assert found.names == UNGATED
+    together = found.steps[-1].write
+    assert isinstance(together, Together)
+    first, second = together.steps
+    assert isinstance(second, Step), "its domain has two nodes"
+    if not nominates:
+        assert isinstance(first, Step)
+        return
+    assert isinstance(first, tuple)
+    named, ungated = first
+    assert (named.name, ungated.name) == ("name node", "ungate pod"), "and others of the workload do not wait for it"
+    assert isinstance(named.write, w.Patch)
+    assert named.write.body == {"status": {"nominatedNodeName": "n0"}}
+    assert named.if_refused is not None
 
 
 def test_event_of_a_pod_that_is_gone_is_left_out():

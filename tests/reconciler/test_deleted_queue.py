@@ -11,8 +11,8 @@ from reconciler.queues import Queues
 from tests.reconciler.harness_queues import QueuesHarness
 
 
-def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatch: pytest.MonkeyPatch):
-    """Found defect E22: `KeyError` with a traceback, again at each attempt."""
+def test_queue_that_is_deleted_while_it_is_counted_is_not_reported_on(monkeypatch: pytest.MonkeyPatch):
+    """Found defect E22: `KeyError` with a traceback, again at each attempt. Nothing is read before all is counted now."""
     harness = QueuesHarness()
     under_test = Queues(harness.observed, harness.executor, harness.clock, shares_fairly=True)
     for name in ("w0", "w1"):
@@ -37,6 +37,7 @@ def test_deleted_queue_under_fair_sharing_is_reconciled_without_error(monkeypatc
     assert results == [Done()]
     assert len(counted) == 2, "all that hold its quota are counted"
     assert under_test._counted == {}, "nothing is remembered of it"
+    assert [request for request in harness.writes if request.kind.kind == "ClusterQueue"] == []
 
 
 def test_deleted_cohort_has_no_share():

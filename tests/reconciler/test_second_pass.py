@@ -211,13 +211,13 @@ async def test_decision_on_a_workload_that_changes_before_the_turn_of_its_write_
     harness = PassHarness(checked=False)
     async with harness.running():
         writes = harness.scheduler._verdicts._writes
-        for _ in range(pacing.SECOND_PASSES_AT_ONCE):
+        for _ in range(pacing.VERDICTS_AT_ONCE):
             await writes.acquire()  # as many others are being written
         harness.submit(3)
         await asyncio.sleep(1)
         workload = harness.get("Workload", "w")
         harness.put({**workload, "spec": {**workload["spec"], **changed}})
-        for _ in range(pacing.SECOND_PASSES_AT_ONCE):
+        for _ in range(pacing.VERDICTS_AT_ONCE):
             writes.release()
         await asyncio.sleep(5)
     assert "admission" not in (harness.get("Workload", "w").get("status") or {})
