@@ -179,7 +179,7 @@ class Queues:
         shares = state.quota.shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
         known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, running, paused, share)
-        return self._repeat(plan_cluster_queue(known, now), running)
+        return self._requeue(plan_cluster_queue(known, now), running)
 
     def _plan_local_queue(self, obj: Obj, counted: Counted, now: str) -> Plan:
         state, key = self._observed.state, object_key(obj)
@@ -191,9 +191,9 @@ class Queues:
         running = self._list_to_drain(state.workloads.holders_of(key)) if local.drains else []
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
         known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, running, paused)
-        return self._repeat(plan_local_queue(known, now), running)
+        return self._requeue(plan_local_queue(known, now), running)
 
-    def _repeat(self, plan: Plan, running: Sequence[Obj]) -> Plan:
+    def _requeue(self, plan: Plan, running: Sequence[Obj]) -> Plan:
         """For those that are to be evicted beside the first; while evictions are paused the end of the pause comes back."""
         is_more = len(running) == pacing.MOST_DRAINED and self._observed.state.pause.evictions is None
         return replace(plan, again_s=pacing.QUEUES_SETTLE_S) if is_more else plan
