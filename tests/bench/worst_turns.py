@@ -156,6 +156,15 @@ class WholeCluster(Watching):
         selector = dict(zip(self._levels, (node,) if len(self._levels) == 1 else ("b", node), strict=True))
         return {**made, "spec": {**made["spec"], "schedulingGates": [], "nodeName": node, "nodeSelector": selector}}
 
+    def end_admission(self) -> None:
+        """The workload is evicted while its pods are sent to their nodes and are not bound."""
+        over = workload()
+        over["spec"]["podSets"][0]["count"] = PODS
+        over["status"] = {}
+        self.observed.workloads.put(in_namespace(over))
+        for waiting in self.observed.pods.store.list():
+            self.observed.pods.put({**waiting, "spec": {**waiting["spec"], "nodeName": ""}})
+
     def look_at_nodes(self) -> Steps:
         return turns(NodeHealth(self.observed, self.executor, SystemClock(), HealthRules()).look("ns/w"))
 
@@ -169,6 +178,13 @@ class WholeCluster(Watching):
 @case(THROUGHOUT_MS)
 def node_lost_by_a_job_of_50_000_pods() -> Steps:
     return WholeCluster(by_hostname=True, are_away=False).look_at_nodes()
+
+
+@case(THROUGHOUT_MS)
+def eviction_of_a_job_of_50_000_pods_that_are_not_bound() -> Steps:
+    made = WholeCluster(by_hostname=True, are_away=False)
+    made.end_admission()
+    return made.look_at_nodes()
 
 
 @case(THROUGHOUT_MS)
