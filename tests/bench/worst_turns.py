@@ -128,6 +128,10 @@ def ungating_of_50_000_pods_in_one_wide_domain() -> Steps:
     return turns(ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
 
 
+def _make_newer(obj: Obj) -> Obj:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "2"}}
+
+
 class WholeCluster(Watching):
     """A job of all pods on all nodes, the last of which is gone. Each node is a domain, of the hostname or of a block of its own.
     `are_away`: the labels of all other nodes are."""
@@ -161,9 +165,10 @@ class WholeCluster(Watching):
         over = workload()
         over["spec"]["podSets"][0]["count"] = PODS
         over["status"] = {}
-        self.observed.workloads.put(in_namespace(over))
-        for waiting in self.observed.pods.store.list():
-            self.observed.pods.put({**waiting, "spec": {**waiting["spec"], "nodeName": ""}})
+        unbound = [{**made, "spec": {**made["spec"], "nodeName": ""}} for made in self.observed.pods.store.list()]
+        self.observed.workloads.put(_make_newer(in_namespace(over)))
+        for made in unbound:
+            self.observed.pods.put(_make_newer(made))
 
     def look_at_nodes(self) -> Steps:
         return turns(NodeHealth(self.observed, self.executor, SystemClock(), HealthRules()).look("ns/w"))
