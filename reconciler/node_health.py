@@ -12,7 +12,7 @@ from functools import partial
 
 from core.model.node_health import HealthRules
 from core.plan import pacing
-from core.plan.node_health import Share, Verdict, find_placed, is_pinned, judge_node, may_move
+from core.plan.node_health import NodeVerdict, Share, find_placed, is_pinned, judge_node, may_move
 from core.plan.node_steps import END_PODS, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
 from core.plan.workload_steps import EVICT
 from core.resource import Obj
@@ -37,7 +37,7 @@ class _JudgedNodes:
     """What was judged of the nodes of a workload. `lost`: why, by the name that its assignment has for each."""
 
     shares: Mapping[Place, Share]
-    verdicts: Mapping[Place, Verdict]
+    verdicts: Mapping[Place, NodeVerdict]
     lost: Mapping[str, str]
     nodes: int  # how many it is assigned to
 
@@ -204,15 +204,15 @@ class NodeHealth:
         is_again = bool(lost) and reported == lost and admission == facts.admission
         return at + pacing.LOST_AGAIN_S - self._clock.monotonic() if is_again else 0.0
 
-    def _judge(self, name: str, share: Share, now: datetime) -> Verdict:
+    def _judge(self, name: str, share: Share, now: datetime) -> NodeVerdict:
         """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""
         node, rest_s = self._memory.read_node(name), self._memory.find_rest(name)
         if node is None and rest_s > 0:
-            return Verdict(look_again_s=rest_s)
+            return NodeVerdict(look_again_s=rest_s)
         try:
             return judge_node(node, share, self._rules, now)
         except Exception as error:
             if node is None:
                 raise
             self._observed.set_aside.add(self._observed.nodes.resource, name, node, error)
-            return Verdict()
+            return NodeVerdict()

@@ -179,7 +179,7 @@ class Queues:
         shares = state.quota.shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
         known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, running, paused, share)
-        return self._requeue(plan_cluster_queue(known, now), running)
+        return self._return_for_rest(plan_cluster_queue(known, now), running)
 
     def _plan_local_queue(self, obj: Obj, counted: Counted, now: str) -> Plan:
         state, key = self._observed.state, object_key(obj)
@@ -191,9 +191,9 @@ class Queues:
         running = self._list_to_drain(state.workloads.holders_of(key)) if local.drains else []
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
         known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, running, paused)
-        return self._requeue(plan_local_queue(known, now), running)
+        return self._return_for_rest(plan_local_queue(known, now), running)
 
-    def _requeue(self, plan: Plan, running: Sequence[Obj]) -> Plan:
+    def _return_for_rest(self, plan: Plan, running: Sequence[Obj]) -> Plan:
         """For those that are to be evicted beside the first; while evictions are paused the end of the pause comes back."""
         is_more = len(running) == pacing.MOST_DRAINED and self._observed.state.pause.evictions is None
         return replace(plan, again_s=pacing.QUEUES_SETTLE_S) if is_more else plan
@@ -225,7 +225,7 @@ class Queues:
         return Users(r.RESOURCE_FLAVORS, flavors, is_reported)
 
     def _list_to_drain(self, workloads: Iterable[WorkloadFacts]) -> list[Obj]:
-        """Those that hold quota and are to go: as many as are evicted at once. Each that is brings its queue back for the others."""
+        """Those that hold quota and are to go: as many as are evicted at once."""
         running = (facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished)
         found = map(self._observed.workloads.store.get, running)
         return list(islice((workload for workload in found if workload is not None), pacing.MOST_DRAINED))

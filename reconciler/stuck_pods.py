@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.model.admission import Admission
 from core.plan import pacing
-from core.plan.node_health import Share, Verdict, count_stuck
+from core.plan.node_health import NodeVerdict, Share, count_stuck
 from core.plan.reports import report_stuck
 from core.plan.steps import make_plan
 from core.plan.ungate import find_strays
@@ -40,7 +40,7 @@ class StuckPods:
         self._observed, self._executor = observed, executor
         self.on_change: list[Callable[[], None]] = []
 
-    async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, Verdict]]) -> list[float]:
+    async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, NodeVerdict]]) -> list[float]:
         """By what was judged of its nodes, by name; in how many seconds to look again."""
         places: dict[str, list[tuple[str, int]]] = {}
         reported: list[tuple[str, PodFacts]] = []

@@ -1,7 +1,8 @@
 """The topology ungater: gives each gated pod of an admitted workload its domain, by rank where ranks are known.
 
 Events of one workload are gathered for a second, so that the pods of a job that come one by one are
-placed together; a workload with ungatings still unobserved is left alone until they are seen.
+placed together. One workload is looked at once at a time, and what was written of its pods is observed when it is answered; until then
+they count as ungated (`reconciler.ungating`).
 """
 
 from dataclasses import replace
@@ -34,7 +35,6 @@ class Ungater:
         """`nominates` and `waits_for_nodes` as in `UngatingFacts`."""
         self._observed, self._executor, self._clock = observed, executor, clock
         self._nominates, self._waits_for_nodes = nominates, waits_for_nodes
-        self._expectations = observed.ungating
         self._began: dict[str, datetime] = {}  # when pods were first ungated since an admission, until all are bound
         self._nodes = Nodes(lambda node: node in observed.state.nodes, self._is_up, self._is_host_up)
         self.controller = build_controller("ungater", self._reconcile, clock, workers=4)
@@ -48,17 +48,12 @@ class Ungater:
             self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "its pods are known")
 
     def _on_pod(self, change: Change) -> None:
-        pod = change.obj
-        facts = self._observed.pod_facts.get(object_key(pod)) if change.new is not None else None
-        for workload in workloads_of_pod(pod):
-            if facts is None or not facts.gated or facts.terminal:
-                self._expectations.observe(workload, pod["metadata"]["uid"])
+        for workload in workloads_of_pod(change.obj):
             self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "pod changed")
 
     def _on_workload(self, change: Change) -> None:
         key = family_of(change.obj)
         if change.new is None and self._observed.present(key) is None:
-            self._expectations.forget(key)
             self._began.pop(key, None)
         else:
             self._queue.add_after(key, pacing.UNGATING_BATCH_S, "workload changed")
@@ -72,22 +67,17 @@ class Ungater:
             return Done()
         if self._is_moving(facts.key):
             return RequeueAfter(pacing.UNGATING_BATCH_S)  # another place is being written
-        now = self._clock.monotonic()
-        if not self._expectations.satisfied(key, now):
-            return RequeueAfter(max(pacing.UNGATING_BATCH_S, self._expectations.retry_in(key, now) or pacing.UNGATING_BATCH_S))
         seen = self._read(key, workload, facts)
         decided = await run_apart(len(seen.naming), partial(decide_ungating, seen))
-        if not self._is_given(workload, facts) or not self._expectations.satisfied(key, now):
+        if not self._is_given(workload, facts):
             return RequeueAfter(pacing.UNGATING_BATCH_S)  # what changed it has queued it again, or it is about to give places back
         plan = plan_pods(seen, decided)
-        if decided.places:  # before the first write: its event may overtake its answer
-            self._expectations.expect_places(key, decided.places, self._clock.monotonic())
         left, began = Left(), self._clock.now()
+        self._observed.ungating.begin(decided.places)
         try:
             return await self._executor.execute(plan, left)
         finally:
-            for uid in decided.places:
-                self._expectations.observe(key, uid)  # what was written is seen by now, and no event comes of a write that failed
+            self._observed.ungating.end(decided.places)
             if BEGIN in left.done:
                 self._began[key] = began
             if BOUND in left.done:

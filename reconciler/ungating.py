@@ -1,31 +1,27 @@
-"""Pods that have been ungated and are not seen so yet: they run, or may at any moment, in the places that they were given."""
+"""Pods that are being ungated: they run, or may at any moment, in the places that they were given."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from core.runtime.expectations import Expectations
 from core.state.facts import PodFacts
 
 
-class Ungating(Expectations):
-    """By workload and uid of the pod, with the node selector that each pod was given."""
+class Ungating:
+    """By uid of the pod, the node selector that each was given (KEP-2724, Enforcing the assignment)."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._places: dict[str, Mapping[str, str]] = {}
 
-    def expect_places(self, key: Hashable, places: Mapping[str, Mapping[str, str]], now: float) -> None:
-        """Adds pods by uid with their node selectors."""
+    def begin(self, places: Mapping[str, Mapping[str, str]]) -> None:
+        """Before the first write: its event may overtake its answer."""
         self._places |= places
-        self.expect(key, places, now)
+
+    def end(self, uids: Iterable[str]) -> None:
+        """After the last: what was written is observed by now (`core.runtime.store`), and no event comes of a write that failed."""
+        for uid in uids:
+            self._places.pop(uid, None)
 
     def adjust(self, pod: PodFacts) -> PodFacts:
         """A pod as it will be observed: ungated, with its node selector."""
-        if not pod.gated or not self.is_awaiting(pod.workload, pod.uid):
-            return pod
-        return replace(pod, gated=False, node_selector={**pod.node_selector, **self._places.get(pod.uid, {})})
-
-    def discard(self, key: Hashable, uid: str) -> None:
-        """A pod is not waited for any more."""
-        super().discard(key, uid)
-        self._places.pop(uid, None)
+        place = self._places.get(pod.uid) if pod.gated else None
+        return pod if place is None else replace(pod, gated=False, node_selector={**pod.node_selector, **place})

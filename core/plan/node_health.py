@@ -82,7 +82,7 @@ def explain_outside(labels: Mapping[str, str], host: str, flavor: FlavorFacts, t
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeVerdict:
     """`lost`: why the node is lost for the workload, empty while it is not. `look_again_s`: when time alone may change that.
     `in_the_way`: pods that are pinned to the node, wait and will never be bound. `stuck`: pods that it does not take though it serves
     others of the workload, which stay."""
@@ -93,16 +93,16 @@ class Verdict:
     stuck: tuple[PodFacts, ...] = ()
 
 
-def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> Verdict:
+def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> NodeVerdict:
     """A node as the API has it, None if it is gone, for one workload."""
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node that has not said yet how it is may be one that they are about to have.
     strangers = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
     if lost or strangers or not share.assigned:
-        return Verdict(lost, after, pinned if lost or strangers else ())
+        return NodeVerdict(lost, after, pinned if lost or strangers else ())
     stuck, later = _find_stuck(share, pinned, rules, now)
-    return Verdict(lost, min((each for each in (after, later) if each is not None), default=None), stuck=stuck)
+    return NodeVerdict(lost, min((each for each in (after, later) if each is not None), default=None), stuck=stuck)
 
 
 def _find_stuck(share: Share, pinned: Sequence[PodFacts], rules: HealthRules, now: datetime) -> tuple[tuple[PodFacts, ...], float | None]:

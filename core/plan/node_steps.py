@@ -13,8 +13,8 @@ from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import from_time
 from core.plan.admission import managed_status
-from core.plan.node_health import Verdict
-from core.plan.requeue import decide_eviction
+from core.plan.node_health import NodeVerdict
+from core.plan.requeue import evict_for_lost_nodes
 from core.plan.steps import NOTHING, PASSED_OVER, Event, Hold, Log, Overtaken, Plan, Step, Then, Together, make_plan
 from core.plan.workload_steps import plan_action
 from core.resource import Obj
@@ -37,7 +37,7 @@ class NodesFacts:
 
     workload: Obj
     facts: WorkloadFacts
-    verdicts: Sequence[tuple[str, Verdict]]
+    verdicts: Sequence[tuple[str, NodeVerdict]]
     lost: Mapping[str, str]
     nodes: int
     find_pod: FindPod
@@ -61,12 +61,12 @@ def plan_nodes(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
 def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
     """A domain of several nodes has not what was assigned to it any more: the workload is evicted. `shortage` says so in a sentence."""
     why = f"Workload was evicted as its nodes failed: {shortage}"
-    return plan_action(workload, decide_eviction(workload, why, rules.requeue, now), from_time(now))
+    return plan_action(workload, evict_for_lost_nodes(workload, why, rules.requeue, now), from_time(now))
 
 
 def plan_leftovers(pods: Sequence[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
     """Pods that have a place from an admission that is over."""
-    verdict, ends = Verdict("of which its workload has nothing"), list[Step]()
+    verdict, ends = NodeVerdict("of which its workload has nothing"), list[Step]()
     for pod in pods[: pacing.MOST_ENDED]:
         ends += _end_pods(find_pod, pod.node_selector[HOSTNAME_LABEL], replace(verdict, in_the_way=(pod,)), now)
     again_s = pacing.NODES_BATCH_S if len(pods) > pacing.MOST_ENDED else None
@@ -77,7 +77,7 @@ def _end_together(steps: Sequence[Step]) -> Step | None:
     return Step(END_PODS, Together(tuple(steps)), holds_up=Hold.UNLESS_REFUSED) if steps else None
 
 
-def _end_pods(find_pod: FindPod, node: str, verdict: Verdict, now: datetime) -> Iterator[Step]:
+def _end_pods(find_pod: FindPod, node: str, verdict: NodeVerdict, now: datetime) -> Iterator[Step]:
     """Ends pods that wait for a node which will not take them, so that others are made, which get another place."""
     why = verdict.lost or "which does not take it"
     for pod in verdict.in_the_way:
@@ -101,7 +101,7 @@ def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Pla
         message = (
             f"Workload eviction triggered due to multiple TAS assigned node failures: {len(f.lost)} of {f.nodes}, {limit}: {text}{more}"
         )
-        plan = plan_action(f.workload, decide_eviction(f.workload, message, rules.requeue, now), from_time(now))
+        plan = plan_action(f.workload, evict_for_lost_nodes(f.workload, message, rules.requeue, now), from_time(now))
     else:
         status = managed_status(f.workload)
         status.pop("unhealthyNodes", None)

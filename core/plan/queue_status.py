@@ -112,7 +112,7 @@ class TopologyStatus:
 
 
 def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
-    """Its finalizer, the end of what it is to let go, and its status."""
+    """Its finalizer, the evictions of a drain, and its status."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
     # That no workload is evicted is said beside everything else: a queue is active all the same.
@@ -125,14 +125,14 @@ def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
     }
     return make_plan(
         _report_unknown_profile(r.CLUSTER_QUEUES, f.obj),
-        *hold(r.CLUSTER_QUEUES, f.obj, f.users),
+        *keep_finalizer(r.CLUSTER_QUEUES, f.obj, f.users),
         *list_evictions(f.running, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {f.queue.name}", now),
         _report(r.CLUSTER_QUEUES, f.obj, status),
     )
 
 
 def plan_local_queue(f: LocalQueueStatus, now: str) -> Plan:
-    """The end of what it is to let go, and its status."""
+    """The evictions of a drain, and its status."""
     name = f.obj["metadata"]["name"]
     if f.queue is None:
         condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {f.names} doesn't exist")
@@ -159,7 +159,7 @@ def plan_cohort(cohort: Obj, share: Share | None) -> Plan:
 
 def plan_flavor(flavor: Obj, users: Users) -> Plan:
     """Its finalizer: it has no status."""
-    return make_plan(*hold(r.RESOURCE_FLAVORS, flavor, users))
+    return make_plan(*keep_finalizer(r.RESOURCE_FLAVORS, flavor, users))
 
 
 def plan_topology(f: TopologyStatus, now: str) -> Plan:
@@ -179,7 +179,7 @@ def plan_topology(f: TopologyStatus, now: str) -> Plan:
         condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{carried} all level labels")
     status = {"conditions": _set(f.obj, now, condition, *_show_storm(f))}
     return make_plan(
-        _report_unknown_profile(r.TOPOLOGIES, f.obj), *hold(r.TOPOLOGIES, f.obj, f.users), _report(r.TOPOLOGIES, f.obj, status)
+        _report_unknown_profile(r.TOPOLOGIES, f.obj), *keep_finalizer(r.TOPOLOGIES, f.obj, f.users), _report(r.TOPOLOGIES, f.obj, status)
     )
 
 
@@ -195,7 +195,7 @@ def list_evictions(running: Sequence[Obj], reason: str, message: str, now: str) 
     return [replace(plan_eviction_of(workload, reason, message, now), passes=frozenset(Overtaken)) for workload in running]
 
 
-def hold(resource: Resource, obj: Obj, users: Users) -> list[Step]:
+def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
     """Keeps the finalizer on what is in use, so that it cannot vanish under its users. Once it is said what a deletion waits for, though
     its users change: kubectl waits in silence, and its user looks when it has waited for too long."""
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()

@@ -23,7 +23,7 @@ from core.state.facts import condition_is_true, find_condition
 Json = Mapping[str, Any]
 
 
-def decide_eviction(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
+def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
     """A workload that has lost nodes for which there are no others is to be stopped, and queued again: at once, or after a while."""
     ran_well = _ran_well(workload, rules, now)
     times, forgotten = (1, forget(workload)) if ran_well else (count_in_a_row(workload) + 1, {})

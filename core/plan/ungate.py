@@ -31,7 +31,7 @@ class Ungate:
 
 
 @dataclass(frozen=True, slots=True)
-class UngatePlan:
+class Ungatings:
     """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
 
     `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for those they follow.
@@ -72,7 +72,7 @@ def plan_ungating(
     others: Sequence[PodFacts] = (),
     *,
     is_elastic: bool = False,
-) -> UngatePlan:
+) -> Ungatings:
     """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
 
     Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
@@ -116,7 +116,7 @@ def plan_ungating(
         actions += sent
         if distribution.broken is not None:
             broken[pod_set.name] = distribution.broken
-    return UngatePlan(tuple(actions), broken, tuple(strays), held, tuple(excessive))
+    return Ungatings(tuple(actions), broken, tuple(strays), held, tuple(excessive))
 
 
 def _send_with_room(

@@ -26,7 +26,7 @@ from core.plan.node_health import find_placed, is_pinned
 from core.plan.pod_units import is_unowned
 from core.plan.reports import report_rank_order
 from core.plan.steps import MOST_SPAN_EVENTS, PASSED_OVER, Attributes, Event, Hold, Log, Plan, Span, Step, Together, make_plan, report
-from core.plan.ungate import Ungate, UngatePlan, find_excess, plan_ungating
+from core.plan.ungate import Ungate, Ungatings, find_excess, plan_ungating
 from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts, find_condition, object_key
 from core.state.flavor_view import AssignedPlaces
@@ -75,12 +75,12 @@ class Decided:
     """The pods of a Workload's own among those that name it, and what is to be done with them."""
 
     pods: Sequence[PodFacts]
-    ungating: UngatePlan
+    ungatings: Ungatings
 
     @property
     def places(self) -> Mapping[str, Mapping[str, str]]:
         """The node selectors of those that lose their gate, by uid."""
-        return {action.pod.uid: action.node_selector for action in self.ungating.actions}
+        return {action.pod.uid: action.node_selector for action in self.ungatings.actions}
 
 
 def decide_ungating(f: UngatingFacts) -> Decided:
@@ -93,22 +93,22 @@ def decide_ungating(f: UngatingFacts) -> Decided:
     others = [pod for pod in f.naming if pod.key not in own and not pod.terminal and not pod.gated]
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
-    plan = plan_ungating(f.facts, f.admission, pods, f.places.level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
-    return Decided(pods, replace(plan, actions=plan.actions[: pacing.MOST_UNGATED]))
+    found = plan_ungating(f.facts, f.admission, pods, f.places.level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
+    return Decided(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]))
 
 
 def plan_pods(f: UngatingFacts, decided: Decided) -> Plan:
     """What is to be done with its pods now. What fails for one of them holds up no other; the order of ranks is reported in any case, since
     users of those that run look for it."""
-    plan, ranked = decided.ungating, any(action.by_rank for action in decided.ungating.actions)
-    excessive = [(pod, message) for each, message in plan.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
-    again_s = pacing.EXCESS_S if plan.excessive and not plan.held else pacing.PODS_HELD_S if plan.held else None
+    ungatings, ranked = decided.ungatings, any(action.by_rank for action in decided.ungatings.actions)
+    excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
+    again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None
     return make_plan(
-        *_deal_with_strays(f, plan.strays),
-        _keep_until_pods_end(f) if plan.actions else None,
+        *_deal_with_strays(f, ungatings.strays),
+        _keep_until_pods_end(f) if ungatings.actions else None,
         *(report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)) for pod, message in excessive),
-        *(_ungate(f, plan.actions) if plan.actions else ()),
-        report_rank_order(f.workload, plan.broken, f.now, kept=ranked),
+        *(_ungate(f, ungatings.actions) if ungatings.actions else ()),
+        report_rank_order(f.workload, ungatings.broken, f.now, kept=ranked),
         _end_story(f, decided.pods),
         again_s=again_s,
     )

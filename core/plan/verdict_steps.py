@@ -44,7 +44,7 @@ from core.plan.admission import (
 )
 from core.plan.check_steps import build_checked_span
 from core.plan.conditions import Condition, says
-from core.plan.requeue import decide_eviction
+from core.plan.requeue import evict_for_lost_nodes
 from core.plan.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
 from core.plan.verdicts import next_pass_s, verdict_status
 from core.plan.workload_steps import plan_action
@@ -271,7 +271,7 @@ def _try_again(f: DecidedWorkload, outcome: NotFound) -> Plan:
 
 def _evict(f: DecidedWorkload, outcome: NotFound) -> Plan:
     """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
-    evict = decide_eviction(f.workload, outcome.message, f.rules.requeue, to_time(f.written_now))
+    evict = evict_for_lost_nodes(f.workload, outcome.message, f.rules.requeue, to_time(f.written_now))
     return plan_action(f.workload, evict, f.written_now, follows_decision=True).begin_with(_trace_decision(f))
 
 

@@ -9,7 +9,7 @@ from core.model.node_health import RequeueRules
 from core.plan.actions import to_time
 from core.plan.admission import admitted_status, evicted_status, waiting_status
 from core.plan.checks import all_ready_since
-from core.plan.requeue import decide_eviction
+from core.plan.requeue import evict_for_lost_nodes
 from core.queueing.outcome import Found
 from core.queueing.run import Verdict
 
@@ -27,8 +27,8 @@ def verdict_status(
     outcome = verdict.outcome
     if isinstance(outcome, Found):
         return admitted_status(workload, outcome.admission, now, outcome.checks, place)
-    if outcome.evicts:
-        evict = decide_eviction(workload, outcome.message, requeue, to_time(now))
+    if outcome.evicts:  # as `core.plan.verdict_steps` does in two writes
+        evict = evict_for_lost_nodes(workload, outcome.message, requeue, to_time(now))
         return evicted_status(workload, evict.reason, evict.message, now, evict.also, evict.requeue_state)
     if verdict.is_second_pass:
         return None

@@ -38,8 +38,8 @@ def plan_eviction_of(
     follows: bool = False,
     follows_decision: bool = False,
 ) -> Step:
-    """The workload is to be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is queued
-    again. `follows`: another step of the plan writes the workload before; `follows_decision`: it comes of a decision on the workload."""
+    """One step: the workload is to be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is
+    queued again. `follows`: another step of the plan writes the workload before; `follows_decision`: a decision on it has led here."""
 
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, evicted_status(seen, reason, message, now, also, requeue_state))
@@ -54,7 +54,7 @@ def plan_eviction_of(
 
 
 def plan_deactivation(workload: Obj, reason: str) -> Step:
-    """`spec.active` is false from now on."""
+    """One step: `spec.active` is false from now on."""
     return Step(DEACTIVATE, w.deactivate(workload, reason), log=Log("workload deactivated", {"workload": object_key(workload)}))
 
 

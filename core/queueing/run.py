@@ -20,8 +20,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a cycle decided on one workload: admitted as found, or why it goes on waiting."""
+    """What a cycle decided on one workload: admitted or placed anew as found, or why it waits on or is evicted (`NotFound.evicts`)."""
 
     workload: WorkloadFacts
     outcome: Found | NotFound
-    is_second_pass: bool = False  # the workload has its quota, and keeps it
+    is_second_pass: bool = False  # it has its quota: its place waited for checks, or it has lost nodes, or pods of it are stuck

@@ -10,7 +10,7 @@ raises anything else   back by its own backoff; with a traceback unless it is a 
                        answer of the API server, which explain themselves
 =====================  ==========================================================================
 
-Waiting for an expectation is `Done`: the event that fulfils it queues the key.
+Waiting for an event is `Done`: it queues the key.
 """
 
 from __future__ import annotations

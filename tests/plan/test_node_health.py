@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.node_health import HealthRules, StormRules
 from core.names import DOMAIN_SIZE_ANNOTATION, HOSTNAME_LABEL
-from core.plan.node_health import Outside, Share, Verdict, count_stuck, explain_outside, is_pinned, judge_node
+from core.plan.node_health import NodeVerdict, Outside, Share, count_stuck, explain_outside, is_pinned, judge_node
 from core.state.facts import FlavorFacts, PodFacts, TopologyFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -56,7 +56,9 @@ RUNNING, ENDING, FAILED, DONE = pod(), pod(deleted=True), pod(phase="Failed"), p
 PINNED = pod("waiting", bound=False, phase="Pending")
 
 
-def judge(found: dict[str, Any] | None, *pods: PodFacts, rules: HealthRules = USUAL, tolerations: Any = (), assigned: int = 1) -> Verdict:
+def judge(
+    found: dict[str, Any] | None, *pods: PodFacts, rules: HealthRules = USUAL, tolerations: Any = (), assigned: int = 1
+) -> NodeVerdict:
     return judge_node(found, Share(assigned, pods, [tolerations]), rules, NOW)
 
 
@@ -108,7 +110,7 @@ def test_a_node_is_lost(found: dict[str, Any] | None, pods: list[PodFacts], rule
 def test_a_node_that_was_used_and_has_no_pod_any_more_is_lost_at_once():
     used = Share(1, [], [()], was_used=True)
     assert judge_node(node("False"), used, USUAL, NOW).lost == "it is not ready"
-    assert judge_node(node(), used, USUAL, NOW) == Verdict()
+    assert judge_node(node(), used, USUAL, NOW) == NodeVerdict()
 
 
 TOLERATED = ({"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},)
@@ -127,13 +129,13 @@ def test_toleration_seconds_are_waited_for(rules: HealthRules, added: float, los
 def test_a_toleration_of_more_than_a_hundred_years_is_for_ever(seconds: int):
     """Found defect A6: `date value out of range` kept every lost node of the workload from being replaced."""
     long = ({"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds},)
-    assert judge(node(taints=[taint("NoExecute")]), RUNNING, rules=BY_TIME, tolerations=long) == Verdict()
+    assert judge(node(taints=[taint("NoExecute")]), RUNNING, rules=BY_TIME, tolerations=long) == NodeVerdict()
 
 
 def test_what_is_tolerated_for_ever_is_no_loss():
     for_ever = ({"key": "broken", "operator": "Exists"},)
     for effect in ("NoExecute", "NoSchedule"):
-        assert judge(node(taints=[taint(effect)]), rules=BY_TIME, tolerations=for_ever) == Verdict()
+        assert judge(node(taints=[taint(effect)]), rules=BY_TIME, tolerations=for_ever) == NodeVerdict()
 
 
 def test_of_two_pod_sets_the_one_that_tolerates_a_taint_for_less_time_counts():
@@ -147,7 +149,7 @@ def test_the_times_that_every_pod_is_given_count():
     """A node that is not ready gets a taint, which the API server has every pod tolerate for five minutes."""
     away = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "timeAdded": ago(10)}
     rules = HealthRules(on_pod_termination=False, not_ready_delay_s=1000)
-    assert judge(node("False", 10, taints=[away]), RUNNING, rules=rules) == Verdict(look_again_s=290.0)
+    assert judge(node("False", 10, taints=[away]), RUNNING, rules=rules) == NodeVerdict(look_again_s=290.0)
 
 
 def test_the_delay_of_a_node_that_is_not_ready_is_looked_at_again():
@@ -175,7 +177,7 @@ def test_pods_that_wait_for_a_node_in_vain_are_ended(found: dict[str, Any] | Non
 def test_where_others_run_nobody_is_ended_though_the_node_takes_none():
     """A cordoned node with one pod that has failed: ending its successor would only have another one made, until the job has failed."""
     for found in (node(unschedulable=True), node(taints=[taint("NoSchedule")]), node("False", 3600)):
-        assert judge(found, RUNNING, FAILED, PINNED, assigned=2) == Verdict()
+        assert judge(found, RUNNING, FAILED, PINNED, assigned=2) == NodeVerdict()
 
 
 def test_who_is_gated_bound_or_over_is_in_nobodys_way():
@@ -196,7 +198,7 @@ GATED = PodFacts.read(
 )
 
 
-def judge_outside(*pods: PodFacts, seconds: float, is_reported: bool = False, assigned: int = 2) -> Verdict:
+def judge_outside(*pods: PodFacts, seconds: float, is_reported: bool = False, assigned: int = 2) -> NodeVerdict:
     """A node in good health that has been elsewhere for some seconds."""
     outside = Outside("it has left", NOW - timedelta(seconds=seconds), is_reported)
     return judge_node(node(), Share(assigned, pods, [()], outside=outside), USUAL, NOW)
@@ -205,20 +207,20 @@ def judge_outside(*pods: PodFacts, seconds: float, is_reported: bool = False, as
 @pytest.mark.parametrize(
     ("pods", "seconds", "expected"),
     [
-        ([RUNNING, RUNNING], 3600, Verdict()),
-        ([], 3600, Verdict()),  # no pod needs the place
-        ([DONE, FAILED], 3600, Verdict()),
-        ([GATED], 29, Verdict(look_again_s=1.0)),
-        ([GATED], 30, Verdict("it has left")),
-        ([GATED, ENDING], 30, Verdict("it has left")),
-        ([DONE, DONE, GATED], 30, Verdict()),
-        ([PINNED], 30, Verdict("it has left", in_the_way=(PINNED,))),
-        ([GATED, RUNNING], 29, Verdict(look_again_s=1.0)),
-        ([GATED, RUNNING], 30, Verdict(stuck=(replace(GATED, unschedulable="it has left"),))),
-        ([GATED, RUNNING, ENDING], 30, Verdict()),  # the pod that ends may be the one that it follows
+        ([RUNNING, RUNNING], 3600, NodeVerdict()),
+        ([], 3600, NodeVerdict()),  # no pod needs the place
+        ([DONE, FAILED], 3600, NodeVerdict()),
+        ([GATED], 29, NodeVerdict(look_again_s=1.0)),
+        ([GATED], 30, NodeVerdict("it has left")),
+        ([GATED, ENDING], 30, NodeVerdict("it has left")),
+        ([DONE, DONE, GATED], 30, NodeVerdict()),
+        ([PINNED], 30, NodeVerdict("it has left", in_the_way=(PINNED,))),
+        ([GATED, RUNNING], 29, NodeVerdict(look_again_s=1.0)),
+        ([GATED, RUNNING], 30, NodeVerdict(stuck=(replace(GATED, unschedulable="it has left"),))),
+        ([GATED, RUNNING, ENDING], 30, NodeVerdict()),  # the pod that ends may be the one that it follows
     ],
 )
-def test_judge_node_that_left_returns_a_loss_for_pods_that_wait(pods: list[PodFacts], seconds: float, expected: Verdict):
+def test_judge_node_that_left_returns_a_loss_for_pods_that_wait(pods: list[PodFacts], seconds: float, expected: NodeVerdict):
     assert judge_outside(*pods, seconds=seconds) == expected
 
 

@@ -13,7 +13,7 @@ from core.model.node_health import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
 from core.plan import node_steps, pacing
 from core.plan import writes as w
-from core.plan.node_health import Verdict
+from core.plan.node_health import NodeVerdict
 from core.plan.node_steps import END_PODS, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
 from core.plan.steps import Hold, Overtaken, Plan, Step, Then, Together
 from core.plan.workload_steps import EVICT
@@ -51,7 +51,7 @@ def plan(
     workload["status"] = {"unhealthyNodes": [{"name": name} for name in named]}
     pods = {f"ns/on-{node}": pinned(node) for node in NODES}
     verdicts = [
-        (node, Verdict("it is gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),) if node in waiting else ()))
+        (node, NodeVerdict("it is gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),) if node in waiting else ()))
         for node in NODES
     ]
     find = (pods if seen is None else seen).get
@@ -136,7 +136,7 @@ def test_eviction_behind_its_annotation_is_guarded_as_judged():
     seen["status"] = {"schedulingStats": {"evictions": [{"reason": "NodeFailures", "count": 2}]}}
     seen["status"]["conditions"] = [{"type": "Admitted", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]
     facts = WorkloadFacts.read(seen)
-    verdicts = [(node, Verdict("it is gone")) for node in NODES]
+    verdicts = [(node, NodeVerdict("it is gone")) for node in NODES]
     known = NodesFacts(seen, facts, verdicts, dict.fromkeys(NODES, "it is gone"), 3, lambda pod: None)
     annotate, evict = plan_nodes(known, HealthRules(max_nodes=1), NOW).steps
     assert isinstance(annotate.write, w.Patch)

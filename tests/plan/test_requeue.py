@@ -26,7 +26,7 @@ from core.plan.activity import plan_activity
 from core.plan.admission import admitted_status, amended_status, evicted_status, preempted_status, released_status
 from core.plan.evictions import count_evictions
 from core.plan.pods_ready import Seen, plan_pods_ready
-from core.plan.requeue import count_in_a_row, decide_eviction
+from core.plan.requeue import count_in_a_row, evict_for_lost_nodes
 from core.state.facts import condition_is_true, find_condition
 from tests.builders import condition_json, pod_set_json, workload_json
 from tests.plan.test_pods_ready import RULES as READINESS
@@ -57,7 +57,7 @@ class Life:
         self.wire["status"]["conditions"] = [*conditions, condition_json(PODS_READY, ready, reason=reason, time=at(now))]
 
     def plan(self, now: float) -> Evict:
-        return decide_eviction(self.wire, WHY, self.rules, T0 + timedelta(seconds=now))
+        return evict_for_lost_nodes(self.wire, WHY, self.rules, T0 + timedelta(seconds=now))
 
     def annotate(self, annotations: Mapping[str, str]) -> None:
         self.wire["metadata"]["annotations"] = {**self.wire["metadata"].get("annotations", {}), **annotations}
@@ -105,7 +105,7 @@ def test_it_is_told_until_when_it_waits_and_why():
 def test_a_message_of_any_length_says_when_it_is_queued_again():
     life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
     life.admit(0)
-    step = decide_eviction(life.wire, "no room " * 1000, RULES, T0)
+    step = evict_for_lost_nodes(life.wire, "no room " * 1000, RULES, T0)
     assert len(step.message) <= 1024
     assert step.message.endswith(f"It is queued again at {at(40)}: it has lost its nodes 4 times in a row")
 

@@ -8,7 +8,7 @@ import pytest
 
 from core.model.node_health import HealthRules, StormRules
 from core.plan import pacing
-from core.plan.node_health import Verdict, judge_node
+from core.plan.node_health import NodeVerdict, judge_node
 from core.plan.requeue import count_in_a_row
 from core.runtime.controller import Done, RequeueAfter, Result
 from reconciler import node_health
@@ -50,7 +50,7 @@ def test_all_lost_nodes_are_named_in_one_write():
 def test_node_that_cannot_be_judged_leaves_other_nodes_to_be_reported(monkeypatch: pytest.MonkeyPatch):
     """Found defect A6: one date out of range, and no lost node of the workload was replaced."""
 
-    def judge(node: dict[str, Any] | None, *rest: Any) -> Verdict:
+    def judge(node: dict[str, Any] | None, *rest: Any) -> NodeVerdict:
         if node is not None and node["metadata"]["name"] == "n0":
             raise OverflowError("date value out of range")
         return judge_node(node, *rest)
