@@ -8,16 +8,18 @@ the pace that an administrator has set (`Client.pace`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, assert_never
+from itertools import islice
+from typing import Any, TypeVar, assert_never
 
 from opentelemetry.trace import INVALID_SPAN
 from opentelemetry.trace import Span as TracedSpan
 
 from core.model.pause import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
+from core.plan import pacing
 from core.plan import resources as r
 from core.plan.actions import from_time
 from core.plan.admission import is_as_judged
@@ -36,6 +38,7 @@ from reconciler import tracing
 from reconciler.report import Reporter
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 ATTEMPTS = 4  # at an object that others write at the same time
 MOST_SHOWN = 300  # characters of a refusal, in an event
 
@@ -45,11 +48,12 @@ REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook
 
 class Left(dict[tuple[Resource, str], Obj]):
     """What the steps of a plan have left of objects: as the API server has answered, by resource and key. `done`: the names of those that
-    have succeeded."""
+    have succeeded; `failed`: of steps that were done together, the errors, by resource and key, too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.done: set[str] = set()
+        self.failed: dict[tuple[Resource, str], KubeError] = {}
 
 
 class Paused(Deferred):
@@ -142,10 +146,24 @@ class Executor:
             raise Retryable(plan.problem)
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
+    async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
+        """Executes plans for some of the items after the other, each made when it is its turn: a plan for 50,000 would keep the event loop
+        from all else while it is made. What is refused, or was changed by others, keeps the next ones from nothing; its error is raised
+        after them. Any other failure ends it."""
+        rest, failed = iter(items), list[KubeError]()
+        while some := list(islice(rest, pacing.MOST_PLANNED)):
+            try:
+                await self.execute(make(some), left)
+            except (*REFUSALS, Conflict) as error:
+                failed.append(error)
+            await self._clock.sleep(0)
+        if failed:
+            raise failed[0]
+
     async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
         if isinstance(step.write, Together):
             with _open_span(step.span) as span:
-                failed = await self._execute_together(step, step.write.steps, span)
+                failed = await self._execute_together(step, step.write.steps, span, left)
             if failed is not None:
                 raise failed
         elif step.write is not None:
@@ -186,19 +204,24 @@ class Executor:
         else:
             self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning, is_minor=event.is_minor)
 
-    async def _execute_together(self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan) -> KubeError | None:
-        left, failed = iter(steps), list[KubeError]()
+    async def _execute_together(
+        self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan, left: Left
+    ) -> KubeError | None:
+        rest, failed = iter(steps), list[KubeError]()
 
         async def work() -> None:
-            for some in left:
+            for some in rest:
                 for one in some if isinstance(some, tuple) else (some,):
                     try:
                         await self._execute_step(one, Left(), in_turn=True)
                     except KubeError as error:
                         failed.append(error)
-                        if len(failed) <= MOST_SPAN_EVENTS and one.write is not None and not isinstance(one.write, Together):
-                            tracing.add_failure(span, one.write.seen, error)
-                        break
+                        if one.write is not None and not isinstance(one.write, Together):
+                            left.failed[one.write.resource, object_key(one.write.seen)] = error
+                            if len(failed) <= MOST_SPAN_EVENTS:
+                                tracing.add_failure(span, one.write.seen, error)
+                        if one.holds_up is not Hold.NEVER:
+                            break
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
         try:
@@ -211,7 +234,8 @@ class Executor:
             return None
         worst = next((error for error in failed if not isinstance(error, REFUSALS)), failed[0])
         log = step.log or Log("part of a step failed", {"step": step.name, "count": len(steps)})
-        logger.warning(log.message, extra={**log.fields, "failed": len(failed), "error": str(worst)})
+        level = logging.INFO if all(isinstance(error, Conflict) for error in failed) else logging.WARNING
+        logger.log(level, log.message, extra={**log.fields, "failed": len(failed), "error": str(worst)})
         return worst
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:

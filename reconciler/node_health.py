@@ -5,7 +5,7 @@ Level-triggered, a workload at a time, so that all the nodes it has lost are nam
 storm holds it all back (`reconciler.storms`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -13,18 +13,19 @@ from functools import partial
 from core.model.node_health import HealthRules
 from core.plan import pacing
 from core.plan.node_health import NodeVerdict, Share, find_placed, is_pinned, judge_node, may_move
-from core.plan.node_steps import END_PODS, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.node_steps import REPORT_LOST, NodesFacts, Waiting, list_waiting, plan_ends, plan_leftovers, plan_report
+from core.plan.steps import Plan
 from core.plan.workload_steps import EVICT
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.errors import Conflict
+from core.runtime.errors import Conflict, KubeError
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, family_of
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor, Left
+from reconciler.execute import REFUSALS, Executor, Left
 from reconciler.indexes import hostname_of, workloads_of_pod
 from reconciler.node_memory import Names, NodeMemory, NodeUsers, read_state_and_labels
 from reconciler.observed import Observed
@@ -34,11 +35,11 @@ from reconciler.stuck_pods import StuckPods
 
 @dataclass(frozen=True, slots=True)
 class _JudgedNodes:
-    """What was judged of the nodes of a workload. `lost`: why, by the name that its assignment has for each."""
+    """What was judged of the nodes of a workload. `lost`: those that are, with the name that its assignment has for each."""
 
     shares: Mapping[Place, Share]
     verdicts: Mapping[Place, NodeVerdict]
-    lost: Mapping[str, str]
+    lost: Mapping[Place, str]
     nodes: int  # how many it is assigned to
 
 
@@ -135,13 +136,14 @@ class NodeHealth:
             pods = self._observed.pods_of(family_of(workload))
             placed = find_placed(facts)
             left = [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]
-            return await self._executor.execute(plan_leftovers(left, self._observed.find_pod, self._clock.now()))
+            await self._executor.execute_batches(left, lambda some: plan_leftovers(some, self._observed.find_pod, self._clock.now()))
+            return Done()
         if not facts.admitted or facts.evicted:
             return Done()
         judged = await self._judge_all(workload, facts)
         if judged is None:
             return RequeueAfter(pacing.NODES_BATCH_S)
-        if judged.lost.keys() - facts.unhealthy_nodes and self._is_held(facts):
+        if set(judged.lost.values()) - facts.unhealthy_nodes and self._is_held(facts):
             return RequeueAfter(pacing.STORM_LOOK_S)
         return await self._follow_up(workload, facts, judged)
 
@@ -160,10 +162,10 @@ class NodeHealth:
         now = self._clock.now()
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         is_movable = may_move(facts, self._nodes.list_own(workload, facts, pods, names))
-        lost = {place: verdict.lost for place, verdict in verdicts.items() if verdict.lost and is_movable}
+        lost = [place for place, verdict in verdicts.items() if verdict.lost and is_movable]
         return _JudgedNodes(shares, verdicts, self._name_lost(lost, names), nodes)
 
-    def _name_lost(self, lost: Mapping[Place, str], names: Names) -> dict[str, str]:
+    def _name_lost(self, lost: Iterable[Place], names: Names) -> dict[Place, str]:
         """Lost nodes as the assignment names them: by its hostname one that is gone, or with a name that is the hostname of another."""
         hosts = {values[-1] for _, values in names}
         hosts_by_node = {
@@ -171,24 +173,21 @@ class NodeHealth:
             for (_, values), node in names.items()
             if self._observed.nodes.store.get(node) is None or (node in hosts and node != values[-1])
         }
-        return {host or hosts_by_node.get(name, name): why for (name, host), why in lost.items()}
+        return {(name, host): host or hosts_by_node.get(name, name) for name, host in lost}
 
     async def _follow_up(self, workload: Obj, facts: WorkloadFacts, judged: _JudgedNodes) -> Result:
-        rest_s = self._find_rest(facts, judged.lost.keys())
-        verdicts = [(name, verdict) for (name, _), verdict in judged.verdicts.items()]
-        known = NodesFacts(workload, facts, verdicts, judged.lost, judged.nodes, self._observed.find_pod, is_just_reported=rest_s > 0)
-        plan, left = plan_nodes(known, self._rules, self._clock.now()), Left()
+        failed, lost = await self._end_pods(facts, judged)
+        rest_s = self._find_rest(facts, lost.keys())
+        known, left = NodesFacts(workload, facts, lost, judged.nodes, is_just_reported=rest_s > 0), Left()
         try:
-            result = await self._executor.execute(plan, left)
-        except Conflict:
-            if END_PODS in plan.names and END_PODS not in left.done:
-                return RequeueAfter(pacing.NODES_BATCH_S)  # a pod is bound to a node that seemed to be lost
-            raise
+            await self._executor.execute(plan_report(known, self._rules, self._clock.now()), left)
         finally:
             if left.done & {REPORT_LOST, EVICT} and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
-                self._users.reported[facts.key] = facts.admission, judged.lost.keys(), self._clock.monotonic()
-        if isinstance(result, RequeueAfter):
-            return result  # there are more pods to be ended
+                self._users.reported[facts.key] = facts.admission, lost.keys(), self._clock.monotonic()
+        for error in failed:
+            if isinstance(error, Conflict):
+                return RequeueAfter(pacing.NODES_BATCH_S)  # a pod is bound to a node that seemed to be lost
+            raise error
         if any(verdict.stuck for verdict in judged.verdicts.values()) and self._is_held(facts):
             return RequeueAfter(pacing.STORM_LOOK_S)
         named = {host or name: (judged.shares[name, host], verdict) for (name, host), verdict in judged.verdicts.items()}
@@ -196,6 +195,28 @@ class NodeHealth:
         waits += [rest_s] if known.is_news and rest_s > 0 else []
         waits += await self.stuck.note(workload, facts, {} if judged.lost else named)
         return RequeueAfter(min(waits)) if waits else Done()
+
+    async def _end_pods(self, facts: WorkloadFacts, judged: _JudgedNodes) -> tuple[list[KubeError], dict[str, str]]:
+        """Ends pods that wait for nodes which will not take them. Returns what has failed, and which nodes are lost: not those of pods that
+        could not be ended, but for a refusal. What showed that the others are lost may have ended with their pods."""
+        left, begun, failed = Left(), set[str](), list[KubeError]()
+
+        def plan_some(some: list[Waiting]) -> Plan:
+            begun.update(waiting.pod.key for waiting in some)
+            return plan_ends(some, self._observed.find_pod, self._clock.now())
+
+        try:
+            verdicts = ((name, verdict) for (name, _), verdict in judged.verdicts.items())
+            await self._executor.execute_batches(list_waiting(verdicts), plan_some, left)
+        except KubeError as error:
+            failed = sorted((error, *left.failed.values()), key=lambda each: not isinstance(each, Conflict))
+        unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
+        lost = {}
+        for place, name in judged.lost.items():
+            is_sure = all(pod.key in begun and pod.key not in unsure for pod in judged.verdicts[place].in_the_way)
+            if is_sure or name in facts.unhealthy_nodes:
+                lost[name] = judged.verdicts[place].lost
+        return failed, lost
 
     def _find_rest(self, facts: WorkloadFacts, lost: Collection[str]) -> float:
         """Returns for how many seconds lost nodes are not reported, since they have just been, and the same place was found again: where

@@ -2,13 +2,12 @@
 
 Workloads of a queue that is drained, and of a namespace that is being deleted, are evicted."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, cast
 
 from core.model.quota import NO_SHARE, FlavorResource
+from core.names import REASON_LOCAL_QUEUE_STOPPED, REASON_QUEUE_STOPPED
 from core.plan import pacing
 from core.plan import resources as r
 from core.plan.queue_status import (
@@ -20,7 +19,7 @@ from core.plan.queue_status import (
     Users,
     plan_cluster_queue,
     plan_cohort,
-    plan_end_of_namespace,
+    plan_evictions,
     plan_flavor,
     plan_local_queue,
     plan_topology,
@@ -29,13 +28,14 @@ from core.plan.steps import NOTHING, Plan
 from core.queueing.ways import inactive_reason
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
-from core.runtime.controller import Done, Result
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.errors import KubeError
 from core.runtime.store import Change, object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
 from core.state.standing import add_usage
 from reconciler.controllers import build_controller
-from reconciler.execute import Executor, Left
+from reconciler.execute import REFUSALS, Executor, Left
 from reconciler.observed import Observed
 from reconciler.storms import Storms
 
@@ -137,8 +137,9 @@ class Queues:
     async def _reconcile(self, item: Item) -> Result:
         plural, key = cast("tuple[str, str]", item.key)
         if plural == r.NAMESPACES.plural:
-            return await self._executor.execute(self._plan_end_of_namespace(key))
+            return await self._end_namespace(key)
         resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
+        refused = await self._drain(resource, key)
         counted = await self._count(resource, key) if resource in (r.CLUSTER_QUEUES, r.LOCAL_QUEUES) else Counted()
         obj = informer.store.get(key)
         if obj is None:
@@ -149,10 +150,49 @@ class Queues:
         users = self._find_users(resource, obj)
         left = Left()
         try:
-            return await self._executor.execute(self._plan(resource, obj, users, counted), left)
+            result = await self._executor.execute(self._plan(resource, obj, users, counted), left)
         finally:
             if STILL_IN_USE in left.done:
                 self._held_back[plural, key] = obj["metadata"]["uid"]
+        if refused is not None:
+            raise refused
+        return result
+
+    # --- what is to go --------------------------------------------------------------------------------
+
+    async def _drain(self, resource: Resource, key: str) -> KubeError | None:
+        """Evicts what holds quota by a queue that is drained. Returns why one could not be evicted: the others are, and the status of the
+        queue is written nevertheless."""
+        state = self._observed.state
+        cluster_queue = state.cluster_queues.get(key) if resource is r.CLUSTER_QUEUES else None
+        local_queue = state.local_queues.get(key) if resource is r.LOCAL_QUEUES else None
+        try:
+            if cluster_queue is not None and cluster_queue.drains:
+                await self._evict(state.workloads.holders(key), REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {key}")
+            if local_queue is not None and local_queue.drains:
+                why = f"The LocalQueue is stopped: {key.partition('/')[2]}"
+                await self._evict(state.workloads.holders_of(key), REASON_LOCAL_QUEUE_STOPPED, why)
+        except REFUSALS as error:
+            return error
+        return None
+
+    async def _end_namespace(self, name: str) -> Result:
+        state = self._observed.state
+        if name not in state.ending_namespaces:
+            return Done()
+        holding = [facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/") and facts.admission is not None]
+        await self._evict(holding, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted")
+        is_all = all(facts.evicted or facts.finished for facts in holding)
+        return Done() if is_all else RequeueAfter(pacing.NAMESPACE_ENDING_S)
+
+    async def _evict(self, workloads: Iterable[WorkloadFacts], reason: str, message: str) -> None:
+        running = [facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished]
+
+        def plan_some(keys: list[str]) -> Plan:
+            found = map(self._observed.workloads.store.get, keys)
+            return plan_evictions([workload for workload in found if workload is not None], reason, message, self._executor.now())
+
+        await self._executor.execute_batches(running, plan_some)
 
     # --- facts and plans --------------------------------------------------------------------------------
 
@@ -174,12 +214,11 @@ class Queues:
         queue = state.cluster_queues.get(obj["metadata"]["name"])
         if queue is None:
             return NOTHING
-        running = self._list_to_drain(state.workloads.holders(queue.name)) if queue.drains else []
         paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
         shares = state.quota.shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
-        known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, running, paused, share)
-        return self._return_for_rest(plan_cluster_queue(known, now), running)
+        known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, paused, share)
+        return plan_cluster_queue(known, now)
 
     def _plan_local_queue(self, obj: Obj, counted: Counted, now: str) -> Plan:
         state, key = self._observed.state, object_key(obj)
@@ -188,22 +227,9 @@ class Queues:
             return NOTHING
         queue = state.cluster_queues.get(local.cluster_queue)
         problem = inactive_reason(state, queue) if queue is not None else None
-        running = self._list_to_drain(state.workloads.holders_of(key)) if local.drains else []
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
-        known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, running, paused)
-        return self._return_for_rest(plan_local_queue(known, now), running)
-
-    def _return_for_rest(self, plan: Plan, running: Sequence[Obj]) -> Plan:
-        """For those that are to be evicted beside the first; while evictions are paused the end of the pause comes back."""
-        is_more = len(running) == pacing.MOST_DRAINED and self._observed.state.pause.evictions is None
-        return replace(plan, again_s=pacing.QUEUES_SETTLE_S) if is_more else plan
-
-    def _plan_end_of_namespace(self, name: str) -> Plan:
-        state = self._observed.state
-        if name not in state.ending_namespaces:
-            return NOTHING
-        running = self._list_to_drain(facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/"))
-        return plan_end_of_namespace(name, running, self._executor.now())
+        known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, paused)
+        return plan_local_queue(known, now)
 
     def _read_topology(self, obj: Obj, users: Users) -> TopologyStatus:
         state, name = self._observed.state, obj["metadata"]["name"]
@@ -223,12 +249,6 @@ class Queues:
             return Users(r.CLUSTER_QUEUES, queues, is_reported)
         flavors = [flavor for flavor, facts in state.flavors.items() if facts.topology == name] if resource is r.TOPOLOGIES else []
         return Users(r.RESOURCE_FLAVORS, flavors, is_reported)
-
-    def _list_to_drain(self, workloads: Iterable[WorkloadFacts]) -> list[Obj]:
-        """Those that hold quota and are to go: as many as are evicted at once."""
-        running = (facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished)
-        found = map(self._observed.workloads.store.get, running)
-        return list(islice((workload for workload in found if workload is not None), pacing.MOST_DRAINED))
 
     async def _count(self, resource: Resource, key: str) -> Counted:
         """Workloads of a queue, and what they hold of quota; in portions. What changes meanwhile is counted the next time."""

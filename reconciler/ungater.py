@@ -78,7 +78,7 @@ class Ungater:
             return await self._executor.execute(plan, left)
         finally:
             self._observed.ungating.end(decided.places)
-            if BEGIN in left.done:
+            if BEGIN in left.done and self._observed.present(key) is not None:
                 self._began[key] = began
             if BOUND in left.done:
                 self._began.pop(key, None)

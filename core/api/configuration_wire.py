@@ -129,7 +129,8 @@ class Resources(Strict):
         list[TransformationEntry] | None,
         Says(
             "how requests for one resource (`input`) count as others for quota (`outputs`, times "
-            "`multiplyBy`), beside it (`strategy: Retain`) or in its place (`Replace`)",
+            "`multiplyBy`), beside it (`strategy: Retain`) or in its place (`Replace`). "
+            "A flavor for what only quota counts needs no topology: pods are placed for what they really ask for",
             "none",
         ),
     ] = None

@@ -1,46 +1,47 @@
 """What follows from what is judged of the nodes of a workload: pods that wait for a node which takes none are ended, and lost nodes are
 named on the Workload in one write, or it is evicted where they are too many."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
+from typing import NamedTuple
 
 from core.model.node_health import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
-from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.actions import from_time
 from core.plan.admission import managed_status
 from core.plan.node_health import NodeVerdict
 from core.plan.requeue import evict_for_lost_nodes
-from core.plan.steps import NOTHING, PASSED_OVER, Event, Hold, Log, Overtaken, Plan, Step, Then, Together, make_plan
+from core.plan.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Step, Then, Together, make_plan
 from core.plan.workload_steps import plan_action
 from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
 
-END_PODS, REPORT_LOST = "end pods", "report lost nodes"
+REPORT_LOST = "report lost nodes"
 MOST_NAMED = 1000  # what the API takes (rule j of docs/decisions/0004)
 MOST_SHOWN = 8  # lost nodes in a message
 FindPod = Callable[[PodFacts], Obj | None]
 
 
+class Waiting(NamedTuple):
+    """A pod that waits for a node which will not take it: since the node is lost (`why`, else empty), or has no place for it."""
+
+    node: str
+    why: str
+    pod: PodFacts
+
+
 @dataclass(frozen=True, slots=True)
 class NodesFacts:
-    """A Workload that is admitted and what was judged of its nodes.
-
-    `verdicts`: each behind the name of its node. `lost`: why, by the name that its assignment has for each; `nodes`: to how many it is
-    assigned. `is_just_reported`: these very nodes were reported a moment ago, and the same place was found again. `find_pod`: a pod as it
-    was seen last.
-    """
+    """A Workload that is admitted and the nodes that it has lost: why, by the name that its assignment has for each. `nodes`: to how many
+    it is assigned. `is_just_reported`: these very nodes were reported a moment ago, and the same place was found again."""
 
     workload: Obj
     facts: WorkloadFacts
-    verdicts: Sequence[tuple[str, NodeVerdict]]
     lost: Mapping[str, str]
     nodes: int
-    find_pod: FindPod
     is_just_reported: bool = False
 
     @property
@@ -49,13 +50,22 @@ class NodesFacts:
         return self.lost.keys() != self.facts.unhealthy_nodes
 
 
-def plan_nodes(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
-    """The pods that wait for a lost node are ended first: one that has been bound meanwhile shows that the node is not lost."""
-    ends = list(islice((step for node, verdict in f.verdicts for step in _end_pods(f.find_pod, node, verdict, now)), pacing.MOST_ENDED + 1))
-    if len(ends) > pacing.MOST_ENDED:
-        return make_plan(_end_together(ends[:-1]), again_s=pacing.NODES_BATCH_S)
-    named = _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
-    return make_plan(_end_together(ends)).extend(*named.steps)
+def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[Waiting]:
+    """Pods that are in the way, of nodes by name."""
+    return [Waiting(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
+
+
+def plan_ends(waiting: Iterable[Waiting], find_pod: FindPod, now: datetime) -> Plan:
+    """Pods are ended that wait for a node which will not take them, so that others are made, which get another place. One that is bound
+    meanwhile, or changed again and again, shows that its node is not lost: that is a failure of its step, and holds up no other."""
+    steps = tuple(step for one in waiting if (step := _end_pod(find_pod, one, now)) is not None)
+    return make_plan(Step("end pods", Together(steps)) if steps else None)
+
+
+def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
+    """Lost nodes are named on the Workload in one write, or it is evicted where they are too many; after the pods that wait there have been
+    ended."""
+    return _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
 
 
 def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
@@ -64,32 +74,22 @@ def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: dat
     return plan_action(workload, evict_for_lost_nodes(workload, why, rules.requeue, now), from_time(now))
 
 
-def plan_leftovers(pods: Sequence[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
+def plan_leftovers(pods: Iterable[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
     """Pods that have a place from an admission that is over."""
-    verdict, ends = NodeVerdict("of which its workload has nothing"), list[Step]()
-    for pod in pods[: pacing.MOST_ENDED]:
-        ends += _end_pods(find_pod, pod.node_selector[HOSTNAME_LABEL], replace(verdict, in_the_way=(pod,)), now)
-    again_s = pacing.NODES_BATCH_S if len(pods) > pacing.MOST_ENDED else None
-    return make_plan(_end_together([replace(step, passes=PASSED_OVER) for step in ends]), again_s=again_s)
+    why = "of which its workload has nothing"
+    ends = (_end_pod(find_pod, Waiting(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in pods)
+    steps = tuple(replace(step, passes=PASSED_OVER) for step in ends if step is not None)
+    return make_plan(Step("end pods", Together(steps)) if steps else None)
 
 
-def _end_together(steps: Sequence[Step]) -> Step | None:
-    return Step(END_PODS, Together(tuple(steps)), holds_up=Hold.UNLESS_REFUSED) if steps else None
-
-
-def _end_pods(find_pod: FindPod, node: str, verdict: NodeVerdict, now: datetime) -> Iterator[Step]:
-    """Ends pods that wait for a node which will not take them, so that others are made, which get another place."""
-    why = verdict.lost or "which does not take it"
-    for pod in verdict.in_the_way:
-        seen = find_pod(pod)
-        if seen is None:
-            continue
-        message = f"Pod terminated by topogate: it waits for node {node}, {why}"
-        event, log = Event(r.PODS, seen, EVENT_POD_TERMINATED, message), Log("pod terminated", {"pod": pod.key, "node": node})
-        # By one that is bound meanwhile what was judged of a lost node is wrong, and nothing follows from it.
-        passes = frozenset({Overtaken.GONE}) if verdict.lost else PASSED_OVER
-        terminate = w.terminate_pod(seen, message, from_time(now))
-        yield Step("end pod", terminate, (event,), log, passes=passes)
+def _end_pod(find_pod: FindPod, waiting: Waiting, now: datetime) -> Step | None:
+    seen = find_pod(waiting.pod)
+    if seen is None:
+        return None
+    message = f"Pod terminated by topogate: it waits for node {waiting.node}, {waiting.why or 'which does not take it'}"
+    event, log = Event(r.PODS, seen, EVENT_POD_TERMINATED, message), Log("pod terminated", {"pod": waiting.pod.key, "node": waiting.node})
+    passes = frozenset({Overtaken.GONE}) if waiting.why else PASSED_OVER
+    return Step("end pod", w.terminate_pod(seen, message, from_time(now)), (event,), log, passes=passes)
 
 
 def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:

@@ -17,17 +17,14 @@ from core.names import (
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
     REASON_ADMISSIONS_PAUSED,
-    REASON_LOCAL_QUEUE_STOPPED,
-    REASON_QUEUE_STOPPED,
     REASON_READY,
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.placement.tree import LeftOut
-from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.conditions import Condition, set_conditions
-from core.plan.steps import Event, Log, Overtaken, Plan, Step, make_plan
+from core.plan.steps import Event, Hold, Log, Overtaken, Plan, Step, make_plan
 from core.plan.workload_steps import plan_eviction_of
 from core.resource import Obj, Resource
 from core.state.facts import profile_of
@@ -72,7 +69,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class ClusterQueueStatus:
-    """What is known of a ClusterQueue. `running`: Workloads that hold its quota, where it is drained. `evictions_paused`: why none is
+    """What is known of a ClusterQueue. `evictions_paused`: why none is
     evicted. `share`: None where sharing is not fair."""
 
     obj: Obj
@@ -80,7 +77,6 @@ class ClusterQueueStatus:
     problem: Problem | None
     users: Users
     counted: Counted
-    running: Sequence[Obj] = ()
     evictions_paused: str | None = None
     share: Share | None = None
 
@@ -96,7 +92,6 @@ class LocalQueueStatus:
     problem: Problem | None
     counted: Counted
     is_stopped: bool = False
-    running: Sequence[Obj] = ()
     admissions_paused: str | None = None
 
 
@@ -112,7 +107,7 @@ class TopologyStatus:
 
 
 def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
-    """Its finalizer, the evictions of a drain, and its status."""
+    """Its finalizer and its status."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
     # That no workload is evicted is said beside everything else: a queue is active all the same.
@@ -126,14 +121,12 @@ def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
     return make_plan(
         _report_unknown_profile(r.CLUSTER_QUEUES, f.obj),
         *keep_finalizer(r.CLUSTER_QUEUES, f.obj, f.users),
-        *list_evictions(f.running, REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {f.queue.name}", now),
         _report(r.CLUSTER_QUEUES, f.obj, status),
     )
 
 
 def plan_local_queue(f: LocalQueueStatus, now: str) -> Plan:
-    """The evictions of a drain, and its status."""
-    name = f.obj["metadata"]["name"]
+    """Its status."""
     if f.queue is None:
         condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {f.names} doesn't exist")
     elif f.is_stopped:
@@ -146,10 +139,7 @@ def plan_local_queue(f: LocalQueueStatus, now: str) -> Plan:
     else:
         condition = Condition(ACTIVE, True, REASON_READY, "Can submit new workloads to ClusterQueue")
     status = {"conditions": _set(f.obj, now, condition), **_count(f.counted, f.queue)}
-    return make_plan(
-        *list_evictions(f.running, REASON_LOCAL_QUEUE_STOPPED, f"The LocalQueue is stopped: {name}", now),
-        _report(r.LOCAL_QUEUES, f.obj, status),
-    )
+    return make_plan(_report(r.LOCAL_QUEUES, f.obj, status))
 
 
 def plan_cohort(cohort: Obj, share: Share | None) -> Plan:
@@ -183,16 +173,12 @@ def plan_topology(f: TopologyStatus, now: str) -> Plan:
     )
 
 
-def plan_end_of_namespace(name: str, running: Sequence[Obj], now: str) -> Plan:
-    """Its workloads are evicted: its pods go first, none can come, and a pod that a finalizer keeps can keep the rest for ever."""
-    steps = list_evictions(running, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted", now)
-    return make_plan(*steps, again_s=pacing.NAMESPACE_ENDING_S if running else None)
-
-
-def list_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> list[Step]:
-    """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on. One that has changed is looked at
-    again by its event, and so are those that a pause keeps when it ends."""
-    return [replace(plan_eviction_of(workload, reason, message, now), passes=frozenset(Overtaken)) for workload in running]
+def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
+    """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on. Likewise of a namespace that is being
+    deleted: its pods go first, none can come, and a pod that a finalizer keeps can keep the rest for ever. One that has changed is looked
+    at again by its event, and those that a pause keeps when it ends; one that is refused holds up no other."""
+    passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
+    return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
 
 
 def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:

@@ -1,7 +1,7 @@
 """What is done with the pods of an admitted Workload: those that stray, those that lose their gate, and what is said of it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -119,27 +119,41 @@ def _has_ready_node(f: UngatingFacts, given: PodSetAdmission, values: tuple[str,
     return not f.waits_for_nodes or any(map(f.nodes.is_up, f.places.domain_nodes(given, values)))
 
 
-def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step]:
-    """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported."""
-    steps, placed = [], find_placed(f.facts)
-    for pod in strays[: pacing.MOST_ENDED]:  # those that are seen gone bring it back for the others
-        name = pod.key.partition("/")[2]
-        if pod.node and not f.nodes.is_there(pod.node):
-            continue  # it is lost with its node, whose place another has by now
-        if f.waits_for_nodes and is_pinned(pod, placed) and not f.nodes.is_host_up(pod.node_selector[HOSTNAME_LABEL]):
-            continue  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
-        seen = f.find_pod(pod)
-        if pod.node:
-            message, write = f"pod {name} runs on node {pod.node}, outside of the workload's assignment", None
-        elif seen is not None:
-            message = f"pod {name} was ungated by another assignment and is not bound yet; it is deleted"
-            write = w.delete_pod(seen, w.Guard.WAITING)
-        else:
-            continue
-        event = Event(r.WORKLOADS, f.workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
-        log = Log("pod outside of its workload's assignment", {"pod": pod.key, "node": pod.node}, warning=True)
-        steps.append(Step("deal with stray", write, (event,), log, passes=PASSED_OVER, holds_up=Hold.UNLESS_REFUSED))
-    return steps
+def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step | None]:
+    """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported. Neither holds up
+    those that are ungated. Of many so many at once: those that are gone bring it back for the others."""
+    placed = find_placed(f.facts)
+    bound = (_report_stray(f, pod) for pod in strays if pod.node and f.nodes.is_there(pod.node))  # a lost node's place another has by now
+    deleted = (step for pod in strays if not pod.node and (step := _delete_stray(f, pod, placed)) is not None)
+    together = tuple(islice(deleted, pacing.MOST_PLANNED))
+    return [
+        *islice(bound, pacing.MOST_EXCESSIVE),
+        Step("delete strays", Together(together), holds_up=Hold.NEVER) if together else None,
+    ]
+
+
+def _report_stray(f: UngatingFacts, pod: PodFacts) -> Step:
+    message = f"pod {pod.key.partition('/')[2]} runs on node {pod.node}, outside of the workload's assignment"
+    return Step("report stray", events=(_build_event_of_stray(f, message),), log=_build_log_of_stray(pod))
+
+
+def _delete_stray(f: UngatingFacts, pod: PodFacts, placed: Collection[str]) -> Step | None:
+    if f.waits_for_nodes and is_pinned(pod, placed) and not f.nodes.is_host_up(pod.node_selector[HOSTNAME_LABEL]):
+        return None  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
+    seen = f.find_pod(pod)
+    if seen is None:
+        return None
+    message = f"pod {pod.key.partition('/')[2]} was ungated by another assignment and is not bound yet; it is deleted"
+    write, event = w.delete_pod(seen, w.Guard.WAITING), _build_event_of_stray(f, message)
+    return Step("delete stray", write, (event,), _build_log_of_stray(pod), passes=PASSED_OVER)
+
+
+def _build_event_of_stray(f: UngatingFacts, message: str) -> Event:
+    return Event(r.WORKLOADS, f.workload, EVENT_POD_OUTSIDE_ASSIGNMENT, message, warning=True)
+
+
+def _build_log_of_stray(pod: PodFacts) -> Log:
+    return Log("pod outside of its workload's assignment", {"pod": pod.key, "node": pod.node}, warning=True)
 
 
 def _keep_until_pods_end(f: UngatingFacts) -> Step | None:
@@ -185,11 +199,12 @@ def _ungate_pod(f: UngatingFacts, action: Ungate) -> Step:
 
 
 def _name_node(f: UngatingFacts, given: Mapping[str, PodSetAdmission], action: Ungate, ungate: Step) -> Step | tuple[Step, ...]:
-    """Where a domain is one node, that node keeps the place of its pod against others from before the gate goes."""
+    """Where a domain is one node, that node keeps the place of its pod against others from before the gate goes. Where that is
+    refused the gate goes all the same: another pod may take the place, as it might without this."""
     node = _node_of(f, given.get(action.pod_set), action) if f.nominates else None
     if node is None:
         return ungate
-    return Step("name node", w.nominate(action.pod, node), passes=PASSED_OVER, if_refused=ungate.if_refused), ungate
+    return Step("name node", w.nominate(action.pod, node), passes=PASSED_OVER, holds_up=Hold.NEVER), ungate
 
 
 def _node_of(f: UngatingFacts, given: PodSetAdmission | None, action: Ungate) -> str | None:

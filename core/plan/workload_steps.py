@@ -44,12 +44,14 @@ def plan_eviction_of(
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, evicted_status(seen, reason, message, now, also, requeue_state))
 
+    queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
+    attributes = {t.WORKLOAD: workload["metadata"]["name"]} | ({t.CLUSTER_QUEUE: queue} if queue else {})
     return Step(
         EVICT,
         Then(r.WORKLOADS, workload, build) if follows else build(workload),
         (Event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message),),
         Log("workload evicted", {"workload": object_key(workload), "reason": reason, "why": message}),
-        Span(t.EVICT, workload, {t.WORKLOAD: workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: message}, follows_decision),
+        Span(t.EVICT, workload, attributes | {t.REASON: reason, t.MESSAGE: message}, follows_decision),
     )
 
 

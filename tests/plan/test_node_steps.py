@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain, combinations
 from typing import Any
@@ -11,11 +11,11 @@ import pytest
 
 from core.model.node_health import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
-from core.plan import node_steps, pacing
+from core.plan import node_steps
 from core.plan import writes as w
 from core.plan.node_health import NodeVerdict
-from core.plan.node_steps import END_PODS, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
-from core.plan.steps import Hold, Overtaken, Plan, Step, Then, Together
+from core.plan.node_steps import REPORT_LOST, NodesFacts, list_waiting, plan_ends, plan_leftovers, plan_report
+from core.plan.steps import Overtaken, Plan, Step, Then, Together
 from core.plan.workload_steps import EVICT
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import pod_json, pod_set_json, workload_json
@@ -37,27 +37,12 @@ def pinned(node: str) -> dict[str, Any]:
     return pod_json(f"on-{node}", workload="w", owner="uid-job", node_selector={HOSTNAME_LABEL: node})
 
 
-def plan(
-    lost: Sequence[str],
-    named: Sequence[str] = (),
-    *,
-    waiting: Sequence[str] = (),
-    rules: HealthRules | None = None,
-    is_just_reported: bool = False,
-    seen: Mapping[str, Any] | None = None,
-) -> Plan:
+def plan(lost: Sequence[str], named: Sequence[str] = (), *, rules: HealthRules | None = None, is_just_reported: bool = False) -> Plan:
     """Of a workload on three nodes, of which its Workload names some as lost."""
     workload = workload_json("w", [pod_set_json(count=3)], owner="uid-job")
     workload["status"] = {"unhealthyNodes": [{"name": name} for name in named]}
-    pods = {f"ns/on-{node}": pinned(node) for node in NODES}
-    verdicts = [
-        (node, NodeVerdict("it is gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),) if node in waiting else ()))
-        for node in NODES
-    ]
-    find = (pods if seen is None else seen).get
     facts = WorkloadFacts.read(workload)
-    known = NodesFacts(workload, facts, verdicts, dict.fromkeys(lost, "it is gone"), 3, lambda pod: find(pod.key), is_just_reported)
-    return plan_nodes(known, rules or HealthRules(), NOW)
+    return plan_report(NodesFacts(workload, facts, dict.fromkeys(lost, "it is gone"), 3, is_just_reported), rules or HealthRules(), NOW)
 
 
 @pytest.mark.parametrize("lost", SOME)
@@ -77,10 +62,10 @@ def test_lost_nodes_are_named_in_one_write_where_the_workload_names_others(lost:
 
 
 @pytest.mark.parametrize("lost", SOME)
-def test_pods_that_wait_for_a_node_are_ended_before_it_is_named(lost: Sequence[str]):
-    found = plan(lost, waiting=NODES)
-    assert found.names == (END_PODS, *((REPORT_LOST,) if lost else ()))
-    assert found.steps[0].holds_up is Hold.UNLESS_REFUSED, "a policy that keeps one pod keeps no node from being named"
+def test_pods_that_wait_for_nodes_are_ended_together(lost: Sequence[str]):
+    verdicts = [(node, NodeVerdict("gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),))) for node in NODES]
+    pods = {f"ns/on-{node}": pinned(node) for node in NODES}
+    found = plan_ends(list_waiting(verdicts), lambda pod: pods.get(pod.key), NOW)
     for step, node in zip(each_of(found), NODES, strict=True):
         assert [event.reason for event in step.events] == [EVENT_POD_TERMINATED]
         assert isinstance(step.write, w.Patch)
@@ -90,11 +75,12 @@ def test_pods_that_wait_for_a_node_are_ended_before_it_is_named(lost: Sequence[s
 
 
 def test_pod_that_is_gone_is_passed_over():
-    assert plan(["n0"], waiting=["n0"], seen={}).names == (REPORT_LOST,)
+    verdicts = [("n0", NodeVerdict("it is gone", in_the_way=(PodFacts.read(pinned("n0")),)))]
+    assert plan_ends(list_waiting(verdicts), lambda _: None, NOW).names == ()
 
 
 def test_nodes_that_were_just_reported_are_not_reported_again():
-    assert plan(["n0"], waiting=["n0"], is_just_reported=True).names == (END_PODS,)
+    assert plan(["n0"], is_just_reported=True).names == ()
 
 
 @pytest.mark.parametrize(("rules", "why"), [(HealthRules(max_nodes=1), "maxNodes is 1"), (HealthRules(max_share=0.5), "maxShare is 0.5")])
@@ -115,19 +101,10 @@ def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch
 def test_pods_of_an_admission_that_is_over_are_ended():
     pods = {f"ns/on-{node}": pinned(node) for node in NODES[:2]}
     found = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
-    assert found.names == (END_PODS,)
+    assert len(each_of(found)) == 2
     for step in each_of(found):
         assert step.passes == {Overtaken.GONE, Overtaken.CHANGED}
         assert "of which its workload has nothing" in step.events[0].message
-
-
-def test_more_pods_than_are_ended_at_once_are_ended_before_the_node_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pacing, "MOST_ENDED", 2)
-    found = plan(["n0"], waiting=NODES)
-    assert (found.names, len(each_of(found)), found.again_s) == ((END_PODS,), 2, pacing.NODES_BATCH_S)
-    assert plan(["n0"], waiting=NODES[:2]).names == (END_PODS, REPORT_LOST)
-    left = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pinned("n0"), NOW)
-    assert (len(each_of(left)), left.again_s) == (2, pacing.NODES_BATCH_S)
 
 
 def test_eviction_behind_its_annotation_is_guarded_as_judged():
@@ -136,9 +113,8 @@ def test_eviction_behind_its_annotation_is_guarded_as_judged():
     seen["status"] = {"schedulingStats": {"evictions": [{"reason": "NodeFailures", "count": 2}]}}
     seen["status"]["conditions"] = [{"type": "Admitted", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]
     facts = WorkloadFacts.read(seen)
-    verdicts = [(node, NodeVerdict("it is gone")) for node in NODES]
-    known = NodesFacts(seen, facts, verdicts, dict.fromkeys(NODES, "it is gone"), 3, lambda pod: None)
-    annotate, evict = plan_nodes(known, HealthRules(max_nodes=1), NOW).steps
+    known = NodesFacts(seen, facts, dict.fromkeys(NODES, "it is gone"), 3)
+    annotate, evict = plan_report(known, HealthRules(max_nodes=1), NOW).steps
     assert isinstance(annotate.write, w.Patch)
     assert annotate.write.guard is w.Guard.AS_JUDGED
     assert isinstance(evict.write, Then)

@@ -21,7 +21,6 @@ from core.names import (
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.placement.tree import LeftOut
-from core.plan import pacing
 from core.plan import resources as r
 from core.plan import writes as w
 from core.plan.queue_status import (
@@ -32,12 +31,12 @@ from core.plan.queue_status import (
     Users,
     plan_cluster_queue,
     plan_cohort,
-    plan_end_of_namespace,
+    plan_evictions,
     plan_flavor,
     plan_local_queue,
     plan_topology,
 )
-from core.plan.steps import Overtaken, Plan, Step
+from core.plan.steps import Hold, Overtaken, Plan, Step
 from core.plan.workload_steps import EVICT
 from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import cluster_queue_json, pod_set_json, workload_json
@@ -110,7 +109,7 @@ def test_flavor_in_use_has_the_finalizer_and_says_once_why_its_deletion_waits(
     ids=["it admits", "it does not", "no evictions"],
 )
 def test_cluster_queue_says_whether_it_admits(problem: tuple[str, str] | None, paused: str | None, conditions: Any):
-    plan = plan_cluster_queue(ClusterQueueStatus(made(), queue(), problem, NO_ONE, COUNTED, (), paused), NOW)
+    plan = plan_cluster_queue(ClusterQueueStatus(made(), queue(), problem, NO_ONE, COUNTED, paused), NOW)
     assert conditions_of(plan) == conditions
 
 
@@ -134,11 +133,12 @@ def test_status_that_says_it_already_is_not_written_again():
     assert plan_cluster_queue(borrowing, NOW).names == ("report status",), "it has no share any more"
 
 
-def test_drained_queue_evicts_each_and_reports_whatever_becomes_of_one():
-    plan = plan_cluster_queue(ClusterQueueStatus(made(), queue(), None, NO_ONE, COUNTED, [running("a"), running("b")]), NOW)
-    assert plan.names == (EVICT, EVICT, "report status")
-    for step in plan.steps[:2]:
-        assert step.passes == frozenset(Overtaken), "it has changed, is gone, or is paused: the next is evicted all the same"
+def test_workloads_that_are_to_go_are_evicted_whatever_becomes_of_one():
+    plan = plan_evictions([running("a"), running("b")], "Stopped", "The ClusterQueue is stopped: cq", NOW)
+    assert plan.names == (EVICT, EVICT)
+    for step in plan.steps:
+        assert step.passes == frozenset(Overtaken), "it has changed, is gone, or is paused"
+        assert step.holds_up is Hold.UNLESS_REFUSED, "one that is too large for another condition keeps the others from nothing"
         assert "The ClusterQueue is stopped: cq" in step.events[0].message
 
 
@@ -211,9 +211,3 @@ def test_profile_that_does_not_exist_is_reported(profile: str | None, is_known: 
     plan = plan_topology(TopologyStatus(topology, NO_ONE, 4), NOW)
     events = [event.reason for step in plan.steps for event in step.events]
     assert events == ([] if is_known else [EVENT_UNKNOWN_PROFILE])
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_workloads_of_a_namespace_that_is_deleted_are_evicted_until_none_is_left(count: int):
-    plan = plan_end_of_namespace("ns", [running(f"w{i}") for i in range(count)], NOW)
-    assert (plan.names, plan.again_s) == ((EVICT,) * count, pacing.NAMESPACE_ENDING_S if count else None)

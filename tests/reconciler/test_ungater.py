@@ -12,6 +12,7 @@ from core.metric_names import OF_RECONCILER
 from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.encoding import encode
 from core.names import (
+    ADMISSION_GATE,
     COORDINATE_PREFIXES,
     EVENT_STAYS_GATED,
     EVENT_WORKLOAD_REFUSED,
@@ -27,7 +28,7 @@ from core.names import (
 from core.plan import pacing
 from core.resource import Obj
 from core.runtime.controller import Done, RequeueAfter
-from core.runtime.errors import Invalid
+from core.runtime.errors import Forbidden, Invalid, ServerError
 from core.runtime.metrics import Metrics
 from core.runtime.workqueue import Item
 from reconciler.metrics import UNRECORDED, Recorder
@@ -100,6 +101,50 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
     [event] = [event for event in harness.events if event.reason == EVENT_STAYS_GATED]
     assert event.key.endswith("/p1")
     assert "its own selector contradicts the domain" in event.message
+
+
+def test_order_of_ranks_is_reported_although_the_api_server_fails_for_one_pod():
+    """By a review: the order was not reported, and once the pod had gone it was never known again."""
+    harness = Ungated()
+    harness.put(workload())
+    for i in range(2):
+        harness.put(pod(i))
+
+    def fail(request: Request) -> None:
+        if request.name == "p1":
+            raise Refused(500, "InternalError", "away")
+
+    harness.on_write = fail
+    with pytest.raises(ServerError):
+        harness.reconcile()
+    assert harness.ungated == ["p0"]
+    assert [c["status"] for c in harness.get("Workload", "w")["status"]["conditions"] if c["type"] == RANK_ORDER_KEPT] == ["True"]
+
+
+def test_pod_loses_its_gate_although_its_node_cannot_be_named():
+    """By a review: one nomination that failed kept all pods of its workload gated."""
+    harness = Ungated()
+    harness.ungater._nominates = True
+    harness.put({"kind": "Topology", **topology_json("t", [HOSTNAME_LABEL])})
+    harness.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
+    for name in ("n0", "n1"):
+        harness.put({"kind": "Node", **node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))})
+    admitted = workload()
+    admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
+    harness.put(admitted)
+    for index in range(2):
+        harness.put(pod(index))
+    refused = list[str]()
+
+    def refuse(request: Request) -> None:
+        if "nominatedNodeName" in (request.body.get("status") or ()):
+            refused.append(request.name)
+            raise Refused(403, "Forbidden", "by a policy")
+
+    harness.on_write = refuse
+    with pytest.raises(Forbidden):
+        harness.reconcile()
+    assert (sorted(refused), sorted(harness.ungated)) == (["p0", "p1"], ["p0", "p1"])
 
 
 def test_a_pod_that_requests_more_than_was_admitted_stays_gated_with_an_event_on_it():
@@ -203,6 +248,19 @@ def test_the_time_to_an_open_gate_is_told_since_the_pod_was_there_and_admitted()
     harness.clock.time += 1
     harness.reconcile()
     assert Scraped(metrics.expose()[0].decode()).value("topogate_ungate_latency_seconds_sum") == 10 + 5
+    assert metrics.shutdown()
+
+
+def test_pod_that_is_started_without_a_place_adds_no_time_to_an_open_gate():
+    """By a review: it loses both gates at once, and counted among those that had waited for their place."""
+    metrics = Metrics("test", OF_RECONCILER)
+    harness = Ungated(Recorder(metrics))
+    harness.put(workload())
+    started = pod(0)
+    started["spec"]["schedulingGates"].append({"name": ADMISSION_GATE})
+    harness.put(started)
+    harness.put({**started, "spec": {"schedulingGates": []}})
+    assert Scraped(metrics.expose()[0].decode()).sum("topogate_ungate_latency_seconds_count") == 0
     assert metrics.shutdown()
 
 
