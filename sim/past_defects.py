@@ -42,6 +42,7 @@ from core.state.usage import UsageTable
 from core.state.workloads import Workloads
 from reconciler import execute, read_jobs
 from reconciler.execute import Executor
+from reconciler.informers import Informers
 from reconciler.node_health import NodeHealth
 from reconciler.observed import Observed
 from reconciler.orphans import Orphans
@@ -118,9 +119,9 @@ async def _renew_or_end(self: LeaderElection) -> None:
 _plan_ungating = vars(ungate_steps)["plan_ungating"]
 
 
-def _plan_without_others(*arguments: Any) -> Any:
+def _plan_without_others(*arguments: Any, **more: Any) -> Any:
     """C1: ungated pods that name the workload and have lost their owner are not counted."""
-    return _plan_ungating(*arguments[:-1], {})
+    return _plan_ungating(*arguments[:-1], (), **more)
 
 
 def _drop_judged(errors: Sequence[Any], *_: Any) -> Any:
@@ -283,7 +284,7 @@ LISTED = (
     _one("C7", "changes are not judged by the rules of a creation", templated, "with_changes", _drop_judged),
     _one("C8", "Ray's minReplicas are not counted", ray, "_count_replicas", _count_replicas_alone),
     _one("D1", "a node with another's hostname makes assignments unreadable", FlavorView, "__post_init__", _name_by_emitted_levels),
-    _one("D2", "a new leader decides on caches that may be old", Observed, "wait_for_watches", _return_at_once),
+    _one("D2", "a new leader decides on caches that may be old", Informers, "wait_for_watches", _return_at_once),
     _one("D3", "writes are not fenced", LeaderElection, "count_seconds_left", lambda self: 60.0),
     _one("D4", "a verdict on a deleted workload drops the booking of its namesake", Workloads, "is_assumed_for", _count_as_if_alone),
     _one("D5", "a place that is freed wakes no workload", ClusterState, "_on_free", lambda self: None),
