@@ -1,5 +1,5 @@
-"""The audit of drift: once a minute, and soon after a node got other labels, all that runs is compared with where it should
-(`core.plan.drift`), told on the Workload and counted.
+"""The audit of drift: soon after a process has begun to lead, once a minute from then on, and soon after a node got other labels, all that
+runs is compared with where it should (`core.plan.drift`), reported on the Workload and counted.
 
 What can be put right without ending what runs is put right elsewhere: pods that are not bound yet by the ungater, lost nodes by the second
 pass, the ledger by a recount. What is left is for people: the condition says what, and goes back to True when it is no more so.
@@ -50,13 +50,13 @@ class DriftAudit:
 
     async def run(self) -> None:
         """Never returns."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pacing.AUDIT_S):
-                    await self._relabelled.wait()
+        while True:  # at first without a wait: leaders that follow one another within a minute would never look
             await self._clock.sleep(pacing.DRIFT_SETTLE_S)  # a rack is relabelled node by node
             self._relabelled.clear()
             await self.audit()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pacing.AUDIT_S):
+                    await self._relabelled.wait()
 
     async def audit(self) -> None:
         """Looks at all workloads once."""

@@ -18,6 +18,7 @@ from sim.world import DOUBTED_S, World
 
 Json = dict[str, Any]
 POOL = NodePool(blocks=1, racks=2, nodes=4)
+LONGEST_START_S = 10.0  # after a replica was killed its next process starts
 
 
 def open_world(seed: int, flavor: Json | None = None) -> World:
@@ -200,6 +201,22 @@ def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(mon
     assert len(conditions) < len(workload["status"]["conditions"]), "it says that its pods run elsewhere"
     world.patch("kueue.x-k8s.io", "workloads", workload, {"status": {"conditions": conditions}}, "status")
     assert any(f"0 pods in domain {name}" in each for each in world.find_broken()), "what is not told is found"
+    world.close()
+
+
+def test_drift_that_came_while_no_process_led_is_reported_soon_after_one_leads():
+    """Each leader waited for a minute first. Where it was not the leader for so long nothing was reported (seed 9512)."""
+    world = open_world(7)
+    world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
+    world.run_for(5)
+    [pod], [replica] = world.objects("", "pods"), world.replicas
+    [node] = [each for each in world.objects("", "nodes") if each["metadata"]["name"] == pod["spec"]["nodeName"]]
+    replica.kill()
+    world.patch("", "nodes", node, {"metadata": {"labels": {POOL.rack_label: None}}})
+    world.run_for(LONGEST_START_S + pacing.DRIFT_SETTLE_S + 1)
+    [workload] = world.objects("kueue.x-k8s.io", "workloads")
+    found = {each["type"]: (each["status"], each["reason"]) for each in workload["status"]["conditions"]}
+    assert found.get(PLACEMENT_KEPT) == ("False", "Relabelled")
     world.close()
 
 
