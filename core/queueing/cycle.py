@@ -27,7 +27,8 @@ from core.queueing.outcome import PASSING, Found, NotFound
 from core.queueing.past import Past
 from core.queueing.pending import Group, Order, Pending, find_heads
 from core.queueing.portions import Asked, Portions
-from core.queueing.refusal import Refusal
+from core.queueing.precedence import Precedence
+from core.queueing.refusal import Refusal, is_particular
 from core.queueing.run import Run, Verdict
 from core.queueing.second_pass import REPLACES, NodeReplacement, due_for_second_pass, find_second_pass, has_stuck_pods, refuse_unwritable
 from core.queueing.turns import MOST_SORTED, PriorityTurns, Turn, Turns
@@ -84,6 +85,7 @@ class Cycle:
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
+        self._precedence = Precedence(state, profiles, self._portions.measure)
         self.unwritable = Unwritable(state)
         self._current: WorkloadFacts | None = None  # the one that is decided on
         self._aside: dict[str, WorkloadFacts] = {}  # by uid: decisions on them failed, and they have not changed since
@@ -184,6 +186,7 @@ class Cycle:
         self._ways = {}
         if not self._is_cut:
             self._blocked, self._skipped, self._borrowing, self._placed = {}, set(), set(), set()
+            self._precedence.begin_round()
         if self._is_for_passes:
             yield from self._second_passes(run)
             if self._are_passes_cut:
@@ -383,7 +386,8 @@ class Cycle:
                 self._place(workload)
             yield from self._tell(turn, obstacle, turns, run)
         elif queue is not None:
-            if queue.name in self._borrowing and not may_borrow:
+            if queue.name in self._borrowing and (not may_borrow or self._precedence.is_behind(turn, queue, turns)):
+                self._precedence.note(turn, queue, self._round)
                 turns.put_off(turn)
             else:
                 yield from self._serve(turn, queue, may_borrow, turns, run)
@@ -418,7 +422,7 @@ class Cycle:
                 return
         claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
         found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
-        if found is not None and found.borrows and not may_borrow:
+        if found is not None and found.borrows and (not may_borrow or self._precedence.should_wait(turn, found, turns, self._round)):
             self._borrowing.add(queue.name)
             self._portions.put_off(self._asked_by(workload, queue))
             turns.put_off(turn)
@@ -456,7 +460,8 @@ class Cycle:
         refusal = Refusal.note(
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
         )
-        if self._claims.is_preemptor(workload.uid) or queue.strict or workload.uid in self.unwritable or self._is_particular(workload):
+        is_own = queue.strict or is_particular(self._state, workload)
+        if is_own or self._claims.is_preemptor(workload.uid) or workload.uid in self.unwritable:
             self._own[workload.uid] = refusal
         else:
             self._own.pop(workload.uid, None)
@@ -465,11 +470,6 @@ class Cycle:
     def _find_trait(self, workload: WorkloadFacts) -> Hashable:
         """What else than its request decides on a workload: the pods that it has left behind, and the workloads that it spares."""
         return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
-
-    def _is_particular(self, workload: WorkloadFacts) -> bool:
-        """Whether it matters which pods are there, and so how the workload's own are labelled."""
-        repels = self._state.ledger.neighbours.repels
-        return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
 
     def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
         if local_queue not in self._ways:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from core.model.quota import Amounts, FlavorResource, Share
 from core.queueing.pending import Group, Order
 from core.queueing.quota import usage_of
-from core.queueing.turns import Turn, add_turns, find_first, first_turns, has_put_off, note_ended, note_passed, note_put_off
+from core.queueing.turns import Turn, add_turns, count_put_off, find_first, first_turns, note_ended, note_passed, note_put_off
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -123,6 +123,10 @@ class FairTurns:
         note_put_off(turn, self._round)
         line.put_off.add(turn.group)
 
+    def may_put_off_again(self, turn: Turn) -> bool:
+        """See `Turns`; the order of those that borrow is by share."""
+        return False
+
     def end(self, turn: Turn) -> None:
         """See `Turns`."""
         note_ended(turn, self._round)
@@ -147,7 +151,7 @@ class FairTurns:
         for name, added in more.items():
             line = self._lines[name]
             add_turns(line.waiting, added)
-            line.put_off.update(turn.group for turn in added if has_put_off(turn.group, self._round))
+            line.put_off.update(turn.group for turn in added if count_put_off(turn.group, self._round))
 
     def _join(self, line: _Line) -> None:
         """A queue competes from now on in its cohort, and that in those above."""

@@ -28,7 +28,7 @@ class Group:
     unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
     round: int = -1  # of cycles, for which the next two hold
     passed: Order | None = None  # members up to this place have had their turn
-    is_put_off: bool = False  # the next member would have to borrow: its turn comes after those of all that need not
+    put_off: int = 0  # how often: the next member would have to borrow, and its turn comes after those of others
 
     def __lt__(self, other: "Group") -> bool:
         """Any order will do: it is asked for only where a workload was in both groups, one after the other, and one turn is over."""
@@ -37,7 +37,7 @@ class Group:
     def begin(self, in_round: int) -> None:
         """Drops what is known of turns in another round."""
         if self.round != in_round:
-            self.round, self.passed, self.is_put_off = in_round, None, False
+            self.round, self.passed, self.put_off = in_round, None, 0
 
     def find_next(self, in_round: int) -> int:
         """The index of the first member that has had no turn in a round; the number of members where all have had theirs."""

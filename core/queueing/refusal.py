@@ -97,6 +97,12 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
     return is_short and all(amount <= available[name] + coming.get(name, 0) for name, amount in wanted.items())
 
 
+def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether it matters which pods are there, and so how the workload's own are labelled."""
+    repels = state.ledger.neighbours.repels
+    return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
+
+
 def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
     """What a workload asks of quota, canonical amounts, by what gets one flavor together."""
     return tuple(usage_of(unit, queue, state.resource_rules) for unit in units_of(workload))

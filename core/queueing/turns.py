@@ -52,6 +52,10 @@ class Turns(Protocol):
         """Whose turn it was would have to borrow: it is asked again after all who need not."""
         ...
 
+    def may_put_off_again(self, turn: Turn) -> bool:
+        """Whether a turn that was put off may be put off once more, after all others that were."""
+        ...
+
     def end(self, turn: Turn) -> None:
         """No other member of the group will have a turn."""
         ...
@@ -67,17 +71,21 @@ def first_turns(groups: Iterable[Group], in_round: int) -> list[Turn]:
     return turns
 
 
-def find_first(heap: list[Turn], in_round: int, *, is_put_off: bool | None = None) -> Turn | None:
-    """The first turn of a heap that its group still has, and has put off or not where that is asked for. Drops those before it: they are
+def find_first(heap: list[Turn], in_round: int, *, put_off: int | None = None) -> Turn | None:
+    """The first turn of a heap that its group still has, and has put off so often where that is asked for. Drops those before it: they are
     over, or their group has other members now."""
     while heap:
         turn = heap[0]
-        group = turn.group
-        is_due = group.find_next(in_round) == turn.at < len(group.members) and group.members[turn.at][0] == turn.order
-        if is_due and is_put_off in (None, has_put_off(group, in_round)):
+        if is_due(turn, in_round) and put_off in (None, count_put_off(turn.group, in_round)):
             return turn
         heapq.heappop(heap)
     return None
+
+
+def is_due(turn: Turn, in_round: int) -> bool:
+    """Whether a turn is still to come: its group has the same member at that place."""
+    group = turn.group
+    return group.find_next(in_round) == turn.at < len(group.members) and group.members[turn.at][0] == turn.order
 
 
 def add_turns(heap: list[Turn], turns: list[Turn]) -> None:
@@ -97,9 +105,10 @@ def note_passed(turn: Turn, in_round: int) -> None:
 
 
 def note_put_off(turn: Turn, in_round: int) -> None:
-    """Notes at the group that the turn of its next member comes after those of all that need not borrow."""
+    """Notes at the group that the turn of its next member comes after those of all that need not borrow; the second time after those of
+    all that were put off once."""
     turn.group.begin(in_round)
-    turn.group.is_put_off = True
+    turn.group.put_off += 1
 
 
 def note_ended(turn: Turn, in_round: int) -> None:
@@ -108,9 +117,9 @@ def note_ended(turn: Turn, in_round: int) -> None:
     turn.group.passed = turn.group.members[-1][0]
 
 
-def has_put_off(group: Group, in_round: int) -> bool:
-    """Whether the turns of a group come after those of all that need not borrow."""
-    return group.round == in_round and group.is_put_off
+def count_put_off(group: Group, in_round: int) -> int:
+    """How often the turns of a group were put off."""
+    return group.put_off if group.round == in_round else 0
 
 
 class PriorityTurns:
@@ -118,35 +127,38 @@ class PriorityTurns:
 
     def __init__(self, in_round: int) -> None:
         self._round = in_round
-        self._heap: list[Turn] = []
-        self._later: list[Turn] = []
+        self._heaps: tuple[list[Turn], ...] = ([], [], [])  # by how often turns were put off
 
     def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """See `Turns`; promises change nothing here."""
-        now, later = list[Turn](), list[Turn]()
+        by_times: tuple[list[Turn], ...] = ([], [], [])
         for turn in first_turns(changed, self._round):
-            (later if has_put_off(turn.group, self._round) else now).append(turn)
-        add_turns(self._heap, now)
-        add_turns(self._later, later)
+            by_times[count_put_off(turn.group, self._round)].append(turn)
+        for heap, turns in zip(self._heaps, by_times, strict=True):
+            add_turns(heap, turns)
 
     def next(self) -> tuple[Turn, bool] | None:
         """See `Turns`."""
-        for heap, is_later in ((self._heap, False), (self._later, True)):
-            turn = find_first(heap, self._round, is_put_off=is_later)
+        for times, heap in enumerate(self._heaps):
+            turn = find_first(heap, self._round, put_off=times)
             if turn is not None:
-                return turn, is_later
+                return turn, times > 0
         return None
 
     def pass_on(self, turn: Turn) -> None:
         """See `Turns`."""
         note_passed(turn, self._round)
         if turn.next is not None:
-            heapq.heappush(self._later if has_put_off(turn.group, self._round) else self._heap, turn.next)
+            heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)
 
     def put_off(self, turn: Turn) -> None:
         """See `Turns`."""
         note_put_off(turn, self._round)
-        heapq.heappush(self._later, turn)
+        heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn)
+
+    def may_put_off_again(self, turn: Turn) -> bool:
+        """See `Turns`."""
+        return count_put_off(turn.group, self._round) == 1
 
     def end(self, turn: Turn) -> None:
         """See `Turns`."""

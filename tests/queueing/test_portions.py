@@ -250,11 +250,11 @@ def test_strict_queue_with_a_head_that_gets_no_decision_in_a_round_stays_behind_
     assert scene.names() == ["slow2", "slow3"]
 
 
-def test_each_of_alike_workloads_with_refusals_of_their_own_gets_decisions():
+def test_each_of_alike_workloads_with_refusals_of_their_own_gets_decisions(monkeypatch: pytest.MonkeyPatch):
     """Review 29 of the portions: those behind the first of their group got none."""
     scene = Slow()
     scene.pool("slow", "99")
-    scene.cycle._is_particular = lambda workload: True  # type: ignore[method-assign]
+    monkeypatch.setattr("core.queueing.cycle.is_particular", lambda state, workload: True)
     for number in range(5):
         scene.submit(f"slow{number}", 9, cpu="1", queue="slow")
     while scene.names() or scene.cycle.is_cut:

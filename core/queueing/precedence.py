@@ -1,0 +1,90 @@
+"""A workload that would have to borrow comes after those of other queues that would reclaim that quota at once.
+
+It has its turn after all that need not, and those behind it in its queue have theirs with it. One of another queue, which has a higher
+priority and borrows, would be before those, and they would reclaim what it got as soon as they are asked: each time that a place becomes
+free it would be admitted, and evicted again. It has its turn after them instead. Of those behind it in its own queue only those that need
+not borrow come before it, and in a StrictFIFO queue none.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from core.model.budget import Budget
+from core.placement.profile import Profiles
+from core.queueing.flavors import find_admission
+from core.queueing.outcome import Found
+from core.queueing.turns import Turn, Turns, is_due
+from core.queueing.world import World
+from core.state.cluster import ClusterState
+from core.state.queue_facts import ANY, NEVER, ClusterQueueFacts
+
+MOST_NOTED = 8  # of one queue
+STEPS = 120_000  # of all searches for a place in a round
+
+
+class Precedence:
+    """Of one round the workloads that were put off for another one of their queue."""
+
+    def __init__(self, state: ClusterState, profiles: Profiles, measure: Callable[[], AbstractContextManager[None]]) -> None:
+        self._state, self._profiles, self._measure = state, profiles, measure
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """A round begins: all have their turns still to come."""
+        self._noted: defaultdict[str, list[Turn]] = defaultdict(list)  # by queue
+        self._gave_way: set[str] = set()  # queues
+        self._budget = Budget(STEPS)
+
+    def note(self, turn: Turn, queue: ClusterQueueFacts, in_round: int) -> None:
+        """A workload is put off that has not been judged. In a StrictFIFO queue it gets nothing before the one that is before it."""
+        if queue.strict or queue.preemption.reclaim == NEVER or len(self._noted[queue.name]) >= MOST_NOTED:
+            return
+        if turn.workload.refused or turn.workload.replaces is not None:
+            return
+        refusal = turn.group.refusal
+        if refusal is None or not refusal.stands(self._state, turn.workload, queue, in_round):
+            self._noted[queue.name].append(turn)
+
+    def is_behind(self, turn: Turn, queue: ClusterQueueFacts, turns: Turns) -> bool:
+        """Whether it is the turn of a workload of a StrictFIFO queue that is behind one which has given way."""
+        return queue.strict and queue.name in self._gave_way and turns.may_put_off_again(turn)
+
+    def should_wait(self, turn: Turn, found: Found, turns: Turns, in_round: int) -> bool:
+        """Whether a workload that would be admitted in this way, and borrow, is to come after all others that were put off."""
+        name = found.admission.cluster_queue
+        if not turns.may_put_off_again(turn) or turn.workload.replaces is not None:
+            return False
+        if name not in self._gave_way and not self._state.workloads.is_assumed(turn.workload.key):  # else it has been promised that room
+            with self._measure():
+                if any(self._should_precede(rival, queue, turn, found) for rival, queue in self._list_rivals(turn, name, in_round)):
+                    self._gave_way.add(name)
+        return name in self._gave_way
+
+    def _list_rivals(self, turn: Turn, name: str, in_round: int) -> list[tuple[Turn, ClusterQueueFacts]]:
+        """Turns that are still to come, of workloads that may reclaim what one of this queue borrows, and their queues."""
+        queues = [self._state.cluster_queues[other] for other in self._state.quota.relatives(name) if other in self._noted]
+        rivals = [(rival, queue) for queue in queues for rival in self._noted[queue.name] if is_due(rival, in_round)]
+        priority = turn.workload.priority
+        return [(rival, queue) for rival, queue in rivals if queue.preemption.reclaim == ANY or rival.workload.priority > priority]
+
+    def _should_precede(self, rival: Turn, queue: ClusterQueueFacts, turn: Turn, found: Found) -> bool:
+        """Whether one workload fits now into quota of its queue's own, and would not beside the other one."""
+        if not self._has_own_room(rival, queue):
+            return False
+        key, plan = turn.workload.key, {placement.pod_set: placement.nodes for _, placement in found.placements}
+        self._state.assume(key, found.admission, plan)
+        try:
+            return not self._has_own_room(rival, queue) and self._budget.has_left()
+        finally:
+            self._state.forget(key, helps=False)
+
+    def _has_own_room(self, turn: Turn, queue: ClusterQueueFacts) -> bool:
+        if not self._budget.has_left():
+            return False
+        world = World(self._state, explains=False, budget=self._budget)
+        try:
+            found = find_admission(self._state, turn.workload, queue, self._profiles, world)
+        except Exception:  # it is reported when it has its turn
+            return False
+        return isinstance(found, Found) and not found.borrows
