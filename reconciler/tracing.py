@@ -23,6 +23,7 @@ Attributes = Mapping[str, str | int]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
+_PLANNED_NS = 250_000_000  # for so long before its span begins what a step writes may have been planned, with its time
 _STORIES_REMEMBERED = 4096
 _CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps by which a wait begins of which the API tells only the second
 MOST_LINKS = 32
@@ -115,7 +116,7 @@ def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
         return None
     start = nanoseconds(given)
     began, ended = _cause.get(traceparent or "", (start, start))
-    return ended if given.microsecond == 0 and began < start + _SECOND_NS and start <= ended else start
+    return ended if given.microsecond == 0 and began < start + _SECOND_NS + _PLANNED_NS and start <= ended else start
 
 
 @contextmanager

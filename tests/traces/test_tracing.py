@@ -96,6 +96,19 @@ def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cut
     assert spans[t.CREATE].end_ns <= made_ns == spans[t.QUEUED].start_ns <= spans[t.QUEUED].end_ns
 
 
+def test_step_begins_after_its_cause_although_that_was_planned_in_the_second_before(collect: Collect):
+    """Seen once in a whole run: an admission was planned at 52.99 s and written from 53.00 s on; its pods seemed to come at 52 s."""
+    story = workload("e" * 32)
+    with tracing.step(t.ADMIT, story):
+        pass
+    named = story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
+    began = 53_000_000_000
+    tracing._cause[named] = began, began + 20_000_000
+    with tracing.step(t.GATHERED, story, start=datetime.fromtimestamp(52, UTC)):
+        pass
+    assert collect()[t.GATHERED].start_ns == began + 20_000_000
+
+
 def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
     """Seen once in 20 runs: made at 4.98 s, answered at 5.01 s."""
     story = workload("9" * 32)
