@@ -165,7 +165,7 @@ class LeaderElection(Strict):
     leader_elect: Annotated[bool | None, Says("whether a leader is elected", "true")] = None
     resource_namespace: Annotated[
         Namespace,
-        Says("where the Lease is, and the ConfigMap that pauses ([pausing.md](pausing.md)); nearer than `namespace`", "topogate-system"),
+        Says("where the Lease is, and the ConfigMap that pauses ([pausing.md](pausing.md)); stronger than `namespace`", "topogate-system"),
     ] = None
     resource_name: Annotated[ObjectName, _UNSERVED] = None
     resource_lock: Annotated[str | None, Ignored("it is always a Lease")] = None
@@ -358,9 +358,16 @@ class NodeReplacementBlock(Strict):
         ),
     ] = None
     max_nodes: Annotated[
-        Count | None, Says("a workload that has lost more nodes is evicted and not repaired; the condition says by which limit", "none")
+        Count | None,
+        Says(
+            "a workload that has lost more nodes than this is evicted, and gets no other nodes one by one; "
+            "the condition says by which limit ([nodes.md](nodes.md#settings))",
+            "none",
+        ),
     ] = None
-    max_share: Annotated[Share | None, Says("likewise, as a share (0 to 1) of those it is assigned to", "none")] = None
+    max_share: Annotated[
+        Share | None, Says("the same with a share (0 to 1) of the nodes that it is assigned to ([nodes.md](nodes.md#settings))", "none")
+    ] = None
     leaving_taints: Annotated[
         list[LabelKey] | None,
         Says(
