@@ -496,6 +496,7 @@ def staying(view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Seque
 
 
 @given(stuck_pods())
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 def test_another_place_for_stuck_pods_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity]):
     cluster, wanted, all_held, view = accident
     decision = replace_failed(view, all_held, [], MIXED)
