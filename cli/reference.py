@@ -192,6 +192,7 @@ _VARIABLES = (
 
 def render() -> str:
     """The whole page."""
+    keys = list(list_keys(ConfigurationFile))
     parts = [
         "# Reference",
         f"Written by `python -m {_SOURCE} --write` from the code; do not edit. What the words mean is told in the pages of each subject.",
@@ -224,10 +225,10 @@ def render() -> str:
         _table(("flag", "variable", "meaning"), _flags(reconciler.settings.make_parser())),
         "## Keys of the configuration file",
         "[configuration.md](configuration.md) says how the file is read. Without a default a key says nothing where it is not given.",
-        _table(("key", "what", "default"), list_keys(ConfigurationFile)),
+        _table(("key", "what", "default"), ((key, says.what, says.default) for key, says in keys if isinstance(says, Says))),
         "## Keys of the configuration file that are ignored",
         "They are known, and the log has one warning for each that is given. What is wrong in them is a mistake all the same.",
-        _table(("key", "why"), list_ignored(ConfigurationFile)),
+        _table(("key", "why"), ((key, ignored.why) for key, ignored in keys if isinstance(ignored, Ignored))),
         "## Feature gates",
         "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)). "
         "The other gates of Kueue switch nothing here, but for `DisableWaitForPodsReady`, which is heard: with it no pods are waited for.",
@@ -239,28 +240,16 @@ def render() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def list_keys(block: type[Strict], path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Keys of a block and of those in it, with what each says and its default."""
+def list_keys(block: type[Strict], path: str = "") -> Iterator[tuple[str, Says | Ignored]]:
+    """Keys of a block and of those in it, each with what it says or why it has no effect."""
     for name, field in block.model_fields.items():
         where = f"{path}{field.alias or name}"
-        says = next((mark for mark in field.metadata if isinstance(mark, Says)), None)
-        if says is not None:
-            yield f"`{where}`", says.what, says.default
-        elif not any(isinstance(mark, Ignored) for mark in field.metadata):
-            for inner in find_blocks(field.annotation):
-                yield from list_keys(inner, f"{where}.")
-
-
-def list_ignored(block: type[Strict], path: str = "") -> Iterator[tuple[str, str]]:
-    """Keys of a block and of those in it that have no effect, and why."""
-    for name, field in block.model_fields.items():
-        where = f"{path}{field.alias or name}"
-        ignored = next((mark for mark in field.metadata if isinstance(mark, Ignored)), None)
-        if ignored is not None:
-            yield f"`{where}`", ignored.why
+        mark = next((mark for mark in field.metadata if isinstance(mark, Says | Ignored)), None)
+        if mark is not None:
+            yield f"`{where}`", mark
         else:
             for inner in find_blocks(field.annotation):
-                yield from list_ignored(inner, f"{where}.")
+                yield from list_keys(inner, f"{where}.")
 
 
 def _list_group_limits() -> list[tuple[str, str]]:

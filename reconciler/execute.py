@@ -92,16 +92,18 @@ class Executor:
             case Create(resource, obj, manager):
                 return await self._client.create(resource, obj, field_manager=manager)
             case Patch(guard=Guard.WAITING) | Delete(guard=Guard.WAITING):
-                return await self._write_waiting(write)
+                return await self._write_again(write, lambda now: "is bound by now" if now["spec"].get("nodeName") else "")
             case Patch(guard=Guard.AS_JUDGED) | Apply(guard=Guard.AS_JUDGED):
-                return await self._write_as_judged(write)
+                return await self._write_again(
+                    write, lambda now: "" if is_as_judged(now, write.seen) else "has changed since it was judged"
+                )
             case Patch():
                 body = _guarded(write.body, write.seen, write.guard)
                 return await self._client.patch(
                     write.resource, name, namespace, body, kind=write.kind, subresource=write.subresource, field_manager=FIELD_MANAGER
                 )
             case Apply(guard=Guard.SAME, subresource="status"):
-                return await self._apply_to_same(write)
+                return await self._write_again(write, lambda _: "")
             case Apply() if _is_moving_pods(write):
                 key = object_key(write.seen)
                 self._moving.add(key)
@@ -250,46 +252,18 @@ class Executor:
                 subresource=write.subresource,
             )
 
-    async def _apply_to_same(self, write: Apply) -> Obj:
-        """Of an apply to the status the API server looks at the version, not at the uid: another object may have come under the name.
+    async def _write_again(self, write: Patch | Apply | Delete, explain: Callable[[Obj], str]) -> Obj:
+        """Writes to an object that others write to at the same time, or of which the watch is behind: as it was seen, then as it is now.
+        `explain` says of it why it is to be left alone, empty where it is not.
 
-        Raises NotFound where the one that was seen is gone, and Conflict where others write to it again and again.
+        Raises Conflict with that reason, or where it is changed again and again, and NotFound where the one that was seen is gone.
         """
         now = write.seen
         for attempt in range(ATTEMPTS):
             if attempt:
                 now = await self._read_same(write)
-            body = {**write.body, "metadata": {"resourceVersion": now["metadata"]["resourceVersion"]}}
-            try:
-                return await self._apply(write, body)
-            except Conflict as error:
-                conflict = error
-        raise conflict
-
-    async def _write_as_judged(self, write: Patch | Apply) -> Obj:
-        """Raises Conflict where something has changed by which the Workload was judged, and NotFound where it is gone."""
-        now = write.seen
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                now = await self._read_same(write)
-                if not is_as_judged(now, write.seen):
-                    raise Conflict(409, "Conflict", f"workload {object_key(now)} has changed since it was judged")
-            try:
-                return await self.write(replace(write, seen=now, guard=Guard.AS_SEEN))
-            except Conflict as error:
-                conflict = error
-        raise conflict
-
-    async def _write_waiting(self, write: Patch | Delete) -> Obj:
-        """The watch of pods may be behind, and what is done to a pod that waits is done to no pod that has been bound meanwhile.
-
-        Raises Conflict where it is bound or is changed again and again, and NotFound where it is gone."""
-        now = write.seen
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                now = await self._read_same(write)
-            if now["spec"].get("nodeName"):
-                raise Conflict(409, "Conflict", f"pod {object_key(now)} is bound by now")
+            if why := explain(now):
+                raise Conflict(409, "Conflict", f"{write.resource.kind} {object_key(now)} {why}")
             try:
                 return await self.write(replace(write, seen=now, guard=Guard.AS_SEEN))
             except Conflict as error:
