@@ -20,7 +20,8 @@ from core.state.cluster import ClusterState
 from core.state.queue_facts import ANY, NEVER, ClusterQueueFacts
 
 MOST_NOTED = 8  # of one queue
-STEPS = 120_000  # of all searches for a place in a round
+STEPS = 40_000  # of all searches for a place in a round
+_SEARCH_STEPS = 20  # of one search, beside those of looking for a place
 
 
 class Precedence:
@@ -57,32 +58,38 @@ class Precedence:
             return False
         if name not in self._gave_way and not self._state.workloads.is_assumed(turn.workload.key):  # else it has been promised that room
             with self._measure():
-                if any(self._should_precede(rival, queue, turn, found) for rival, queue in self._list_rivals(turn, name, in_round)):
+                if self._has_rival(turn, found, name, in_round):
                     self._gave_way.add(name)
         return name in self._gave_way
 
     def _list_rivals(self, turn: Turn, name: str, in_round: int) -> list[tuple[Turn, ClusterQueueFacts]]:
         """Turns that are still to come, of workloads that may reclaim what one of this queue borrows, and their queues."""
-        queues = [self._state.cluster_queues[other] for other in self._state.quota.relatives(name) if other in self._noted]
+        relatives = self._state.quota.relatives(name)
+        self._budget.charge(len(relatives))
+        queues = [self._state.cluster_queues[other] for other in relatives if other in self._noted]
         rivals = [(rival, queue) for queue in queues for rival in self._noted[queue.name] if is_due(rival, in_round)]
         priority = turn.workload.priority
         return [(rival, queue) for rival, queue in rivals if queue.preemption.reclaim == ANY or rival.workload.priority > priority]
 
-    def _should_precede(self, rival: Turn, queue: ClusterQueueFacts, turn: Turn, found: Found) -> bool:
-        """Whether one workload fits now into quota of its queue's own, and would not beside the other one."""
-        if not self._has_own_room(rival, queue):
+    def _has_rival(self, turn: Turn, found: Found, name: str, in_round: int) -> bool:
+        """Whether there is a workload that fits now into quota of its queue's own, and would not beside this one of queue `name`."""
+        if not (self._noted and self._budget.has_left()):
+            return False
+        half = self._budget.part(self._budget.left // 2)  # the other half is for looking once more at those that fit
+        fitting = [rival for rival in self._list_rivals(turn, name, in_round) if self._has_own_room(*rival, half)]
+        if not fitting:
             return False
         key, plan = turn.workload.key, {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(key, found.admission, plan)
         try:
-            return not self._has_own_room(rival, queue) and self._budget.has_left()
+            return any(not self._has_own_room(*rival, self._budget) and self._budget.has_left() for rival in fitting)
         finally:
             self._state.forget(key, helps=False)
 
-    def _has_own_room(self, turn: Turn, queue: ClusterQueueFacts) -> bool:
-        if not self._budget.has_left():
+    def _has_own_room(self, turn: Turn, queue: ClusterQueueFacts, budget: Budget) -> bool:
+        if not budget.spend(_SEARCH_STEPS):
             return False
-        world = World(self._state, explains=False, budget=self._budget)
+        world = World(self._state, explains=False, budget=budget)
         try:
             found = find_admission(self._state, turn.workload, queue, self._profiles, world)
         except Exception:  # it is reported when it has its turn

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from functools import partial
 
 from core.model.configuration import FairSharing
+from core.names import HOSTNAME_LABEL
 from core.placement.profile import STANDARD
 from core.plan import pacing
 from core.queueing.cycle import Cycle
@@ -14,7 +15,9 @@ from core.queueing.outcome import Found
 from core.queueing.run import Verdict
 from reconciler.scheduler import StepTime, may_go_on
 from tests.bench.preemption import GPUS, build, submit
-from tests.bench.steps import NODES, PREEMPTION_MS, WAITING_MS, Steps, ThreadClock, case
+from tests.bench.steps import NODES, PODS, PREEMPTION_MS, WAITING_MS, Steps, ThreadClock, case
+from tests.builders import RACK, Node
+from tests.queueing.shared import ALL_MAY, Shared
 
 
 def in_pieces(cycle: Cycle) -> Generator[list[Verdict] | None, None, None]:
@@ -95,3 +98,39 @@ def other_queue_behind_120_that_search_for_victims() -> Steps:
         raise AssertionError("it is not admitted")
 
     return decide()
+
+
+def rivals(topology: dict[str, object] | None, pods: int) -> Steps:
+    """300 queues that lend. In each the first workload would borrow, and eight behind it have quota of their own and a place. One of
+    another queue, of so many pods, would borrow before them: it is found out whether any of those would reclaim what it gets."""
+    scene = Shared()
+    for number in range(NODES):
+        rack = f"rack-{number // 16:05}"
+        scene.node(Node(f"node-{number:06}", {RACK: rack, HOSTNAME_LABEL: f"node-{number:06}"}, {"cpu": 16_000, "pods": 110}))
+    if topology is None:
+        scene.flavor("tas")
+    scene.pool("lender", str(16 * NODES), "all")
+    scene.pool("taker", "0", "all", preemption=ALL_MAY)
+    scene.submit("taker", pods, queue="taker", priority=3, topology=topology)
+    for number in range(300):
+        scene.pool(f"q{number}", "10", "all", preemption=ALL_MAY)
+        scene.submit(f"first-{number}", 11, queue=f"q{number}", priority=2, topology=topology)
+        for behind in range(8):
+            scene.submit(f"behind-{number}-{behind}", 1 + behind, queue=f"q{number}", priority=1, topology=topology)
+    scene.cycle = Cycle(scene.state, STANDARD, timer=time.thread_time)
+    return in_pieces(scene.cycle)
+
+
+@case(WAITING_MS)
+def borrower_beside_2_400_that_might_reclaim() -> Steps:
+    return rivals({"required": RACK}, 1)
+
+
+@case(WAITING_MS)
+def borrower_of_50_000_pods_beside_2_400_that_might_reclaim() -> Steps:
+    return rivals({"unconstrained": True}, PODS)
+
+
+@case(WAITING_MS)
+def borrower_beside_2_400_that_might_reclaim_without_a_topology() -> Steps:
+    return rivals(None, 1)
