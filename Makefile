@@ -6,11 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# What is fast and reaches core/placement or core/model.
-ENGINE_TESTS := tests/placement tests/model tests/queueing tests/state tests/replay tests/jobs tests/plan
-
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-all simulate-faults check coverage mutation bench bench-webhook bench-ungate bench-admission bench-cluster bench-failover bench-nodes bench-storm bench-podgroups bench-worst bench-soak traces cluster cluster-stop operators kind fmt generate wheel image lock lock-debian
+.PHONY: help venv demo test test-fast test-all simulate-faults check bench cluster cluster-stop operators generate image lock measure-code
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,33 +69,10 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files, pl
 	@$(BIN)/python -m cli.reference --check
 	@$(BIN)/python -m tools.words
 
-coverage: $(STAMP) ## how many branches of the engine the fast tests take; fails under 95 %
-	@CI=1 $(BIN)/coverage run -m pytest -q --timeout=600 -m "not cluster" $(ENGINE_TESTS)
-	@$(BIN)/coverage report
-	@$(BIN)/coverage json --quiet -o - | $(BIN)/python -c 'import json, sys; \
-	  totals = json.load(sys.stdin)["totals"]; taken, all = totals["covered_branches"], totals["num_branches"]; \
-	  print(taken, "of", all, "branches:", round(100 * taken / all, 1), "%"); sys.exit(taken < 0.95 * all)'
+bench: $(STAMP) ## benchmarks: ratios and counts; NAME=worst for one of docs/benchmarks.md, ARGS="..." for what it takes
+	@$(BIN)/python -m tests.bench$(if $(NAME),.$(NAME)) $(ARGS)
 
-mutation: $(STAMP) ## half an hour of mutants of the engine, and which of them no test notices
-	@$(BIN)/python -m tests.mutation
-
-traces: $(STAMP) ## the demo's jobs traced into a real Jaeger, built once (10 min); PICTURE=FILE for the SVG, STAY=1 to look around
-	@$(BIN)/python -m e2e.jaeger $(if $(PICTURE),--picture $(PICTURE)) $(if $(STAY),--stay)
-
-bench: $(STAMP) ## benchmarks: ratios and counts (NAME=worst for that one; the others have targets of their own)
-	@$(BIN)/python -m tests.bench$(if $(NAME),.$(NAME))
-
-bench-webhook: $(STAMP) ## reviews a second, by kind and size and through the API server
-	@$(BIN)/python -m tests.bench.webhook
-
-bench-ungate: $(STAMP) ## 10,000 pods of one job ungated on the real API server (5 min)
-	@$(BIN)/python -m tests.bench.ungate
-
-bench-admission: $(STAMP) ## the load of the peer's performance rig on a real API server (10 min)
-	@$(BIN)/python -m tests.bench.preemption
-	@$(BIN)/python -m tests.bench.admission --unique-hostnames
-
-bench-cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
+cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
 	@$(BIN)/python -m tests.bench.cluster --share $(or $(SHARE),1.0)
 
 bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how soon the other decides, memory, lag
@@ -129,21 +103,11 @@ operators: $(STAMP) ## build the real operators from their Go modules, once (a m
 cluster-stop: $(STAMP) ## end what `make cluster` left running
 	@$(BIN)/python -m e2e.cluster stop
 
-kind: $(STAMP) ## play the scenes with the real operators in a kind cluster, where Docker answers; KINDS=jobset,lws for some
-	@$(BIN)/python -m e2e.kind --kinds "$(KINDS)"
-
-fmt: $(STAMP) ## format the code
-	@$(BIN)/ruff check --fix --quiet . || true
-	@$(BIN)/ruff format .
-
 generate: $(STAMP) ## write the CRDs anew, from core/api, and the chart's webhooks, policies and rights
 	@$(BIN)/python -m core.api.schema --write
 	@$(BIN)/python -m webhook.chart --write
 	@$(BIN)/python -m reconciler.rights --write
 	@$(BIN)/python -m cli.reference --write
-
-wheel: $(STAMP) ## topogate as a Python package, in out/
-	@$(BIN)/python -m tools.image wheel
 
 image: $(STAMP) ## the container image as an OCI archive, and its SBOM, in out/: no container engine needed
 	@$(BIN)/python -m tools.image
@@ -153,5 +117,5 @@ lock: ## resolve requirements.lock and requirements-run.lock anew
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
 	uv pip compile pyproject.toml --constraint requirements.lock --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet -o requirements-run.lock
 
-lock-debian: $(STAMP) ## pin anew the packages of Debian that the image is made of
-	@$(BIN)/python -m tools.image lock
+measure-code: $(STAMP) ## lines of code by package, large folders, names that stand twice, text that is to be rewritten
+	@$(BIN)/python -m tools.measure

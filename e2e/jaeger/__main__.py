@@ -1,4 +1,4 @@
-"""`make traces`: the demo's jobs traced into a real Jaeger, which must tell the story of each without a gap.
+"""`.venv/bin/python -m e2e.jaeger`: the demo's jobs traced into a real Jaeger, which must tell the story of each without a gap.
 
 The demo's own promises about traces are kept by what Jaeger answers. `out/trace.svg` is the trace of the job that was refused first, and
 `out/traces.json` all traces as Jaeger has them. With `--stay` everything runs on until Ctrl-C.

@@ -106,7 +106,7 @@ def test_a_version_that_no_mirror_has_is_told_with_the_word_that_renews_the_lock
     apt.download([pin], into)
     assert [path.read_bytes() for path in into.iterdir()] == [content]
     gone = [Pin("small", "1:2~2", "amd64", "0" * 64), pin, Pin("other", "1", "all", "0" * 64)]
-    with pytest.raises(Gone, match=r"has small=1:2~2, other=1 \(any more\); `make lock-debian` writes the lock anew"):
+    with pytest.raises(Gone, match=r"has small=1:2~2, other=1 \(any more\); `python -m tools.image lock` writes the lock anew"):
         apt.download(gone, into)
     with pytest.raises(PackageError, match="no mirror of this machine's apt has other; the image is made of Debian 12"):
         apt.candidates(["small", "other"])

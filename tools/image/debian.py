@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCK = Path(__file__).parent / "debian-amd64.lock"
-RENEW = "make lock-debian"
+RENEW = "python -m tools.image lock"
 _AR_MAGIC = b"!<arch>\n"
 _AR_HEADER_BYTES = 60
 
