@@ -17,8 +17,8 @@ from core.runtime.garbage import exclude_survivors_of_long_collections
 from core.runtime.kubeconfig import UnusableKubeconfig
 from core.runtime.lease import LeaderElection, LeadershipLost
 from core.runtime.metrics import Metrics
-from core.runtime.pace import Pace
 from core.runtime.probes import serving
+from core.runtime.rate_limiter import RateLimiter
 from core.runtime.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from core.trace_names import BEGINS, REFUSED, WORK
@@ -42,7 +42,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         return await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler")
 
     async with await connect() as client, await connect() as of_lease:
-        client.pace = Pace(clock, *settings.pace) if settings.pace is not None else None
+        client.pace = RateLimiter(clock, *settings.pace) if settings.pace is not None else None
 
         behaviour = Behaviour.read(settings)
         reconciler = Reconciler(client, clock, behaviour, namespace=settings.namespace, kinds=kinds, recorder=recorder)

@@ -31,7 +31,7 @@ from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
 from core.runtime.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncated
-from core.runtime.pace import yielding
+from core.runtime.rate_limiter import yielding
 from core.runtime.store import object_key
 from core.runtime.throttle import Throttle
 from reconciler import tracing

@@ -14,11 +14,10 @@ from core.queueing.cycle import Cycle
 from core.queueing.outcome import PASSING, Found
 from core.queueing.run import Verdict
 from core.runtime.clock import Clock
-from core.runtime.pace import yielding
+from core.runtime.rate_limiter import RateLimiter, yielding
 from core.runtime.tasks import eternal
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
-from reconciler.allowance import Allowance
 from reconciler.observed import Observed
 
 
@@ -36,7 +35,7 @@ class Reasons:
         self._observed, self._clock, self._cycle, self._write, self._is_being_written = observed, clock, cycle, write, is_being_written
         self._later: dict[str, Judged] = {}  # uid -> why it waits now
         self._turns = WorkQueue(clock)
-        self._first = Allowance(pacing.REASONS_FIRST_PER_S, pacing.REASONS_FIRST_AT_ONCE)
+        self._first = RateLimiter(clock, pacing.REASONS_FIRST_PER_S, pacing.REASONS_FIRST_AT_ONCE)
         self._is_stale = asyncio.Event()
 
     def defer(self, judged: Judged) -> bool:
@@ -113,4 +112,4 @@ class Reasons:
         reasons = {known.get("reason"), outcome.reason}
         if known.get("status") == "False" and (len(reasons) == 1 or reasons <= PASSING):
             return pacing.REASONS_AFTER_S
-        return None if self._first.take(self._clock.monotonic()) else 0.0  # of a crowd that comes at once some are written a bit later
+        return None if self._first.take() else 0.0  # of a crowd that comes at once some are written a bit later

@@ -18,10 +18,9 @@ from core.resource import Obj, Resource
 from core.runtime.client import Client
 from core.runtime.clock import Clock
 from core.runtime.errors import KubeError
-from core.runtime.pace import yielding
+from core.runtime.rate_limiter import RateLimiter, yielding
 from core.runtime.set_aside import Aside
 from core.state.facts import controller_of
-from reconciler.allowance import Allowance
 from reconciler.metrics import UNRECORDED, Recorder
 from reconciler.observed import Observed
 
@@ -44,7 +43,7 @@ class Reporter:
         """`observed`: where the jobs of Workloads are looked up; None in a process that writes no events on jobs."""
         self._client, self._clock, self._observed, self._recorder, self._component = client, clock, observed, recorder, component
         self._reported: OrderedDict[int, float] = OrderedDict()  # when, by the hash of what: texts of thousands of events are megabytes
-        self._allowances = {is_warning: Allowance(pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
+        self._limiters = {is_warning: RateLimiter(clock, pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
         self._waiting: deque[Obj] = deque()
         self._has_some = asyncio.Event()
 
@@ -56,7 +55,7 @@ class Reporter:
         if key in self._reported:
             return
         is_too_much = len(self._waiting) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
-        if is_too_much or not self._allowances[warning].take(now, leaves=0.5 if is_minor else 0):
+        if is_too_much or not self._limiters[warning].take(leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
             self._recorder.event_dropped()
             return

@@ -74,7 +74,7 @@ class Patch:
 class Apply:
     """All fields of an object that a field manager owns from now on; those that it owned and that `body` lacks are taken away.
 
-    `yields`: it is of less use just now than other writes, where turns are short (`core.runtime.pace`).
+    `yields`: it is of less use just now than other writes, where turns are short (`core.runtime.rate_limiter`).
     """
 
     resource: Resource

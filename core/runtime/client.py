@@ -22,8 +22,8 @@ from urllib.request import getproxies, proxy_bypass
 from core.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
 from core.runtime.errors import Gone, TooManyRequests, Unreachable
 from core.runtime.kubeconfig import find_context, find_kubeconfig, read_impersonation, strip_record, unusable
-from core.runtime.pace import Pace
 from core.runtime.parsing import parse_list, parse_object
+from core.runtime.rate_limiter import RateLimiter
 from core.runtime.transport import Endpoint, Fence, Nowhere, Transport
 
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
@@ -48,7 +48,7 @@ class Client:
         self.on_request: OnRequest | None = None
         self.fence: Fence | None = None  # of all writes
         self.on_reply: OnReply | None = None  # called at once with each object that the server answers with
-        self.pace: Pace | None = None  # of single requests; watches stay open and are not counted
+        self.pace: RateLimiter | None = None  # of single requests; watches stay open and are not counted
 
     @classmethod
     async def connect(

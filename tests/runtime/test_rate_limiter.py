@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.runtime.pace import Pace, yielding
+from core.runtime.rate_limiter import RateLimiter, yielding
 from tests.runtime.fakes import ManualClock
 
 
 @pytest.mark.parametrize(("per_second", "burst", "requests", "seconds"), [(50, 100, 100, 0.0), (50, 100, 150, 1.0), (10, 1, 11, 1.0)])
 def test_a_burst_goes_at_once_and_the_rest_at_the_pace(per_second: float, burst: int, requests: int, seconds: float):
     clock = ManualClock()
-    pace, began = Pace(clock, per_second, burst), clock.monotonic()
+    pace, began = RateLimiter(clock, per_second, burst), clock.monotonic()
 
     async def send() -> None:
         for _ in range(requests):
@@ -31,7 +31,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_pace(per_second: float, burst:
 @given(st.lists(st.floats(0, 2), max_size=40), st.floats(1, 100), st.integers(1, 20))
 def test_no_window_has_more_than_burst_and_pace_allow(pauses: list[float], per_second: float, burst: int):
     clock = ManualClock()
-    pace, sent = Pace(clock, per_second, burst), list[float]()
+    pace, sent = RateLimiter(clock, per_second, burst), list[float]()
 
     async def send() -> None:
         for wait in pauses:
@@ -80,7 +80,7 @@ class SleepersClock:
 async def count(per_second: float, *, others: int, back: int, until: float = 100.0) -> tuple[int, int]:
     """Turns that were had by so many senders that ask for one after the other, and by so many that yield."""
     clock = SleepersClock()
-    pace = Pace(clock, per_second, burst=1)
+    pace = RateLimiter(clock, per_second, burst=1)
     turns = {False: 0, True: 0}
 
     async def send(yields: bool) -> None:
@@ -114,7 +114,7 @@ async def test_what_yields_has_every_turn_that_nobody_else_wants():
 
 async def test_that_one_yields_is_said_of_what_it_asks_for_within_and_of_nothing_else():
     clock = SleepersClock()
-    pace = Pace(clock, 1, burst=1)
+    pace = RateLimiter(clock, 1, burst=1)
     order: list[str] = []
 
     async def ask(name: str) -> None:
@@ -129,3 +129,30 @@ async def test_that_one_yields_is_said_of_what_it_asks_for_within_and_of_nothing
             group.create_task(ask(f"write {number}"))
         await clock.play(100)
     assert order == ["event 1", "write 0", "write 1", "write 2", "event 2"]
+
+
+def test_rate_limiter_that_does_not_wait_gives_a_burst_and_then_turns_by_the_second():
+    clock = ManualClock()
+    limiter = RateLimiter(clock, 2.0, 3)
+    assert [limiter.take() for _ in range(4)] == [True, True, True, False]
+    clock.time += 0.4
+    assert not limiter.take()
+    clock.time += 0.1
+    assert limiter.take()
+    assert not limiter.take()
+
+
+def test_rate_limiter_keeps_the_share_of_a_burst_that_is_to_be_left():
+    limiter = RateLimiter(ManualClock(), 1.0, 4)
+    assert [limiter.take(leaves=0.5) for _ in range(4)] == [True, True, True, False]
+    assert limiter.take()
+
+
+@given(st.lists(st.floats(0, 0.5), max_size=60), st.integers(1, 5), st.floats(0.5, 20))
+def test_rate_limiter_that_does_not_wait_never_gives_more_than_its_rate(pauses: list[float], burst: int, per_second: float):
+    clock = ManualClock()
+    limiter, began, taken = RateLimiter(clock, per_second, burst), clock.monotonic(), 0
+    for pause in pauses:
+        clock.time += pause
+        taken += limiter.take()
+        assert taken <= burst + (clock.monotonic() - began) * per_second + 1e-6

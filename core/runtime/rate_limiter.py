@@ -1,4 +1,4 @@
-"""At most so many requests a second: for administrators who want their API server spared, whatever it says itself."""
+"""At most so many a second: requests of an administrator who wants the API server spared, events, messages."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,32 +21,42 @@ def yielding() -> Iterator[None]:
         _yields.reset(token)
 
 
-class Pace:
-    """Each `turn` takes its place in a line that moves on `per_second`; up to `burst` need not wait after a quiet time.
+class RateLimiter:
+    """`per_second` from a monotonic clock, and up to `burst` at once after a quiet time. `turn` waits, `take` does not.
 
     Requests that are `yielding` step into the line when it is empty, one after the other, or when a tenth of all turns would be theirs.
     """
 
     def __init__(self, clock: Clock, per_second: float, burst: int) -> None:
         self._clock = clock
+        self._burst = burst
         self._apart_s = 1 / per_second
         self._ahead_s = (burst - 1) / per_second
         self._next = float("-inf")
         self._yielding = asyncio.Lock()
         self._next_yielding = float("-inf")
 
+    def take(self, leaves: float = 0) -> bool:
+        """Takes a turn if there is one now, and that `leaves` so large a share of a full burst, from 0 to 1. False if it does not."""
+        now = self._clock.monotonic()
+        mine = max(self._next, now - self._ahead_s)
+        if (now - mine) / self._apart_s + 1 < max(1.0, leaves * self._burst):
+            return False
+        self._next = mine + self._apart_s
+        return True
+
     async def turn(self) -> None:
         """Returns when it is this request's turn."""
         if not _yields.get():
-            await self._take()
+            await self._wait()
             return
         async with self._yielding:
             while (now := self._clock.monotonic()) < (first := min(self._next, self._next_yielding)):
                 await self._clock.sleep(first - now)
             self._next_yielding = now + self._apart_s / YIELDING_SHARE
-            await self._take()
+            await self._wait()
 
-    async def _take(self) -> None:
+    async def _wait(self) -> None:
         now = self._clock.monotonic()
         mine = max(self._next, now - self._ahead_s)
         self._next = mine + self._apart_s
