@@ -1,4 +1,4 @@
-"""At most so many a second: requests of an administrator who wants the API server spared, events, messages."""
+"""At most so many a second: requests where an administrator wants the API server spared, events, messages."""
 
 import asyncio
 from collections.abc import Iterator
