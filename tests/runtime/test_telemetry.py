@@ -146,8 +146,11 @@ def test_a_collector_that_refuses_is_told_once(receiver: Collector, caplog: pyte
             telemetry.tracer("t").start_span("s").end()
         sending.shutdown()
     assert len(receiver.requests) >= 3
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.message for record in told] == ["spans cannot be exported and are dropped"]
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    of_here = [
+        record.message for record in warnings if vars(record).get("endpoint", "").startswith(receiver.url)
+    ]  # an earlier test's may end now
+    assert of_here == ["spans cannot be exported and are dropped"]
 
 
 def test_a_tracer_that_is_kept_follows_what_is_set_up(receiver: Collector):
