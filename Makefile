@@ -72,28 +72,6 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files, pl
 bench: $(STAMP) ## benchmarks: ratios and counts; NAME=worst for one of docs/benchmarks.md, ARGS="..." for what it takes
 	@$(BIN)/python -m tests.bench$(if $(NAME),.$(NAME)) $(ARGS)
 
-cluster: $(STAMP) ## 2,000 jobs that run and finish on 2,560 nodes: waits, GPUs in use, CPU and memory (25 min; SHARE=0.05 for two)
-	@$(BIN)/python -m tests.bench.cluster --share $(or $(SHARE),1.0)
-
-bench-failover: $(STAMP) ## a leader killed at 5,000 nodes and 50,000 pods: how soon the other decides, memory, lag
-	@$(BIN)/python -m tests.bench.failover
-
-bench-nodes: $(STAMP) ## 50 of 1,000 nodes fail in a second under 500 jobs: how soon all are whole again (3 min)
-	@$(BIN)/python -m tests.bench.node_failures
-
-bench-storm: $(STAMP) ## a node flaps, then 60 % of all are away for 90 s under running jobs: nothing must change (3 min)
-	@$(BIN)/python -m tests.bench.storm
-
-bench-podgroups: $(STAMP) ## groups of pods at 5,000 nodes: decided by the engine, bound by topogate and by kube-scheduler's own
-	@$(BIN)/python -m tests.bench.podgroups
-	@$(BIN)/python -m tests.bench.podgroups_bound
-
-bench-worst: $(STAMP) ## the worst inputs known for each search: no step may take longer than its limit (1 min; CASES="NAME ..." for some)
-	@$(BIN)/python -m tests.bench.worst $(CASES)
-
-bench-soak: $(STAMP) ## half an hour of jobs through both processes: memory, open files, tasks must not grow (MINUTES=10 for ten)
-	@$(BIN)/python -m tests.bench.soak --minutes $(or $(MINUTES),30)
-
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand; OPERATORS=jobset,lws for real operators
 	@$(BIN)/python -m e2e.cluster $(if $(OPERATORS),--operators $(OPERATORS))
 
