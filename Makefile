@@ -65,7 +65,7 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files, pl
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m core.api.schema --check
 	@$(BIN)/python -m webhook.chart --check
-	@$(BIN)/python -m reconciler.rights --check
+	@$(BIN)/python -m reconciler.rbac --check
 	@$(BIN)/python -m cli.reference --check
 	@$(BIN)/python -m tools.words
 
@@ -84,7 +84,7 @@ cluster-stop: $(STAMP) ## end what `make cluster` left running
 generate: $(STAMP) ## write the CRDs anew, from core/api, and the chart's webhooks, policies and rights
 	@$(BIN)/python -m core.api.schema --write
 	@$(BIN)/python -m webhook.chart --write
-	@$(BIN)/python -m reconciler.rights --write
+	@$(BIN)/python -m reconciler.rbac --write
 	@$(BIN)/python -m cli.reference --write
 
 image: $(STAMP) ## the container image as an OCI archive, and its SBOM, in out/: no container engine needed

@@ -1,6 +1,7 @@
-"""Carries out `certs.plan` through the API: one look after the other, at intervals and at once after a step.
+"""Carries out `certs.rotation_plan` through the API: one look after the other, at intervals and at once after a step.
 
-A look reads the configurations, then the Secret (in this order, see certs.plan), publishes, takes one step of the Secret and hands the
+A look reads the configurations, then the Secret (in this order, see certs.rotation_plan), publishes, takes one step of the Secret and
+hands the
 chain over to the server. Every write is guarded by the version that was read; of replicas that race one succeeds and the others look again.
 Polled and not watched: the webhook keeps no informer, and a handful of single GETs every LOOK_S from two replicas is nothing to an API
 server.
@@ -20,13 +21,13 @@ from datetime import datetime
 from typing import Any, Never, Protocol
 
 from certs import pki
-from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
 from certs.pki import KeyPair
-from certs.plan import Plan, Policy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
+from certs.rotation_plan import Plan, Policy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
+from certs.secret_data import ABSENT, Early, Held, Unusable, from_data, to_data
 from core.names import ROTATE_CA
 from core.resource import Obj, PatchKind, Resource
 from core.runtime.clock import Clock
-from core.runtime.errors import Conflict, KubeError, NotFound
+from core.runtime.http.errors import Conflict, KubeError, NotFound
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ MAX_STEPS = 12
 
 
 class Api(Protocol):
-    """The verbs needed of core.runtime.client."""
+    """The verbs needed of core.runtime.http.client."""
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj: ...
     async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str) -> Obj: ...

@@ -1,0 +1,4 @@
+"""The command `topogate`.
+
+Imported by nothing.
+"""

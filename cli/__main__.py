@@ -9,10 +9,10 @@ from typing import Protocol, runtime_checkable
 
 import typer
 
-from cli import completion
-from cli.app import app
+from cli import shell_completion
+from cli.command_line import app
 from cli.failures import BAD_INPUT, ERROR, Failure
-from core.runtime.logs import LineFormatter
+from core.runtime.report.logs import LineFormatter
 
 PLUGIN = "kubectl-topogate"
 TRACEBACK = "TOPOGATE_TRACEBACK"  # in the environment: show where a bug is
@@ -29,12 +29,12 @@ class _UsageError(Protocol):
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command line and returns the exit code; whatever goes wrong is told in one line each."""
-    completion.prepare()
-    program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else completion.PROGRAM
+    shell_completion.prepare()
+    program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else shell_completion.PROGRAM
     command = typer.main.get_command(app)
     try:
         with _warnings_in_lines():
-            code = command.main(arguments, prog_name=program, complete_var=completion.VARIABLE, standalone_mode=False)
+            code = command.main(arguments, prog_name=program, complete_var=shell_completion.VARIABLE, standalone_mode=False)
     except Failure as failure:
         for line in failure.lines:
             print(f"topogate: {line}", file=sys.stderr)

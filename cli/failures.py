@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from core.names import GROUP
 from core.resource import Resource
-from core.runtime.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
-from core.runtime.kubeconfig import UnusableKubeconfig
+from core.runtime.http.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+from core.runtime.http.kubeconfig import UnusableKubeconfig
 
 ADMITTED, ERROR, BAD_INPUT, WAITS = 0, 1, 2, 3
 

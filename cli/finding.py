@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cli.failures import BadInput, Failure
-from core.jobs.prebuilt import prebuilt_name
+from core.jobs.prebuilt_label import prebuilt_name
 from core.names import ADMITTED, FINISHED, POD_GROUP_NAME, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
-from core.plan import resources as r
-from core.plan.pod_units import GROUP, Unit, unit_of_pod
+from core.plan.pods.pod_units import GROUP, Unit, unit_of_pod
+from core.plan.steps import api_resources as r
 from core.podgroups.members import group_of
 from core.resource import Obj, Resource
-from core.runtime.informer import Informer
-from core.runtime.store import object_key
+from core.runtime.watch.informer import Informer
+from core.runtime.watch.store import object_key
 from core.state.facts import condition_is_true
-from reconciler.indexes import find_owned, show_as_owner
-from reconciler.observed import Observed
+from reconciler.observe.indexes import find_owned, show_as_owner
+from reconciler.observe.observed import Observed
 
 _WORKLOAD = ("workload", "workloads", "wl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
 _SHORT = {"po": "pod", "sts": "statefulset", "lws": "leaderworkerset", "deploy": "deployment"}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.model.pause import PAUSABLE
+from core.model.pause_state import PAUSABLE
 from core.names import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
-    from core.runtime.client import Client
+    from core.runtime.http.client import Client
 
 _BAD_INPUT = 2
 

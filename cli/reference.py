@@ -13,9 +13,10 @@ from typing import NamedTuple
 import reconciler.settings
 import webhook.settings
 from core import names as n
-from core.api.configuration_wire import ConfigurationFile
-from core.api.strict import Ignored, Says, Strict, find_blocks
-from core.jobs.appwrapper import MAX_PATH_LENGTH
+from core.api.files.configuration_wire import ConfigurationFile
+from core.api.files.strict import Ignored, Says, Strict, find_blocks
+from core.jobs.kinds.appwrapper import MAX_PATH_LENGTH
+from core.jobs.kinds.trainjob import MAX_PATCHES
 from core.jobs.pod_rules import (
     ADDED_BYTES,
     ADDED_NODE_ENTRIES,
@@ -31,11 +32,10 @@ from core.jobs.pod_rules import (
     MAX_TEMPLATE_VALUES,
     MAX_TOLERATIONS,
 )
-from core.jobs.trainjob import MAX_PATCHES
 from core.model.gates import GATES
-from core.plan import pacing
+from core.plan.steps import pacing
+from core.podgroups.devices.node_limits import MOST_KINDS
 from core.podgroups.members import MOST_PODS, MOST_SETS, MOST_TERMS
-from core.podgroups.rations import MOST_KINDS
 from core.runtime import generated
 from core.runtime.arguments import OneLineParser
 

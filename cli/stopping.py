@@ -9,15 +9,15 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from core.model.pause import ADMISSIONS, PAUSABLE, Pause, Stop
+from core.model.pause_state import ADMISSIONS, PAUSABLE, Pause, Stop
 from core.model.quantity import show_count
 from core.names import ACTIVE, EVICTIONS_PAUSED, PAUSE_CONFIG_MAP, REASON_ADMISSIONS_PAUSED
-from core.plan import resources as r
+from core.plan.steps import api_resources as r
 from core.resource import Obj, PatchKind, Resource
-from core.runtime.client import Client
 from core.runtime.clock import Clock
-from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound
-from core.runtime.kubeconfig import UnusableKubeconfig
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Conflict, Forbidden, KubeError, NotFound
+from core.runtime.http.kubeconfig import UnusableKubeconfig
 from core.state.facts import find_condition
 
 ERROR, BAD_INPUT = 1, 2

@@ -7,12 +7,12 @@ from typing import Any
 import yaml
 
 from cli.failures import BadInput, Failure
-from cli.levels import find_levels
+from cli.level_names import find_levels
+from core.model.pod_resources import PODS, add
 from core.model.quantity import format_quantity, show_count
-from core.model.resources import PODS, add
 from core.names import API_VERSION, HOSTNAME_LABEL
-from core.placement.change import show_taint
-from core.placement.feasibility import Taint
+from core.placement.changes import show_taint
+from core.placement.topology.node_eligibility import Taint
 from core.resource import Obj
 from core.state.facts import NodeFacts
 

@@ -6,7 +6,7 @@
 
 from dataclasses import replace
 
-from core.model.pause import PAUSABLE
+from core.model.pause_state import PAUSABLE
 from core.names import (
     REASON_ADMISSION_CHECK,
     REASON_DEACTIVATED,
@@ -24,7 +24,7 @@ from core.names import (
     REASON_SPARES_TAKEN_BACK,
     REASON_START_REFUSED,
 )
-from core.runtime.metrics import Instrument, Kind, Label
+from core.runtime.report.metrics import Instrument, Kind, Label
 
 # --- labels ---------------------------------------------------------------------------------------------
 

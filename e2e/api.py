@@ -1,6 +1,6 @@
 """A small blocking client for what fixtures and scenarios do to the cluster: JSON verbs, nothing else.
 
-Not `core.runtime.client` on purpose: what arranges and checks a test must not share faults with what is tested.
+Not `core.runtime.http.client` on purpose: what arranges and checks a test must not share faults with what is tested.
 """
 
 from __future__ import annotations

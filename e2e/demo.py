@@ -1,6 +1,6 @@
 """`make demo`: a real control plane, topogate's two processes, a handful of jobs, and the truth about where they went.
 
-Every promise is verified from the API server's state (`e2e.truth`); one that is broken makes the
+Every promise is verified from the API server's state (`e2e.audit.truth`); one that is broken makes the
 exit code non-zero. `out/demo.svg` keeps the picture.
 """
 
@@ -22,15 +22,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from core.names import ADMITTED, QUOTA_RESERVED
-from e2e import manifests, stories, truth
+from e2e import manifests
 from e2e.api import wait_for
+from e2e.audit import stories, truth
+from e2e.audit.cluster_picture import GPU, draw_seats, seats, to_svg
+from e2e.audit.otlp import Receiver, SpanRecord
+from e2e.audit.recount import recount
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import HOSTNAME_LABEL, NodePool, node_object
-from e2e.otlp import Receiver, SpanRecord
-from e2e.picture import GPU, draw_seats, seats, to_svg
 from e2e.progress import CommandFailed
-from e2e.recount import recount
 from e2e.topogate import Topogate
 
 OUT = Path("out")

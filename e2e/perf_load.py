@@ -26,13 +26,13 @@ from core.names import (
     QUOTA_RESERVED,
     VERSION,
 )
-from core.plan.admission import managed_status
-from core.plan.conditions import Condition, set_conditions
+from core.plan.steps.conditions import Condition, set_conditions
+from core.plan.workloads.admission_status import managed_status
 from core.resource import Obj, Resource
-from core.runtime.client import Client
-from core.runtime.errors import Conflict, NotFound
-from core.runtime.informer import Informer
-from core.runtime.store import Change, object_key
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Conflict, NotFound
+from core.runtime.watch.informer import Informer
+from core.runtime.watch.store import Change, object_key
 from core.state.facts import condition_is_true, find_condition
 from e2e.nodes import BLOCK_LABEL, KWOK_ANNOTATION, RACK_LABEL
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from certs import pki
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from core.names import MANAGED_NAMESPACE_LABEL, OLD_API_VERSION
 from e2e.accounts import PARTS, install_accounts, uninstall_accounts, write_kubeconfig_of
 from e2e.api import APPLY_PATCH, ApiError, wait_for

@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from core.jobs.contract import JobKind
-from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import LEADER, OF_RECONCILER, TASKS
 from core.model.gates import LOCAL_QUEUE_METRICS
-from core.runtime import logs, plugins, telemetry
-from core.runtime.client import Client
+from core.runtime import plugins
 from core.runtime.clock import SystemClock
 from core.runtime.garbage import exclude_survivors_of_long_collections
-from core.runtime.kubeconfig import UnusableKubeconfig
+from core.runtime.http.client import Client
+from core.runtime.http.kubeconfig import UnusableKubeconfig
+from core.runtime.http.rate_limiter import RateLimiter
 from core.runtime.lease import LeaderElection, LeadershipLost
-from core.runtime.metrics import Metrics
-from core.runtime.probes import serving
-from core.runtime.rate_limiter import RateLimiter
-from core.runtime.sampling import Sampling
+from core.runtime.report import logs, telemetry
+from core.runtime.report.metrics import Metrics
+from core.runtime.report.probes import serving
+from core.runtime.report.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from core.trace_names import BEGINS, REFUSED, WORK
 from reconciler.app import Reconciler
 from reconciler.behaviour import Behaviour
+from reconciler.execute.recorder import Recorder
 from reconciler.health import Health
-from reconciler.metrics import Recorder
 from reconciler.settings import Settings, parse
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.jobs.contract import JobKind
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from core.model.gates import (
     ELASTIC_JOBS,
     ELASTIC_JOBS_WITH_TOPOLOGY,
@@ -15,47 +15,47 @@ from core.model.gates import (
     RECLAIMABLE_PODS,
 )
 from core.names import SYSTEM_NAMESPACE
-from core.plan import pacing
-from core.runtime.client import Client
+from core.plan.steps import pacing
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
 from core.runtime.garbage import give_back_pages
-from core.runtime.latecomers import telling_later
+from core.runtime.http.client import Client
 from core.runtime.lease import LeaderElection
-from core.runtime.metrics import Reading
+from core.runtime.report.metrics import Reading
 from core.runtime.tasks import eternal
+from core.runtime.watch.late_handlers import telling_later
 from core.state.ledger import Drift
 from core.state.promises import Missing, find_missing
-from reconciler.activity import Activity
 from reconciler.behaviour import Behaviour
-from reconciler.checks import Checks
-from reconciler.domain_health import DomainHealth
-from reconciler.drift import DriftAudit
-from reconciler.execute import Executor
-from reconciler.free_members import FreeMembers
-from reconciler.gauges import Gauges, read_controllers
-from reconciler.group_plugins import GroupPlugins
-from reconciler.jobs import Jobs
-from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.milestones import Milestones
-from reconciler.node_health import NodeHealth
-from reconciler.observed import Observed
-from reconciler.orphans import Orphans
-from reconciler.pausing import Pausing
-from reconciler.podgroups import PodGroups
-from reconciler.podgroups_of_jobs import PodGroupsOfJobs
-from reconciler.pods import Pods
-from reconciler.pods_ready import PodsReady
-from reconciler.provisioning import Provisioning
-from reconciler.queues import Queues
-from reconciler.reclaimable import Reclaimable
-from reconciler.report import Reporter
-from reconciler.scheduler import Scheduler
-from reconciler.spares import Spares
-from reconciler.storms import Storms
-from reconciler.strangers import Strangers
-from reconciler.troubles import Troubles
-from reconciler.ungater import Ungater
+from reconciler.execute.event_recorder import Reporter
+from reconciler.execute.executor import Executor
+from reconciler.execute.recorder import UNRECORDED, Recorder
+from reconciler.jobs.jobs import Jobs
+from reconciler.jobs.podgroups_of_jobs import PodGroupsOfJobs
+from reconciler.jobs.reclaimable import Reclaimable
+from reconciler.measure.gauges import Gauges, read_controllers
+from reconciler.measure.latency_metrics import Milestones
+from reconciler.nodes.domain_health import DomainHealth
+from reconciler.nodes.mass_not_ready import Storms
+from reconciler.nodes.node_health import NodeHealth
+from reconciler.nodes.spares import Spares
+from reconciler.observe.observed import Observed
+from reconciler.observe.sync_errors import Troubles
+from reconciler.podgroups.group_plugins import GroupPlugins
+from reconciler.podgroups.podgroups import PodGroups
+from reconciler.pods.free_members import FreeMembers
+from reconciler.pods.orphaned_gated_pods import Strangers
+from reconciler.pods.orphans import Orphans
+from reconciler.pods.pods import Pods
+from reconciler.pods.ungater import Ungater
+from reconciler.schedule.scheduler import Scheduler
+from reconciler.workloads.activity import Activity
+from reconciler.workloads.checks import Checks
+from reconciler.workloads.drift import DriftAudit
+from reconciler.workloads.pausing import Pausing
+from reconciler.workloads.pods_ready import PodsReady
+from reconciler.workloads.provisioning import Provisioning
+from reconciler.workloads.queues import Queues
 
 logger = logging.getLogger(__name__)
 SHOWN = 10  # workloads of which an audit says more than their number

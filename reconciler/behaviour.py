@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from core.model.configuration import FairSharing, PodGroupRules, ResourceRules, SecondPass
 from core.model.gates import NO_GATES, PARTIAL_ADMISSION, ChosenGates
-from core.model.group_plugins import GroupPluginRules
-from core.model.node_health import HealthRules
-from core.model.pods_ready import PodsReadyRules
-from core.placement.profile import Profiles
-from core.queueing.second_pass import REPLACES, NodeReplacement
+from core.model.node_health_rules import HealthRules
+from core.model.plugin_choice import GroupPluginRules
+from core.model.pods_ready_rules import PodsReadyRules
+from core.placement.algorithms.profile import Profiles
+from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from reconciler.settings import Settings
 
 

@@ -6,11 +6,11 @@ nothing is decided or worked on there, so only what it hears is judged.
 
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
-from core.runtime.informer import Informer
 from core.runtime.lease import LeaderElection
+from core.runtime.watch.informer import Informer
 from reconciler.app import Reconciler
 
-# A watch that is cut off or silent is begun anew within two and a half minutes (core.runtime.watch_step), and while the API server is
+# A watch that is cut off or silent is begun anew within two and a half minutes (core.runtime.watch.watch_step), and while the API server is
 # away that is tried every half minute. Whoever still hears nothing after so long, may be stuck in a way that a new process is not; and
 # where it is the API server, a restart now and then costs nothing.
 WATCH_SILENT_S = 15 * 60.0

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from core.api.configuration import read_configuration_file
-from core.api.configuration_plugins import PATH
-from core.api.mistakes import InvalidFile
+from core.api.files.configuration_file import read_configuration_file
+from core.api.files.configuration_plugins import PATH
+from core.api.files.mistakes import InvalidFile
 from core.model.configuration import (
     Address,
     Configuration,
@@ -20,9 +20,9 @@ from core.model.configuration import (
     WebhookRules,
 )
 from core.model.gates import DESIRED_COUNT, GATES, POD_GROUPS, BadGates, ChosenGates, Effect, read_gates
-from core.model.group_plugins import GroupPluginRules
-from core.model.node_health import HealthRules
-from core.model.pods_ready import PodsReadyRules
+from core.model.node_health_rules import HealthRules
+from core.model.plugin_choice import GroupPluginRules
+from core.model.pods_ready_rules import PodsReadyRules
 from core.names import (
     BALANCED_PROFILE,
     BEST_FIT_PROFILE,
@@ -33,10 +33,10 @@ from core.names import (
     SYSTEM_NAMESPACE,
     VARIABLE_PREFIX,
 )
-from core.placement.profile import ContradictingProfile, Profiles, profiles_from_gates
+from core.placement.algorithms.profile import ContradictingProfile, Profiles, profiles_from_gates
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, at_least_one, port_or_none
-from core.runtime.sampling import SLOW_S
-from reconciler.installed_plugins import find_installed, judge
+from core.runtime.report.sampling import SLOW_S
+from reconciler.podgroups.installed_plugins import find_installed, judge
 
 HEALTH_PORT = 8081
 _UNSERVED_HERE = "ignored: webhook: the process of the webhook reads it, with --config"

@@ -7,7 +7,7 @@ from typing import Any
 from core.names import HOSTNAME_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
-from sim.server import Refused
+from sim.apiserver.server import Refused
 from sim.world import Broken, World
 
 Json = dict[str, Any]

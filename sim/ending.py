@@ -7,7 +7,7 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
-from core.jobs.prebuilt import prebuilt_name
+from core.jobs.prebuilt_label import prebuilt_name
 from core.names import (
     HOSTNAME_LABEL,
     JOB_UID_LABEL,
@@ -22,7 +22,7 @@ from core.names import (
     SUSPENDING_PARENT,
     WORKLOAD_ANNOTATION,
 )
-from e2e.recount_places import get_family, get_named_family, list_present, read_domains
+from e2e.audit.recount_places import get_family, get_named_family, list_present, read_domains
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
 from sim.models.base import JOB, POD, controller_of, is_over, phase_of

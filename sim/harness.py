@@ -15,23 +15,23 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 
 from core.names import MANAGER_ADMISSION
-from core.plan.admission import managed_status
-from core.runtime.client import Client
+from core.plan.workloads.admission_status import managed_status
 from core.runtime.clock import Clock, SystemClock
-from core.runtime.errors import error_for
-from core.runtime.informer import Informer
-from core.runtime.store import object_key
-from core.runtime.transport import Transport
-from core.runtime.watch_step import Applied, Deleted
-from reconciler.execute import Executor
-from reconciler.observed import Observed
-from reconciler.report import Reporter
-from sim import fields
-from sim.fields import Manager
-from sim.kinds import POD_LISTS, Kind, build_in, read_definitions
+from core.runtime.http.client import Client
+from core.runtime.http.errors import error_for
+from core.runtime.http.transport import Transport
+from core.runtime.watch.informer import Informer
+from core.runtime.watch.store import object_key
+from core.runtime.watch.watch_step import Applied, Deleted
+from reconciler.execute.event_recorder import Reporter
+from reconciler.execute.executor import Executor
+from reconciler.observe.observed import Observed
+from sim.apiserver import fields
+from sim.apiserver.fields import Manager
+from sim.apiserver.kinds import POD_LISTS, Kind, build_in, read_definitions
+from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.server import Change, Refused, Request, Server, Stored, to_bytes
 from sim.loop import VirtualLoop
-from sim.routes import carry_out, find_request
-from sim.server import Change, Refused, Request, Server, Stored, to_bytes
 from sim.transport import Faults, Sender, SimTransport
 
 Json = dict[str, Any]

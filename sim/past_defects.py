@@ -13,41 +13,44 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import core.plan.jobs
-import core.plan.units
+import core.plan.jobs.jobs
+import core.plan.pods.units
 import webhook.review
-from core.jobs import ray, shape, templated
+from core.jobs import schema_check, templated
 from core.jobs.contract import Rules
-from core.jobs.rayjob import RayJob
+from core.jobs.kinds import ray
+from core.jobs.kinds.rayjob import RayJob
 from core.jobs.templated import TemplatedKind, integer
-from core.model.resources import pod_requests
+from core.model.pod_resources import pod_requests
 from core.names import EVICTED, UNCONSTRAINED_TOPOLOGY
-from core.placement.ranks import Distribution
-from core.plan import node_health, ungate, ungate_steps
-from core.plan import writes as w
-from core.plan.actions import to_time
-from core.plan.steps import Then
-from core.queueing import second_pass
-from core.queueing.cycle import Cycle
+from core.placement.algorithms.ranks import Distribution
+from core.plan.pods import node_health, ungate_steps
+from core.plan.steps import ungate
+from core.plan.steps import writes as w
+from core.plan.steps.actions import to_time
+from core.plan.steps.steps import Then
+from core.queueing.cycle import second_pass
+from core.queueing.cycle.cycle import Cycle
 from core.resource import Obj
 from core.runtime.controller import Done, Result
-from core.runtime.errors import KubeError
+from core.runtime.http.errors import KubeError
 from core.runtime.lease import LeaderElection, LeadershipLost
-from core.runtime.store import object_key
+from core.runtime.watch.store import object_key
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, condition_is_true
 from core.state.flavor_view import FlavorView
 from core.state.owners import is_orphaned
 from core.state.usage import UsageTable
 from core.state.workloads import Workloads
-from reconciler import execute, read_jobs
-from reconciler.execute import Executor
-from reconciler.informers import Informers
-from reconciler.node_health import NodeHealth
-from reconciler.observed import Observed
-from reconciler.orphans import Orphans
-from reconciler.scheduler import Scheduler
-from reconciler.verdicts import Verdicts
+from reconciler.execute import executor
+from reconciler.execute.executor import Executor
+from reconciler.jobs import read_jobs
+from reconciler.nodes.node_health import NodeHealth
+from reconciler.observe.informers import Informers
+from reconciler.observe.observed import Observed
+from reconciler.pods.orphans import Orphans
+from reconciler.schedule.scheduler import Scheduler
+from reconciler.schedule.verdicts import Verdicts
 
 
 class Part(NamedTuple):
@@ -161,7 +164,7 @@ def _build_by_what_was_seen(write: Any, left: Obj | None) -> w.Write:
     return write.build(write.seen) if isinstance(write, Then) else _follow(write, left)
 
 
-_follow = execute._follow
+_follow = executor._follow
 
 
 _forget = ClusterState.forget
@@ -189,7 +192,7 @@ def _allow_all_domains(tree: Any, _request: Any, _used: Any) -> Any:
 
 # --- E: jobs that are lost, stuck or refused --------------------------------------------------------------
 
-_originals = vars(core.plan.jobs)["originals"]
+_originals = vars(core.plan.jobs.jobs)["originals"]
 
 
 def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> Any:
@@ -204,8 +207,8 @@ def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> Any:
 
 def _find_misshapen_without_spec(spec: Any, obj: Any) -> Any:
     """E2: all of our kinds need a spec."""
-    return shape.find_mismatches(
-        obj, shape.Fields({"metadata": shape.METADATA, "spec": spec, "status": shape._STATUS}, ("metadata", "spec"))
+    return schema_check.find_mismatches(
+        obj, schema_check.Fields({"metadata": schema_check.METADATA, "spec": spec, "status": schema_check._STATUS}, ("metadata", "spec"))
     )
 
 
@@ -291,7 +294,7 @@ LISTED = (
     Defect(
         "D6",
         "an eviction undoes what was written since",
-        (Part(Executor, "write", _evict_by_force), Part(execute, "_follow", _build_by_what_was_seen)),
+        (Part(Executor, "write", _evict_by_force), Part(executor, "_follow", _build_by_what_was_seen)),
     ),
     Defect(
         "D7",
@@ -300,16 +303,18 @@ LISTED = (
     ),
     _one("D8", "slots of nodes that are gone are never used again", UsageTable, "_find_unused", _add_slots_only),
     _one("D9", "spares stay in a domain that their pods have left", second_pass, "domain_of", _allow_all_domains),
-    _one("E1", "a prebuilt job keeps what its start added", core.plan.jobs, "originals", _keep_added_annotations),
+    _one("E1", "a prebuilt job keeps what its start added", core.plan.jobs.jobs, "originals", _keep_added_annotations),
     _one("E2", "cohorts, queues and flavors need a spec", webhook.review, "find_misshapen", _find_misshapen_without_spec),
-    _one("E3", "other tolerations of a StatefulSet are not seen", core.plan.units, "asks_otherwise", _asks_for_other_amounts),
+    _one("E3", "other tolerations of a StatefulSet are not seen", core.plan.pods.units, "asks_otherwise", _asks_for_other_amounts),
     _one("E6", "names that no Workload can have are accepted", templated, "_rules_of_names", _find_no_names),
     _one("E8", "a manifest that is applied again is refused", TemplatedKind, "default_change", _change_nothing),
     _one("E9", "a RayJob keeps the submitter that its start wrote", RayJob, "restore", TemplatedKind.restore),
     _one("E12", "pods of a Workload without an owner do not exist", Observed, "_observe_unowned", _observe_orphans_only),
     _one("E13", "a late pod of a lost node is deleted", ungate_steps, "is_pinned", lambda *_: False),
     _one("E19", "pods are ungated onto a node that is not ready", ungate_steps, "_has_ready_node", lambda *_: True),
-    _one("E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", core.plan.units, "_find_changes", _find_no_changes),
+    _one(
+        "E21", "a new priority does not reach the Workloads of a LeaderWorkerSet", core.plan.pods.units, "_find_changes", _find_no_changes
+    ),
 )
 OTHERS = (
     _one("unseen ungated pods", "pods run when they are seen ungated", Observed, "find_running_pods", _find_seen_running, is_listed=False),
@@ -332,7 +337,7 @@ OTHERS = (
         _give_back_at_eviction,
         is_listed=False,
     ),
-    _one("finalizer", "the finalizer of a Workload stays", core.plan.jobs, "drop_finalizer", lambda _: None, is_listed=False),
+    _one("finalizer", "the finalizer of a Workload stays", core.plan.jobs.jobs, "drop_finalizer", lambda _: None, is_listed=False),
     _one("ranks", "ranks are handed out backwards", ungate, "_distribute", _distribute_backwards, is_listed=False),
     _one("lost nodes", "pods on lost nodes are not replaced", NodeHealth, "look", _do_nothing, is_listed=False),
     _one("orphans", "Workloads whose job is gone stay", Orphans, "_reconcile", _do_nothing, is_listed=False),

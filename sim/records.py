@@ -6,8 +6,8 @@ from typing import Any
 
 from core.names import COMPLETIONS_EQUAL_PARALLELISM, MIN_PARALLELISM
 from e2e.standins.pods import has_condition
+from sim.apiserver.server import Change, Server
 from sim.models.base import JOB
-from sim.server import Change, Server
 
 Json = dict[str, Any]
 WORKLOADS = "kueue.x-k8s.io", "workloads"

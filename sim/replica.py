@@ -8,19 +8,19 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from core.model.configuration import LeaseRules
 from core.names import SYSTEM_NAMESPACE
-from core.placement.profile import profiles_from_gates
-from core.plan import pacing
-from core.runtime.client import Client
+from core.placement.algorithms.profile import profiles_from_gates
+from core.plan.steps import pacing
+from core.runtime.http.client import Client
 from core.runtime.lease import LeaderElection, LeadershipLost
 from reconciler.app import Reconciler
 from reconciler.behaviour import Behaviour
+from sim.apiserver.server import LEASES, Change, Request, Server
 from sim.loop import Process, VirtualClock, VirtualLoop
 from sim.models.base import POD
 from sim.sent import find_wrong_delete, find_wrong_ungating
-from sim.server import LEASES, Change, Request, Server
 from sim.transport import Faults, Sender, SimTransport
 
 USER = "system:serviceaccount:topogate-system:topogate-reconciler"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.runtime.garbage import spare_what_lives
+from sim.apiserver.server import LEASES
 from sim.scenario import Scenario, Size, Step, draw_size, plan
-from sim.server import LEASES
 from sim.shrink import classify, shrink
 
 LIMIT_S = 600.0  # of CPU, for a seed

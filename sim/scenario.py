@@ -1,6 +1,7 @@
 """A random life of a cluster: teams, jobs, nodes that fail, administrators; and faults between topogate and the API server.
 
-What is played depends on the seed and the list of steps alone. While it is played the audit of objects (`e2e.recount`) must hold. When the
+What is played depends on the seed and the list of steps alone. While it is played the audit of objects (`e2e.audit.recount`) must hold.
+When the
 faults have ended and time has passed, everything runs, has finished, or waits with a reason, nothing is written any more, and a process
 that begins anew has nothing to add.
 """
@@ -14,20 +15,20 @@ from typing import Any, NamedTuple
 
 from core.model.configuration import FairSharing
 from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
-from core.model.node_health import StormRules
-from core.model.pods_ready import PodsReadyRules, Scope
+from core.model.node_health_rules import StormRules
+from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_PREEMPTED
-from core.queueing.portions import MOST_S
+from core.queueing.ordering.portions import MOST_S
 from e2e import manifests
+from e2e.audit.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
 from e2e.nodes import NodePool
-from e2e.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
 from sim import administrators, faults, users
 from sim.administrators import GPUS, POOL_LABEL, POOLS, Administrators
+from sim.apiserver.server import LEASES, Change, Refused
 from sim.ending import find_unsettled
 from sim.models.base import NODE, POD
 from sim.models.checks import CHECK, make_check
 from sim.records import Records
-from sim.server import LEASES, Change, Refused
 from sim.users import Users
 from sim.world import UNAUDITED, Broken, World
 
@@ -282,7 +283,7 @@ class Scenario:
 
     def _has_ties(self) -> bool:
         """Whether workloads that wait in one StrictFIFO queue have been there since the same second: after a start the order of names
-        decides (core/queueing/order.py)."""
+        decides (core/queueing/ordering/queue_order.py)."""
         strict = {queue["metadata"]["name"] for queue in self.world.objects(KUEUE, "clusterqueues") if _is_strict(queue)}
         waiting = [each for each in self.world.objects(*WORKLOADS) if _reason_of(each) and each["metadata"]["namespace"] in strict]
         times = [(each["metadata"]["namespace"], time) for each in waiting for time in _list_times(each)]

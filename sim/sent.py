@@ -3,11 +3,11 @@
 from typing import Any
 
 from core.names import HOSTNAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.plan.workload_steps import may_run
+from core.plan.workloads.workload_steps import may_run
 from e2e.standins.pods import has_condition
-from reconciler.observed import Observed
+from reconciler.observe.observed import Observed
+from sim.apiserver.server import Request
 from sim.models.base import POD, controller_of, is_over
-from sim.server import Request
 
 Json = dict[str, Any]
 

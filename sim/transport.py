@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from core.runtime.errors import KubeError, NotLeading, Unreachable, error_for
-from core.runtime.transport import Fence, Transport
+from core.runtime.http.errors import KubeError, NotLeading, Unreachable, error_for
+from core.runtime.http.transport import Fence, Transport
+from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.server import Refused, Request, Server, to_bytes
 from sim.loop import NOBODY, Process
-from sim.routes import carry_out, find_request
-from sim.server import Refused, Request, Server, to_bytes
 
 Json = dict[str, Any]
 LATENCY_S, TIMEOUT_S = 0.001, 30.0

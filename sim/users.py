@@ -7,10 +7,10 @@ from typing import Any
 
 from core.names import ELASTIC_JOB, MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from e2e.standins.pods import has_condition
+from sim.apiserver.server import Refused
 from sim.catalogue import make_elastic_job, make_job
 from sim.ending import has_ended, is_suspended, list_roots, strip_suspension
 from sim.models.base import controller_of, is_over
-from sim.server import Refused
 from sim.world import Broken, World
 
 Json = dict[str, Any]

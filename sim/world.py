@@ -8,33 +8,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import reconciler.verdicts
+import reconciler.schedule.verdicts
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
-from core.plan import verdict_steps
-from core.plan.admission import MAX_ETCD_BYTES
+from core.plan.workloads import verdict_steps
+from core.plan.workloads.admission_status import MAX_ETCD_BYTES
 from core.resource import Resource
-from e2e.recount import Objects, find_broken
-from e2e.recount_places import find_misplaced, find_unordered, get_family, get_named_family, is_well
-from e2e.recount_promises import find_overbooked
+from e2e.audit.recount import Objects, find_broken
+from e2e.audit.recount_places import find_misplaced, find_unordered, get_family, get_named_family, is_well
+from e2e.audit.recount_promises import find_overbooked
 from e2e.standins.pods import has_condition
-from sim.admission import USER, Admission
+from sim.apiserver.kinds import build_in, read_definitions
+from sim.apiserver.routes import find_kind
+from sim.apiserver.server import LEASES, MERGE, Change, Request, Server
+from sim.apiserver.webhooks import USER, Admission
 from sim.files import read_yaml
-from sim.kinds import build_in, read_definitions
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import define_kinds, start_models
 from sim.models.base import NODE, POD
 from sim.models.kubelets import Kubelets
 from sim.replica import Replica
 from sim.reports import Reports
-from sim.routes import find_kind
-from sim.server import LEASES, MERGE, Change, Request, Server
 from sim.transport import Faults
 from webhook.review import Reviews
 
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
 _refuse_too_large = verdict_steps.refuse_too_large
-_OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.recount_quota)
+_OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.audit.recount_quota)
 DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
 WORKLOADS = "kueue.x-k8s.io", "workloads"
 UNAUDITED = (LEASES, ("", "events"))
@@ -155,7 +155,7 @@ class World:
         return max(self.server.find_last_change(kind.resource) for kind in self.server.kinds.values() if kind.resource not in UNAUDITED)
 
     def find_broken(self) -> list[str]:
-        """What the audit of objects finds now (`e2e.recount`); nothing if no object has changed since it last found nothing."""
+        """What the audit of objects finds now (`e2e.audit.recount`); nothing if no object has changed since it last found nothing."""
         version = self.version
         if version == self._audited:
             return []
@@ -246,7 +246,7 @@ class World:
         """How many bytes a Workload may have with its assignment, until the world is closed: so small ones stand for large ones. How often
         a place is found that cannot be written is counted."""
         vars(verdict_steps).update(MAX_ETCD_BYTES=size)
-        vars(reconciler.verdicts).update(refuse_too_large=self._count_too_large)
+        vars(reconciler.schedule.verdicts).update(refuse_too_large=self._count_too_large)
 
     def _count_too_large(self, workload: Json, outcome: Any) -> Any:
         refusal = _refuse_too_large(workload, outcome)
@@ -278,7 +278,7 @@ class World:
         """Ends all."""
         self._reports.end()
         vars(verdict_steps).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES)
-        vars(reconciler.verdicts).update(refuse_too_large=_refuse_too_large)
+        vars(reconciler.schedule.verdicts).update(refuse_too_large=_refuse_too_large)
         ending = [task for replica in self.replicas for task in replica.end()]
         if ending:
             self.loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))

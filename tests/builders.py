@@ -8,9 +8,9 @@ from typing import Any
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.placement.feasibility import Taint
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.node_eligibility import Taint
+from core.placement.topology.tree import NodeLabels, TopologyTree
 
 BLOCK, RACK = "cloud/block", "cloud/rack"
 THREE_LEVELS = (BLOCK, RACK, HOSTNAME_LABEL)

@@ -20,14 +20,14 @@ import pytest
 from xdist.remote import Producer
 
 from e2e.accounts import PARTS, user_of
-from e2e.asked import write_policy
+from e2e.audit.asked import write_policy
+from e2e.audit.findings import findings
+from e2e.audit.otlp import Receiver
+from e2e.audit.recount import recount
 from e2e.binaries import KUBERNETES_VERSIONS, UnknownVersion, find_kubernetes_minor
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
-from e2e.findings import findings
 from e2e.kind import tools
-from e2e.otlp import Receiver
-from e2e.recount import recount
 from e2e.topogate import SYSTEM_NAMESPACE
 from tests import workers
 from tests.chart.rights_of_a_run import write_asked

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
 from tests.builders import Node, view_of
 
 TAINTS = [("dedicated", "ml", "NoSchedule"), ("dedicated", "web", "NoSchedule"), ("maintenance", "", "NoExecute")]

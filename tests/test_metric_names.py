@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core import metric_names
 from core.metric_names import OF_RECONCILER, OF_WEBHOOK
-from core.runtime.metrics import Instrument, Kind
+from core.runtime.report.metrics import Instrument, Kind
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 ALL = tuple(dict.fromkeys((*OF_RECONCILER, *OF_WEBHOOK)))

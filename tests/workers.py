@@ -16,14 +16,14 @@ from xdist.workermanage import WorkerController
 # The longest first: whoever begins one of these last keeps all others waiting.
 LONG = (
     "tests/sim/test_scenarios.py",
-    "tests/reconciler/test_failed_nodes.py",
-    "tests/reconciler/test_failing_racks.py",
-    "tests/reconciler/test_provisioning.py",
+    "tests/reconciler/nodes/test_failed_nodes.py",
+    "tests/reconciler/nodes/test_failing_racks.py",
+    "tests/reconciler/workloads/test_provisioning.py",
     "tests/webhook/test_replicas.py",
     "tests/docs/test_pages.py",
     "tests/e2e/test_demo.py",
     "tests/chart/test_installed.py",
-    "tests/reconciler/test_failing_again.py",
+    "tests/reconciler/nodes/test_failing_again.py",
 )
 
 

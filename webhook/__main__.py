@@ -13,27 +13,28 @@ from certs import pki
 from certs.pki import KeyPair
 from certs.rotation import Rotation
 from core.jobs.contract import JobKind
-from core.jobs.kinds import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK, TASKS
 from core.model.gates import POD_GROUPS
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
 from core.resource import Obj, Resource
-from core.runtime import logs, plugins, telemetry
-from core.runtime.client import Client
+from core.runtime import plugins
 from core.runtime.clock import SystemClock
-from core.runtime.errors import KubeError, NotFound
-from core.runtime.kubeconfig import UnusableKubeconfig
-from core.runtime.metrics import Metrics, Reading
-from core.runtime.probes import serving
-from core.runtime.sampling import Sampling
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError, NotFound
+from core.runtime.http.kubeconfig import UnusableKubeconfig
+from core.runtime.report import logs, telemetry
+from core.runtime.report.metrics import Metrics, Reading
+from core.runtime.report.probes import serving
+from core.runtime.report.sampling import Sampling
 from core.runtime.tasks import LoopLag, eternal, run_until_stopped
 from core.trace_names import BEGINS, REFUSED, WORK
-from webhook.budget import set_up_memory
 from webhook.connections import Connections
 from webhook.lookup import LookupFailed, at_home
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
+from webhook.shared_limits import set_up_memory
 from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate, tell_of_end
 
 logger = logging.getLogger(__name__)

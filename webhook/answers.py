@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from core.api.admission import MAX_CAUSES, AdmissionRequest, Cause, allowed, denied
+from core.api.admission_review import MAX_CAUSES, AdmissionRequest, Cause, allowed, denied
 from core.api.body import MAX_QUOTE_CHARS
 from core.jobs.contract import FieldError, Json, Rules
 

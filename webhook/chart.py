@@ -14,12 +14,12 @@ from typing import Any
 from certs.rotation import KINDS as CONFIGURATIONS
 from certs.rotation import SECRETS
 from core.jobs.contract import JobKind, Referring
-from core.jobs.kinds import KINDS
-from core.jobs.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.names import GROUP, VERSION
 from core.resource import Resource
 from core.runtime import generated
-from core.runtime.rights import Right, rights, rules
+from core.runtime.rbac_rules import Right, rights, rules
 from webhook.lookup import REPLICA_SETS
 from webhook.policies import policies
 from webhook.registration import configurations

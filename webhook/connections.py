@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 from core.runtime.clock import Clock
-from webhook.budget import give_memory_back
+from webhook.shared_limits import give_memory_back
 
 logger = logging.getLogger(__name__)
 # An API server has one for each review that is on its way, up to 200 or so, and keeps 25 for the next ones.

@@ -7,9 +7,9 @@ from typing import Any
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from core import trace_names as t
-from core.api.conversion import ConversionRequest, converted, failed
+from core.api.conversion_review import ConversionRequest, converted, failed
 from core.api.convert import CONVERTED, Unconvertible, check_size, convert
-from core.runtime.telemetry import tracer
+from core.runtime.report.telemetry import tracer
 from webhook.review import TRACER
 
 

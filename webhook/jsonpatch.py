@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from core.jobs.parts import copy_object
+from core.jobs.template_parts import copy_object
 
 Operation = dict[str, Any]
 

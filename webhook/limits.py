@@ -13,7 +13,7 @@ from core.jobs.pod_rules import (
     POD_TERMS,
 )
 from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from webhook.expressions import has_gate, is_set, policy_of, rule_of_pods
+from webhook.policy_expressions import has_gate, is_set, policy_of, rule_of_pods
 
 GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
 # A pod of a job that was started is made of a template that was judged, to which the flavor has added its own tolerations and labels.

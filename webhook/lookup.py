@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import Any, ParamSpec, TypeVar
 
 from core.jobs.contract import JobKind, Json, Referring
-from core.jobs.pod_kinds import Reviewed
+from core.jobs.kinds.pod_kinds import Reviewed
+from core.jobs.kinds.sparkapplication import SparkApplication
 from core.jobs.pod_rules import explain_size
-from core.jobs.shape import find_misshapen
-from core.jobs.sparkapplication import SparkApplication
+from core.jobs.schema_check import find_misshapen
 from core.jobs.templated import integer
 from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, ResizedByPart
-from core.jobs.pod import STATIC_POD
-from core.jobs.pod_parents import Deployment, LeaderWorkerSet
+from core.jobs.kinds.pod import STATIC_POD
+from core.jobs.kinds.pod_parents import Deployment, LeaderWorkerSet
 from core.jobs.pod_rules import MAX_GRACE_S
-from core.jobs.shape import Shape
+from core.jobs.schema_check import Shape
 from core.names import (
     ADMISSION_GATE,
     ALLOW_DAEMON_SETS,
@@ -33,7 +33,8 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
-from webhook.expressions import (
+from webhook.limits import GATES, build_evictions, build_grace, build_limits
+from webhook.policy_expressions import (
     IN_MANAGED,
     IS_TOPOGATE,
     OWNER_KIND,
@@ -49,7 +50,6 @@ from webhook.expressions import (
     rules_of,
     value_of,
 )
-from webhook.limits import GATES, build_evictions, build_grace, build_limits
 from webhook.unqueued import unqueued
 
 _IS_LWS = (  # its controller may label pods after they are made

@@ -15,17 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.api.conversion import CONVERT_PATH
+from core.api.conversion_review import CONVERT_PATH
 from core.jobs.contract import JobKind
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
+from core.jobs.kinds.pod_kinds import Reviewed, pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
-from core.jobs.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
-from core.jobs.pod_kinds import Reviewed, pod_kinds
-from core.jobs.podgroup import Grouping
+from core.jobs.podgroup_annotation import Grouping
 from core.jobs.templated import TemplatedKind
 from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
 from core.resource import Resource
-from webhook.expressions import IS_STEP_OF_TOPOGATE, IS_TOPOGATE, OWNER_KIND
+from webhook.policy_expressions import IS_STEP_OF_TOPOGATE, IS_TOPOGATE, OWNER_KIND
 from webhook.scale import SCALE_PATH, find_scalable
 
 MUTATING_NAME = "topogate-mutating-webhook-configuration"

@@ -9,23 +9,23 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from core import trace_names as t
-from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
+from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
+from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Rules
-from core.jobs.kinds import KINDS
-from core.jobs.known_names import Places
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_kinds import Reviewed, pod_kinds
+from core.jobs.kinds.pod_parents import PodParent
+from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
-from core.jobs.pod import Pod
-from core.jobs.pod_kinds import Reviewed, pod_kinds
-from core.jobs.pod_parents import PodParent
-from core.jobs.shape import find_misshapen, spec_shape_of
+from core.jobs.schema_check import find_misshapen, spec_shape_of
 from core.jobs.templated import TemplatedKind
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
-from core.runtime.telemetry import context_from, current_traceparent, link_from, tracer
+from core.runtime.report.telemetry import context_from, current_traceparent, link_from, tracer
 from webhook.answers import is_going, judge, metadata_map
 from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
-from webhook.podgroups import RETRY_AFTER_S, GroupReviews
+from webhook.podgroup_review import RETRY_AFTER_S, GroupReviews
 from webhook.registration import hook_path
 from webhook.scale import SCALE_PATH, ScaleReviews
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.api.admission import UNAVAILABLE, AdmissionRequest, allowed, denied
+from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allowed, denied
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
-from core.jobs.pod_kinds import Reviewed
-from core.jobs.pod_parents import PodParent, judge_number
+from core.jobs.kinds.pod_kinds import Reviewed
+from core.jobs.kinds.pod_parents import PodParent, judge_number
 from core.jobs.templated import TemplatedKind, get, integer
 from core.jobs.templates import has_gate
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION

@@ -16,17 +16,17 @@ from typing import Any
 
 from aiohttp import web
 
-from core.api.admission import MAX_REVIEW_BYTES, parse_review
+from core.api.admission_review import MAX_REVIEW_BYTES, parse_review
 from core.api.body import MalformedReview
-from core.api.conversion import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
+from core.api.conversion_review import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATION, REVIEWS_ANSWERED
 from core.runtime.clock import Clock, SystemClock
-from core.runtime.metrics import Sink, Unmeasured
+from core.runtime.report.metrics import Sink, Unmeasured
 from webhook import conversion
-from webhook.budget import Budget, estimate_memory, give_memory_back
 from webhook.connections import IDLE_S, Connections
 from webhook.intake import GivenUp, Intake, NoRoom, TooLarge
 from webhook.review import Reviews
+from webhook.shared_limits import Budget, estimate_memory, give_memory_back
 
 logger = logging.getLogger(__name__)
 # Above this, parsing and judging would keep other reviews waiting; they go to a thread.

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Target
-from core.api.configuration import read_configuration_file
-from core.api.mistakes import InvalidFile
+from certs.rotation_plan import Policy
+from core.api.files.configuration_file import read_configuration_file
+from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
 from core.model.gates import NO_GATES, POD_GROUPS, BadGates, ChosenGates, read_gates
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, port
-from core.runtime.sampling import SLOW_S
+from core.runtime.report.sampling import SLOW_S
 
 FILES = {"cert_file": "--cert-file", "key_file": "--key-file"}
 OWN = {

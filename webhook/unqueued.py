@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from core.jobs.annotation_catalog import GROUPED, PODSET, WORKLOAD
 from core.jobs.contract import JobKind
-from core.jobs.known_names import GROUPED, PODSET, WORKLOAD
-from core.jobs.podgroup import Grouping
+from core.jobs.podgroup_annotation import Grouping
 from core.names import PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
-from webhook.expressions import MANAGED, NOT_SYSTEM, Kind, controlling, in_any, is_set, parents_of, policy_of, rule_of_pods, rules_of
+from webhook.policy_expressions import MANAGED, NOT_SYSTEM, Kind, controlling, in_any, is_set, parents_of, policy_of, rule_of_pods, rules_of
 
 
 def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Any
 
 from core.api.convert_assignment import MAX_CHARS, count_chars, to_domains, to_slices
 from core.api.convert_notes import Json, own, own_items, part, put_note, rename, take_note
-from core.api.meta import DNS_SUBDOMAIN
+from core.api.kinds.meta import DNS_SUBDOMAIN
+from core.api.kinds.workload_kind import MAX_SLICE_LAYERS
 from core.api.v1beta1 import POD_PRIORITY, WORKLOAD_PRIORITY
-from core.api.workload import MAX_SLICE_LAYERS
-from core.model.encoding import InvalidAssignment
+from core.model.wire.encoding import InvalidAssignment
 from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, GROUP, MAIN_POD_SET, OLD_API_VERSION
 
 _CONSTRAINTS = "podsetSliceRequiredTopologyConstraints"

@@ -13,11 +13,11 @@ from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
-from core.api import assignment as v1beta2
-from core.api.assignment import MAX_DOMAINS_PER_SLICE, MAX_SLICES
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.decoding import MAX_DOMAINS, MAX_REPEATED, count_repeated
-from core.model.encoding import InvalidAssignment, decode, encode, encode_whole
+from core.api.kinds import assignment_fields as v1beta2
+from core.api.kinds.assignment_fields import MAX_DOMAINS_PER_SLICE, MAX_SLICES
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.decoding import MAX_DOMAINS, MAX_REPEATED, count_repeated
+from core.model.wire.encoding import InvalidAssignment, decode, encode, encode_whole
 
 Json = dict[str, Any]
 _MAX_VALUE = 63

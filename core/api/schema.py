@@ -21,18 +21,18 @@ from typing import Any
 import yaml
 
 from core.api import v1beta1
-from core.api.checks import AdmissionCheck, WorkloadPriorityClass
-from core.api.conversion import CONVERT_PATH
+from core.api.conversion_review import CONVERT_PATH
 from core.api.convert import CONVERTED
-from core.api.crd import Column, Crd
-from core.api.flavor import ResourceFlavor
-from core.api.marks import SERVER_DEFAULT
-from core.api.meta import Resource, Wire
-from core.api.podgroup import NodeTopology, PodGroup
-from core.api.provisioning import ProvisioningRequestConfig
-from core.api.queues import ClusterQueue, Cohort, LocalQueue
-from core.api.topology import Topology
-from core.api.workload import Workload
+from core.api.kinds.check_kinds import AdmissionCheck, WorkloadPriorityClass
+from core.api.kinds.crd import Column, Crd
+from core.api.kinds.flavor_kind import ResourceFlavor
+from core.api.kinds.marks import SERVER_DEFAULT
+from core.api.kinds.meta import Resource, Wire
+from core.api.kinds.podgroup_kinds import NodeTopology, PodGroup
+from core.api.kinds.provisioning_kind import ProvisioningRequestConfig
+from core.api.kinds.queue_kinds import ClusterQueue, Cohort, LocalQueue
+from core.api.kinds.topology_kind import Topology
+from core.api.kinds.workload_kind import Workload
 from core.names import OLD_VERSION, OWN_VERSION, VERSION
 
 CRD_DIR = Path(__file__).parents[2] / "charts" / "topogate" / "files" / "crds"

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from core.api.marks import ATOMIC_LIST, RULES, SET_LIST, Mark, merge, rule
-from core.api.meta import DNS_SUBDOMAIN, MAX_LEVELS, Int32, Int64, LevelLabel, NodeLabelValue, Wire
-from core.api.quota import CheckName
+from core.api.kinds.marks import ATOMIC_LIST, RULES, SET_LIST, Mark, merge, rule
+from core.api.kinds.meta import DNS_SUBDOMAIN, MAX_LEVELS, Int32, Int64, LevelLabel, NodeLabelValue, Wire
+from core.api.kinds.quota_fields import CheckName
 from core.names import OLD_API_VERSION, VERSION
 
 Json = dict[str, Any]

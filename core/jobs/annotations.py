@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
+from core.jobs.annotation_catalog import OWN, Places, warn_of_own, warn_of_template
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
-from core.jobs.known_names import OWN, Places, warn_of_own, warn_of_template
 from core.jobs.odd_values import warn_of_values
 from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from core.jobs.shape import Fields
+    from core.jobs.schema_check import Fields
 
 Json = Mapping[str, Any]
 

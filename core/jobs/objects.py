@@ -11,7 +11,7 @@ from typing import Any
 
 from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
-from core.jobs.parts import copy_object
+from core.jobs.template_parts import copy_object
 from core.jobs.templated import Path, get
 from core.model.quantity import canonical, parse_quantity
 from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, QUOTA_RESERVED, SLICE_NAME

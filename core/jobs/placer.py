@@ -6,8 +6,8 @@ Pods are members of kube-scheduler's own PodGroup (Kubernetes 1.36, alpha) by `s
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from core.jobs.annotation_catalog import OWN
 from core.jobs.contract import ErrorType, FieldError, Json
-from core.jobs.known_names import OWN
 from core.jobs.podgroup_levels import PREFERRED, SHOWN, Level
 from core.jobs.templated import Role
 from core.names import MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_PLACED_BY

@@ -27,7 +27,7 @@ POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringS
 
 def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
     """All mistakes in the spec of a pod at a path of a queued object, which may hold anything. `is_pod`: it is no template, so that it has
-    what others add to pods. Its node is judged when it is created (`core.jobs.pod`)."""
+    what others add to pods. Its node is judged when it is created (`core.jobs.kinds.pod`)."""
     node = spec.get("nodeName")
     if node and not is_pod:
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.nodeName", node, CHOOSES_NODES)

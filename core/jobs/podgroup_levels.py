@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from core.jobs.annotation_catalog import OWN
 from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError
-from core.jobs.known_names import OWN
 from core.names import PODGROUP_TOPOLOGY
 
 MAX_LEVELS = 16  # of a PodGroup

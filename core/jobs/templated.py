@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
 from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
-from core.jobs.parts import copy_object
 from core.jobs.pod_rules import check_pod_spec, check_size
-from core.jobs.prebuilt import rules_of_changed_prebuilt, rules_of_prebuilt
-from core.jobs.priority import check_changed_priority
-from core.jobs.shape import Fields
+from core.jobs.prebuilt_label import rules_of_changed_prebuilt, rules_of_prebuilt
+from core.jobs.priority_label import check_changed_priority
+from core.jobs.schema_check import Fields
+from core.jobs.template_parts import copy_object
 from core.names import MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION
 
 MAX_POD_SETS = 18  # of a Workload

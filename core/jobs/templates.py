@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import Json, PodSetStart
-from core.jobs.parts import LISTS, MAPS, copy_object, parts_of
+from core.jobs.template_parts import LISTS, MAPS, copy_object, parts_of
 from core.names import (
     CLUSTER_QUEUE_LABEL,
     JOB_CONTROLLER_UID_LABELS,

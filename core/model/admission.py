@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.model.assignment import TopologyAssignment
-from core.model.encoding import decode, encode
+from core.model.pod_resources import parse_resources
 from core.model.quantity import format_quantity
-from core.model.resources import parse_resources
+from core.model.wire.assignment import TopologyAssignment
+from core.model.wire.encoding import decode, encode
 from core.names import TOPOLOGY_PENDING
 
 
@@ -21,7 +21,7 @@ class PodSetAdmission:
     count: int
     assignment: TopologyAssignment | None = None
     delayed: str | None = None  # whether the assignment is to follow (Pending), or came, in a second pass (Ready)
-    # Nodes that are kept free for it, by name; `status.admission` has no word for them (core.model.spares).
+    # Nodes that are kept free for it, by name; `status.admission` has no word for them (core.model.spare_nodes).
     spares: tuple[str, ...] = ()
     # Of its own nodes, as its assignment calls them, those that are another's spares and lent to it: nor has it for these.
     borrowed: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
-"""What a configuration file says, as values: `core.api.configuration` reads it, the reconciler acts by it."""
+"""What a configuration file says, as values: `core.api.files.configuration_file` reads it, the reconciler acts by it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from core.model.group_plugins import GroupPluginRules
-from core.model.node_health import HealthRules
-from core.model.pods_ready import PodsReadyRules
+from core.model.node_health_rules import HealthRules
+from core.model.plugin_choice import GroupPluginRules
+from core.model.pods_ready_rules import PodsReadyRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from core.model.configuration import ResourceRules
-from core.model.resources import Resources
+from core.model.pod_resources import Resources
 
 
 def counted_by_quota(requests: Resources, rules: ResourceRules) -> dict[str, int]:

@@ -7,28 +7,28 @@ from functools import partial
 
 import numpy as np
 
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.budget import SENTENCE, UNLIMITED, Budget
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.placement.balanced import place_balanced, place_group_balanced
-from core.placement.capacity import Fits, NodeFits, fits_on_nodes
-from core.placement.compact import CELLS_A_STEP, place_compact
-from core.placement.decision import Decision, Placement, take_from, take_placed
-from core.placement.explain import NotFit, Refusal, with_note
-from core.placement.feasibility import InvalidSelector
-from core.placement.free import FreeCapacity, Matrix
-from core.placement.groups import GroupFits, descend_group, find_group_start, find_mixed, fits_of_group, split_roles
-from core.placement.levels import descend, find_start
-from core.placement.node_counts import NodeCounts
-from core.placement.own_pods import place_particular
-from core.placement.profile import Profile
-from core.placement.refusal import refuse, refuse_without_nodes
-from core.placement.remedy import Refused
-from core.placement.slices import Shape, find_shape
-from core.placement.spares import place_with_spares
-from core.placement.spread import with_spread_kept
-from core.placement.together import InOrder, Together, place_or_look_ahead, place_together
-from core.placement.tree import Indices, TopologyTree
+from core.model.step_budget import SENTENCE, UNLIMITED, Budget
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.placement.algorithms.balanced import place_balanced, place_group_balanced
+from core.placement.algorithms.compact import CELLS_A_STEP, place_compact
+from core.placement.algorithms.decision import Decision, Placement, take_from, take_placed
+from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes
+from core.placement.algorithms.levels import descend, find_start
+from core.placement.algorithms.own_pods import place_particular
+from core.placement.algorithms.podset_groups import GroupFits, descend_group, find_group_start, find_mixed, fits_of_group, split_roles
+from core.placement.algorithms.profile import Profile
+from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.algorithms.spare_placement import place_with_spares
+from core.placement.algorithms.tied_pod_sets import InOrder, Together, place_or_look_ahead, place_together
+from core.placement.explain.refusal_facts import refuse, refuse_without_nodes
+from core.placement.explain.suggested_changes import Refused
+from core.placement.refusals import NotFit, Refusal, with_note
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.node_eligibility import InvalidSelector
+from core.placement.topology.topology_spread import with_spread_kept
+from core.placement.topology.tree import Indices, TopologyTree
 
 __all__ = ["Decision", "Placement", "Together", "place", "take_from"]
 

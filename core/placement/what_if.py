@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from core.model.podset import PodSetRequest
 from core.placement.engine import take_from
-from core.placement.free import FreeCapacity, Matrix
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
 
 Usage = tuple[PodSetRequest, Sequence[tuple[str, int]]]  # a pod set and its pods per node, as in `Placement.nodes`
 

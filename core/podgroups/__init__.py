@@ -1,1 +1,4 @@
-"""Groups of pods placed together on one placement (KEP-5732): generated, checked and scored through plugins. Pure."""
+"""PodGroups placed on one placement (KEP-5732): generated, checked and scored by plugins.
+
+Imported by `reconciler.podgroups`, `webhook` and `cli`.
+"""

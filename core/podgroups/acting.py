@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.model.budget import Budget
 from core.model.configuration import PodGroupRules
 from core.model.podset import PodSetRequest
-from core.placement.free import FreeCapacity
-from core.placement.node_counts import NodeCounts
+from core.model.step_budget import Budget
+from core.placement.topology.free_capacity import FreeCapacity
+from core.placement.topology.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
-from core.podgroups.explain import GroupExplanation, explain
-from core.podgroups.facts import PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
+from core.podgroups.group_explanation import GroupExplanation, explain
 from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order, split
-from core.podgroups.together import count_there, find_domain, tell_spread
+from core.podgroups.podgroup_facts import PodGroupFacts
+from core.podgroups.required_domain import count_there, find_domain, tell_spread
 
 SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
 Place = tuple[Member, str]  # a pod and a node

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.model.budget import UNLIMITED, Budget
-from core.placement.free import FreeCapacity
-from core.placement.tree import Indices
-from core.podgroups.feasibility import Checked, are_apart, bound_by_amounts, check, upper_bound
+from core.model.step_budget import UNLIMITED, Budget
+from core.placement.topology.free_capacity import FreeCapacity
+from core.placement.topology.tree import Indices
 from core.podgroups.framework import Cycle, Plugins, PodGroupAssignment, assumed
 from core.podgroups.group import PodGroupInfo
+from core.podgroups.placement_feasibility import Checked, are_apart, bound_by_amounts, check, upper_bound
 from core.podgroups.placements import Placement, Placements, join, whole
 from core.podgroups.scorers import BinPacking, PodCount
 from core.podgroups.topology_placement import TopologyPlacement

@@ -12,11 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from core.model.group_plugins import ALL_EVENTS, GroupEvent
-from core.placement.change import Amount
-from core.placement.free import FreeCapacity
-from core.placement.node_counts import NodeCounts
-from core.placement.tree import Flags, Indices
+from core.model.plugin_choice import ALL_EVENTS, GroupEvent
+from core.placement.changes import Amount
+from core.placement.topology.free_capacity import FreeCapacity
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.tree import Flags, Indices
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements
 

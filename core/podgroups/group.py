@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from core.model.podset import PodSetRequest
-from core.podgroups.devices import PodClaim
+from core.podgroups.devices.claims import PodClaim
 
 
 @dataclass(frozen=True, slots=True)

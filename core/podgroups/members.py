@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from core.model.pod_resources import pod_requests
 from core.model.pod_traits import PodTerm, traits_of_template
 from core.model.podset import PodSetRequest
-from core.model.resources import pod_requests
 from core.names import (
     INDEX_LABELS,
     JOBSET_JOB_INDEX_LABEL,
@@ -26,8 +26,8 @@ from core.names import (
     REPLICA_LABEL,
     WORKLOAD_ANNOTATION,
 )
-from core.placement.neighbours import Neighbours
-from core.podgroups.devices import PodClaim, read_pod_claims
+from core.placement.topology.pod_affinity import Neighbours
+from core.podgroups.devices.claims import PodClaim, read_pod_claims
 
 Json = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -5,17 +5,17 @@ what it makes of it is explained and verified. Pods belong to such a group by `s
 from collections.abc import Sequence
 from typing import Any
 
-from core.model.budget import Budget
 from core.model.quantity import show_count
-from core.placement.free import FreeCapacity
+from core.model.step_budget import Budget
+from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.acting import SCATTERED, SCHEDULED, UNSCHEDULABLE, WAITING, Step
 from core.podgroups.algorithm import decide
-from core.podgroups.explain import explain
-from core.podgroups.facts import KUBERNETES, OURS, PodGroupFacts
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
+from core.podgroups.group_explanation import explain
 from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order, split
-from core.podgroups.together import count_there, find_domain, tell_spread
+from core.podgroups.podgroup_facts import KUBERNETES, OURS, PodGroupFacts
+from core.podgroups.required_domain import count_there, find_domain, tell_spread
 
 
 class NotNative(ValueError):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from core.model.group_plugins import GENERATE, Which
-from core.placement.tree import TopologyTree
+from core.model.plugin_choice import GENERATE, Which
+from core.placement.topology.tree import TopologyTree
 from core.podgroups.framework import Candidates, Cycle, Scores
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placements

@@ -6,7 +6,7 @@ from typing import overload
 
 import numpy as np
 
-from core.placement.tree import Flags, Indices, TopologyTree
+from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 
 @dataclass(frozen=True, slots=True)

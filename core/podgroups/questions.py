@@ -1,5 +1,5 @@
 """What a plugin in another process is asked, and what it may answer, as plain data: lists, numbers, texts. Nodes go by their place in
-the tree; `reconciler.plugin_child` puts names in, as docs/adding-a-plugin.md has it.
+the tree; `reconciler.podgroups.plugin_child` puts names in, as docs/adding-a-plugin.md has it.
 
 Whoever answers is not trusted: whatever does not make sense is refused with one sentence.
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from core.model.group_plugins import GENERATE, SCORE, Which
-from core.placement.free import FreeCapacity, Matrix
-from core.placement.tree import Flags, Indices, TopologyTree
+from core.model.plugin_choice import GENERATE, SCORE, Which
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.tree import Flags, Indices, TopologyTree
 from core.podgroups.framework import Candidates, Cycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from core.model.resources import PODS
+from core.model.pod_resources import PODS
 from core.podgroups.framework import Candidates, Cycle, Scores
 from core.podgroups.group import PodGroupInfo
 

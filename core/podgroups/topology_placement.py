@@ -5,8 +5,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from core.model.group_plugins import GroupEvent
-from core.placement.tree import Indices, TopologyTree
+from core.model.plugin_choice import GroupEvent
+from core.placement.topology.tree import Indices, TopologyTree
 from core.podgroups.framework import Cycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from core.runtime.errors import without_credentials
-from core.runtime.sampling import SLOW_S
+from core.runtime.http.errors import without_credentials
+from core.runtime.report.sampling import SLOW_S
 
 OTLP_PROTOCOLS = ("grpc", "http/protobuf")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -21,9 +21,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
-from core.runtime import logs
 from core.runtime.clock import Clock, SystemClock
-from core.runtime.errors import Conflict, KubeError
+from core.runtime.http.errors import Conflict, KubeError
+from core.runtime.report import logs
 from core.runtime.workqueue import Item, QueueShutDown, WorkQueue
 
 logger = logging.getLogger(__name__)

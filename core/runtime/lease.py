@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from core.resource import Obj, Resource
-from core.runtime.client import Client
 from core.runtime.clock import Clock, SystemClock
-from core.runtime.errors import Conflict, KubeError, NotFound, Unreachable
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Conflict, KubeError, NotFound, Unreachable
 
 logger = logging.getLogger(__name__)
 

@@ -11,23 +11,23 @@ from typing import TypeVar
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.configuration import ResourceRules
-from core.model.pause import NOTHING_PAUSED, Pause
+from core.model.pause_state import NOTHING_PAUSED, Pause
+from core.model.pod_resources import PODS, Resources, add
 from core.model.podset import PodSetRequest
-from core.model.quota import FlavorResource, QuotaTree
-from core.model.resources import PODS, Resources, add
+from core.model.quota_tree import FlavorResource, QuotaTree
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity, with_pod
-from core.placement.node_counts import NodeCounts
-from core.placement.spread import require_labels
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.topology.free_capacity import FreeCapacity, with_pod
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.topology_spread import require_labels
+from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.state.check_facts import CheckFacts
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.flavor_view import AssignedPlaces, FlavorView, matches, reservation_of, spares_of
 from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
-from core.state.standing import add_usage
 from core.state.whole_view import WholeView
+from core.state.workload_state import add_usage
 from core.state.workloads import Workloads
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.model.pod_resources import PODS, Resources, add, pod_requests
 from core.model.pod_traits import PodTraits, traits_of_pod
-from core.model.resources import PODS, Resources, add, pod_requests
-from core.placement.feasibility import InvalidSelector, find_untolerated, node_matches
+from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, node_matches
 from core.state.facts import NodeFacts, PodFacts
 
 Json = Mapping[str, Any]

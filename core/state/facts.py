@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from core.model.admission import Admission, admission_from_wire
+from core.model.pod_resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
 from core.model.podset import TopologyRequest, parse_topology_request, read_lends, read_spares
 from core.model.quantity import LARGEST
-from core.model.resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
-from core.model.spares import read_held_spares, with_borrowed, with_spares
+from core.model.spare_nodes import read_held_spares, with_borrowed, with_spares
 from core.names import (
     ADMITTED,
     BORROWED_SPARES,
@@ -46,9 +46,9 @@ from core.names import (
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
-from core.placement.feasibility import taints_of
-from core.placement.free import NodeState
-from core.placement.together import Together
+from core.placement.algorithms.tied_pod_sets import Together
+from core.placement.topology.free_capacity import NodeState
+from core.placement.topology.node_eligibility import taints_of
 
 Json = Mapping[str, Any]
 

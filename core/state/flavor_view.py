@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.model.admission import PodSetAdmission
-from core.model.assignment import TopologyAssignment
-from core.model.resources import Resources
-from core.model.spares import fullest
-from core.placement.free import FreeCapacity, with_pod
-from core.placement.node_counts import NodeCounts
-from core.placement.tree import Indices
+from core.model.pod_resources import Resources
+from core.model.spare_nodes import fullest
+from core.model.wire.assignment import TopologyAssignment
+from core.placement.topology.free_capacity import FreeCapacity, with_pod
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.tree import Indices
 from core.state.facts import FlavorFacts, NodeFacts, PodSetFacts, TopologyFacts
 from core.state.ledger import Domain, Reservation
 

@@ -28,14 +28,14 @@ from typing import TypeVar
 import numpy as np
 
 from core.model.places import ended_since, give_up
+from core.model.pod_resources import Resources, add
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
-from core.model.resources import Resources, add
-from core.placement.free import FreeCapacity
-from core.placement.node_counts import NodeCounts
-from core.placement.tree import Indices
+from core.placement.topology.free_capacity import FreeCapacity
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.tree import Indices
+from core.state.cluster_affinity import ClusterNeighbours
 from core.state.daemonsets import DaemonSetFacts, DaemonSets, Windows
 from core.state.facts import PodFacts
-from core.state.neighbours import ClusterNeighbours
 from core.state.usage import Usage, UsageTable
 
 Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and what a recount says

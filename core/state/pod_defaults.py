@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.model.pod_resources import parse_resources, pod_requests
 from core.model.quantity import canonical, format_quantity
-from core.model.resources import parse_resources, pod_requests
 
 Json = Mapping[str, Any]
 _POD_LEVEL = ("cpu", "memory")  # resources that a pod has requests of by itself where its containers name them

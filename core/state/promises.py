@@ -6,7 +6,7 @@ Workloads, and finds their nodes by labels, without trees and views.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from core.model.assignment import TopologyAssignment
+from core.model.wire.assignment import TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts

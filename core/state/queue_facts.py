@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from core.model.quantity import canonical, parse_quantity
-from core.model.quota import FlavorResource, Quota, QuotaOwner
+from core.model.quota_tree import FlavorResource, Quota, QuotaOwner
 from core.state.facts import object_key, profile_of
 
 Json = Mapping[str, Any]

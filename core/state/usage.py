@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.model.pod_resources import Resources
 from core.model.quantity import LARGEST, saturate
-from core.model.resources import Resources
-from core.placement.free import FreeCapacity, Matrix
-from core.placement.node_counts import NodeCounts
-from core.placement.tree import Indices
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.tree import Indices
 
 Usage = Mapping[str, Mapping[str, int]]  # node -> resource -> amount
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.placement.feasibility import MOST_EXPRESSIONS
-from core.placement.spread import count_expressions, require_terms
+from core.placement.topology.node_eligibility import MOST_EXPRESSIONS
+from core.placement.topology.topology_spread import count_expressions, require_terms
 from core.state.facts import PodSetFacts, WorkloadFacts, controller_of
 
 Json = Mapping[str, Any]

@@ -3,10 +3,10 @@ flavor confines (KEP-5732)."""
 
 from collections.abc import Callable, Mapping
 
+from core.model.pod_resources import Resources
 from core.model.pod_traits import NO_TRAITS, PodTraits
-from core.model.resources import Resources
-from core.placement.free import FreeCapacity, with_pod
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.topology.free_capacity import FreeCapacity, with_pod
+from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.state.facts import NodeFacts
 from core.state.ledger import Ledger, PodSetKey, Reservation
 

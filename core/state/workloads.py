@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.model.admission import Admission
-from core.model.quota import Amounts, FlavorResource, QuotaOwner, QuotaTree
+from core.model.quota_tree import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
-from core.state.standing import judge_standing
-from core.state.standing_indexes import Heirs, StandingIndexes
+from core.state.workload_indexes import Heirs, StandingIndexes
+from core.state.workload_state import judge_standing
 
 
 @dataclass(slots=True)

@@ -17,17 +17,18 @@ from pathlib import Path
 from rich.console import Console
 
 from core import trace_names as t
-from e2e import demo, stories
+from e2e import demo
 from e2e.api import wait_for
+from e2e.audit import stories
+from e2e.audit.otlp import SpanRecord
+from e2e.audit.truth import Obj
+from e2e.audit.waterfall import to_svg
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.jaeger.server import JAEGER, Jaeger
-from e2e.otlp import SpanRecord
 from e2e.process import StartFailed
 from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
-from e2e.truth import Obj
-from e2e.waterfall import to_svg
 
 OUT = demo.OUT
 REFUSED_FIRST = "waits"  # of the demo's jobs

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from e2e.audit.otlp import SpanRecord
 from e2e.binaries import Module, ensure_binaries
-from e2e.otlp import SpanRecord
 from e2e.process import Guard, Process, find_free_ports
 
 VERSION = "1.76.0"

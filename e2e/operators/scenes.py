@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from e2e import truth
 from e2e.api import PATIENCE_S, ApiError, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.kind.nodes import POOL_LABEL, SHAPE
 from e2e.manifests import cluster_queue, path
@@ -22,7 +22,7 @@ from e2e.operators.objects import RealStory, account_objects, real
 from e2e.scenarios.stories import HOST, NAMESPACE, STORIES, Story
 from e2e.topogate import Topogate
 from e2e.writes_proxy import Cut, WritesProxy
-from tests.e2e.test_stories import test_a_story_comes_true as a_story_comes_true
+from tests.e2e.audit.test_stories import test_a_story_comes_true as a_story_comes_true
 from tests.reconciler.kinds import test_leaderworkerset as leaderworkersets
 from tests.reconciler.kinds.lives import LIVES, LOSING_NODES, lives_of
 from tests.reconciler.kinds.own_lives import (

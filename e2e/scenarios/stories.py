@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, RANK_ANNOTATION
-from e2e import manifests, truth
+from e2e import manifests
+from e2e.audit import truth
 from e2e.nodes import NodePool, node_objects
 
 HERE = Path(__file__).parent

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from sim.apiserver.server import Server
 from sim.models.apps import DeploymentController, ReplicaSetController, StatefulSetController
 from sim.models.base import Model
 from sim.models.checks import CheckController
@@ -21,7 +22,6 @@ from sim.models.owners import GarbageCollector
 from sim.models.pod_garbage import PodGarbageCollector
 from sim.models.scheduler import Scheduler
 from sim.models.tools import Tool
-from sim.server import Server
 
 MODELS: tuple[type[Model], ...] = (
     GarbageCollector,

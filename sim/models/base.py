@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from sim.kinds import Kind
-from sim.server import MERGE, Change, Refused, Request, Server
+from sim.apiserver.kinds import Kind
+from sim.apiserver.server import MERGE, Change, Refused, Request, Server
 
 Json = dict[str, Any]
 Key = tuple[str, str]

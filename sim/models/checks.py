@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from e2e.standins.pods import has_condition
+from sim.apiserver.server import Change, Server
 from sim.models.base import Json, Key, Model, key_of
 from sim.models.job_failures import read_time
 from sim.models.tools import WORKLOADS
-from sim.server import Change, Server
 
 CHECK, CONTROLLER = "sim-check", "sim.topogate.dev/check"
 LONGEST_S = 40

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from sim.apiserver.server import Change, Refused, Server
 from sim.models.base import NODE, POD, Json, Key, Model, key_of, set_pod_condition
 from sim.models.nodes import NO_EXECUTE
-from sim.server import Change, Refused, Server
 
 
 class _Eviction(NamedTuple):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from e2e.standins.pods import has_condition
+from sim.apiserver.server import Change, Server
 from sim.models import job_failures as failures
 from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, is_over, key_of, make_pod, owner_of, phase_of
 from sim.models.job_failures import INDEX, index_of
-from sim.server import Change, Server
 
 TRACKED = "batch.kubernetes.io/job-tracking"
 MOST_AT_ONCE = 500

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from e2e.standins.pods import has_condition
+from sim.apiserver.server import Change, Server
 from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of, set_pod_condition
-from sim.server import Change, Server
 
 RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
 STAGGER_SECONDS = "sim.topogate.dev/stagger-seconds"  # annotation: and so much longer for each index below its own

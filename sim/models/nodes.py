@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from sim.apiserver.server import Change, Refused, Server
 from sim.models.base import NODE, POD, Json, Key, Model, key_of, key_of_node
-from sim.server import Change, Refused, Server
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 _KEY = "node.kubernetes.io/{}".format

@@ -21,9 +21,9 @@ from e2e.standins.ray import RayClusterStandIn, RayJobStandIn, RayServiceStandIn
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.standins.training import JAXJobStandIn, PaddleJobStandIn, PyTorchJobStandIn, TFJobStandIn, XGBoostJobStandIn
 from e2e.standins.trainjob import TrainJobStandIn
+from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.server import Change, Refused, Server
 from sim.models.base import Json, Key, Model, key_of, list_owners
-from sim.routes import carry_out, find_request
-from sim.server import Change, Refused, Server
 
 OPERATORS: tuple[type[StandIn], ...] = (
     JobSetStandIn,

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+from sim.apiserver.server import FOREGROUND, Change, Server
 from sim.models.base import Json, Key, Model, find_owner, key_of
-from sim.server import FOREGROUND, Change, Server
 
 
 class GarbageCollector(Model):

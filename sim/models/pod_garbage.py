@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 
+from sim.apiserver.server import Change, Refused, Server
 from sim.models.base import NODE, POD, Json, Model, is_over, key_of, key_of_node, set_pod_condition
-from sim.server import Change, Refused, Server
 
 PERIOD_S, QUARANTINE_S = 20.0, 40.0
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sim.apiserver.server import Change
 from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, set_pod_condition
 from sim.models.evictions import tolerates
-from sim.server import Change
 
 
 class Scheduler(Model):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from core.names import WORKLOAD_ANNOTATION
 from e2e.standins.pods import has_condition
+from sim.apiserver.server import Change
 from sim.models.base import POD, Json, Key, Model, key_of
-from sim.server import Change
 
 WORKLOADS = "kueue.x-k8s.io", "workloads"
 OF_TOOL = "sim.topogate.dev/of-tool"  # annotation of a Workload

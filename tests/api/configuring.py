@@ -8,9 +8,9 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from core.api.configuration import read_configuration
-from core.api.configuration_wire import ConfigurationFile
-from core.api.mistakes import InvalidFile
+from core.api.files.configuration_file import read_configuration
+from core.api.files.configuration_wire import ConfigurationFile
+from core.api.files.mistakes import InvalidFile
 from core.model.configuration import (
     Address,
     Configuration,
@@ -23,8 +23,8 @@ from core.model.configuration import (
     WebhookRules,
 )
 from core.model.gates import GATES, Effect
-from core.model.group_plugins import SMALLEST_MEMORY, GroupPluginRules, PluginChoice, PluginLimits
-from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
+from core.model.plugin_choice import SMALLEST_MEMORY, GroupPluginRules, PluginChoice, PluginLimits
+from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.api.admission import (
+from core.api.admission_review import (
     MAX_CAUSES,
     MAX_REVIEW_BYTES,
     MAX_WARNING_CHARS,

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.api.configuration import read_configuration
-from core.api.configuration_wire import (
+from core.api.files.configuration_file import read_configuration
+from core.api.files.configuration_wire import (
     ConfigurationFile,
 )
-from core.api.strict import Ignored, Says, Strict, find_blocks
+from core.api.files.strict import Ignored, Says, Strict, find_blocks
 from core.model.configuration import (
     Address,
     Configuration,
@@ -30,9 +30,9 @@ from core.model.configuration import (
     WebhookRules,
 )
 from core.model.gates import GATES, Stage
-from core.model.node_health import RequeueRules
-from core.model.peer_gates import FORMER_GATES, OTHER_GATES
-from core.model.pods_ready import PodsReadyRules, RequeueTime, Scope
+from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
+from core.model.node_health_rules import RequeueRules
+from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
 from tests.api.configuring import NEW, OLD, Json, as_text, configurations, file_with, mistakes, mistakes_in, read, written
 
@@ -305,7 +305,7 @@ def test_wrong_gates(gates: Json, said: str):
 
 
 def test_gates_that_are_always_on_set_to_false_load():
-    """Found defect G3. The process that reads the gates reports the warning (tests/reconciler/test_settings.py)."""
+    """Found defect G3. The process that reads the gates reports the warning (tests/reconciler/process/test_settings.py)."""
     gates = {"TASMultiLayerTopology": False, "TopologyAwareScheduling": False}
     assert read(featureGates=gates).gates == gates
 

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.api.configuration import build_configuration, read_configuration
-from core.api.configuration_wire import ConfigurationFile
-from core.api.mistakes import InvalidFile
+from core.api.files.configuration_file import build_configuration, read_configuration
+from core.api.files.configuration_wire import ConfigurationFile
+from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Configuration
 from tests.api.configuring import NEW, Json, as_text, configurations, file_with, mistakes, mistakes_in, odd_values, written
 

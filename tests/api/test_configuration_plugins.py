@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.api.configuration import read_configuration
-from core.api.mistakes import InvalidFile
-from core.model.group_plugins import BUILT_IN, GroupPluginRules, PluginChoice, PluginLimits
+from core.api.files.configuration_file import read_configuration
+from core.api.files.mistakes import InvalidFile
+from core.model.plugin_choice import BUILT_IN, GroupPluginRules, PluginChoice, PluginLimits
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.builtin import GENERATORS, SCORERS
 from tests.api.configuring import as_text, file_with, mistakes_in, read

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.api.convert import CONVERTED, Unconvertible, check_size, convert
 from core.api.convert_assignment import MAX_CHARS, count_chars
-from core.model.encoding import decode, encode
+from core.model.wire.encoding import decode, encode
 from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, OLD_API_VERSION
 from tests.api.converting import json_values, notes, objects, with_note, without_notes, workloads
 
@@ -289,7 +289,7 @@ def test_a_list_of_small_assignments_is_converted_without_a_search_for_the_best_
     def search(*_: Any) -> Any:
         raise AssertionError("it looks for the best cuts")
 
-    monkeypatch.setattr("core.model.encoding.choose_parts", search)
+    monkeypatch.setattr("core.model.wire.encoding.choose_parts", search)
     for wire in (ours, written):
         stored = assigned(API_VERSION, wire)
         assert there_and_back(stored) == stored

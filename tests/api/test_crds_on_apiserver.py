@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.api.queues import ClusterQueue
-from core.api.workload import Workload
+from core.api.kinds.queue_kinds import ClusterQueue
+from core.api.kinds.workload_kind import Workload
 from e2e.api import APPLY_PATCH, ApiError
 from e2e.crds import CRDS
 

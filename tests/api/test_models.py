@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from core.api.assignment import TopologyAssignment
-from core.api.meta import Condition, ObjectMeta, find_condition
-from core.api.quota import ResourceQuota
-from core.api.topology import Topology, TopologyLevel
-from core.api.workload import PodSetTopologyRequest, Workload
+from core.api.kinds.assignment_fields import TopologyAssignment
+from core.api.kinds.meta import Condition, ObjectMeta, find_condition
+from core.api.kinds.quota_fields import ResourceQuota
+from core.api.kinds.topology_kind import Topology, TopologyLevel
+from core.api.kinds.workload_kind import PodSetTopologyRequest, Workload
 
 WORKLOAD: dict[str, Any] = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",

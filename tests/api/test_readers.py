@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from core.api.checks import AdmissionCheck
-from core.api.flavor import ResourceFlavor
-from core.api.meta import ObjectMeta, Resource
-from core.api.podgroup import NodeTopology, PodGroup
-from core.api.provisioning import ProvisioningRequestConfig
-from core.api.queues import ClusterQueue, Cohort, LocalQueue
+from core.api.kinds.check_kinds import AdmissionCheck
+from core.api.kinds.flavor_kind import ResourceFlavor
+from core.api.kinds.meta import ObjectMeta, Resource
+from core.api.kinds.podgroup_kinds import NodeTopology, PodGroup
+from core.api.kinds.provisioning_kind import ProvisioningRequestConfig
+from core.api.kinds.queue_kinds import ClusterQueue, Cohort, LocalQueue
+from core.api.kinds.topology_kind import Topology
+from core.api.kinds.workload_kind import Workload
 from core.api.schema import build_fields, build_schema
-from core.api.topology import Topology
-from core.api.workload import Workload
 from core.names import OWN_GROUP, OWN_VERSION
-from core.podgroups.facts import read_aliases, read_pod_group
+from core.podgroups.podgroup_facts import read_aliases, read_pod_group
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.facts import FlavorFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts

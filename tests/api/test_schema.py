@@ -10,9 +10,9 @@ import yaml
 from pydantic import Field
 
 from core.api import schema
-from core.api.crd import Column, Crd
-from core.api.marks import ATOMIC_LIST, RULES, Mark, rule, server_default
-from core.api.meta import Int32, Quantity, Resource, Wire
+from core.api.kinds.crd import Column, Crd
+from core.api.kinds.marks import ATOMIC_LIST, RULES, Mark, rule, server_default
+from core.api.kinds.meta import Int32, Quantity, Resource, Wire
 
 
 class Part(Wire):

@@ -18,14 +18,14 @@ import re
 import sys
 from typing import Any
 
-from core.runtime.client import Client
+from core.runtime.http.client import Client
 from e2e import manifests
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.crds import register_conversion
 from e2e.perf_load import NAMESPACE, Load, Outcome, Player
 from e2e.topogate import Topogate
-from tests.bench.meter import Meter, Used
+from tests.bench.parts.meter import Meter, Used
 
 TIMEOUT_S = 1200.0
 _CALLS = re.compile(r"^apiserver_request_total\{[^}]*resource=\"(workloads|events)\"[^}]*verb=\"(\w+)\"[^}]*\} (\S+)")

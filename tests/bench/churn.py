@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from core.model.encoding import encode
 from core.model.podset import Mode, SliceLayer, TopologyRequest
-from core.placement.free import NodeState
-from core.queueing.outcome import Found
+from core.model.wire.encoding import encode
+from core.placement.topology.free_capacity import NodeState
+from core.queueing.flavors.outcome import Found
 from core.state.facts import NodeFacts, PodSetFacts
-from tests.bench.life import NAMESPACE, Life, workload_of
-from tests.bench.shapes import ALLOCATABLE, LEVELS, PER_RACK, build_labels, per_gpu
+from tests.bench.parts.life import NAMESPACE, Life, workload_of
+from tests.bench.parts.shapes import ALLOCATABLE, LEVELS, PER_RACK, build_labels, per_gpu
 
 GPU, EVERY, SEED = "nvidia.com/gpu", 500, 5
 PER_NODE = ALLOCATABLE[GPU]

@@ -3,7 +3,7 @@
     python -m tests.bench.cluster [--nodes 2560] [--jobs 2000] [--share 1.0] [--asked 0.9] [--pods-per-second 16] [--json]
 
 `--share 0.05` takes a twentieth of nodes and jobs, and two minutes. What was chosen is printed first, progress on stderr; how to
-read the table: docs/bench-cluster.md. Ends with 1 if a job did not end, or a promise of `e2e.audit` was broken at any moment.
+read the table: docs/bench-cluster.md. Ends with 1 if a job did not end, or a promise of `e2e.audit.audit` was broken at any moment.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from dataclasses import asdict
 from typing import Any
 
 from core.model.quantity import show_count
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import ApiError
-from e2e.audit import audit
+from e2e.audit import truth
+from e2e.audit.audit import audit
+from e2e.audit.history import History
+from e2e.audit.recount import recount
+from e2e.audit.waiting import describe_waiting
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
-from e2e.history import History
 from e2e.progress import Progress
-from e2e.recount import recount
 from e2e.topogate import Topogate
-from e2e.waiting import describe_waiting
-from tests.bench.cluster_load import KEPT_S, NAMESPACE, Load, Planned
-from tests.bench.cluster_report import describe, summarise
-from tests.bench.meter import Meter
+from tests.bench.parts.cluster_load import KEPT_S, NAMESPACE, Load, Planned
+from tests.bench.parts.cluster_report import describe, summarise
+from tests.bench.parts.meter import Meter
 
 AT_ONCE, TRIES = 8, 5  # jobs being applied, and how often each is if it fails
 CONFLICT = 409  # it arrived all the same

@@ -21,13 +21,13 @@ from functools import partial
 from typing import Any
 
 from core.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
-from core.placement.profile import STANDARD
-from core.plan.admission import managed_status, preempted_status
-from core.plan.conditions import Condition, set_conditions
-from core.plan.verdicts import verdict_status
-from core.queueing.cycle import Cycle
-from core.queueing.outcome import Found
-from core.queueing.run import Verdict
+from core.placement.algorithms.profile import STANDARD
+from core.plan.steps.conditions import Condition, set_conditions
+from core.plan.workloads.admission_status import managed_status, preempted_status
+from core.plan.workloads.verdicts import verdict_status
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, condition_is_true
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts

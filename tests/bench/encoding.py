@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.encoding import decode, encode, encoded_size
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.encoding import decode, encode, encoded_size
 from core.names import HOSTNAME_LABEL
 
 RUNS, SEED = 5, 7

@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 
 from core.model.podset import Mode, TopologyRequest
+from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.profile import MIXED
-from core.placement.tree import NodeLabels, TopologyTree
-from core.queueing.outcome import Found
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.tree import NodeLabels, TopologyTree
+from core.queueing.flavors.outcome import Found
 from core.state.facts import NodeFacts, PodSetFacts
-from tests.bench.life import Life, build_pod, workload_of
-from tests.bench.shapes import ALLOCATABLE, LEVELS, build_labels, build_requests, build_used, per_gpu
+from tests.bench.parts.life import Life, build_pod, workload_of
+from tests.bench.parts.shapes import ALLOCATABLE, LEVELS, build_labels, build_requests, build_used, per_gpu
 
 EVENTS, OWN_PODS, REBUILDS, REQUESTS, SEED = 2000, 1000, 3, 300, 11
 EVENT_BUDGET_US, MEMORY_BUDGET = 50, 1024

@@ -22,13 +22,13 @@ from typing import Any
 from core.names import ADMITTED
 from e2e import manifests
 from e2e.api import Api, wait_for
+from e2e.audit.truth import is_true
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.process import Process, find_free_ports
 from e2e.topogate import READY_MARK, Topogate
-from e2e.truth import is_true
-from tests.bench.meter import Meter
+from tests.bench.parts.meter import Meter
 from tests.scraped import Scraped
 
 NAMESPACE = "failover"

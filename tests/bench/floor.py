@@ -18,15 +18,15 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core.names import ADMITTED, FINISHED, MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER, QUOTA_RESERVED
-from core.plan.conditions import Condition, set_conditions
+from core.plan.steps.conditions import Condition, set_conditions
 from core.resource import Obj
-from core.runtime.client import Client
+from core.runtime.http.client import Client
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.crds import register_conversion
 from e2e.perf_load import AT_ONCE, CLASSES, FLAVOR, NAMESPACE, WORKLOADS, workload
 from e2e.topogate import Topogate
-from tests.bench.meter import Meter
+from tests.bench.parts.meter import Meter
 
 WHOLE = 15_000
 NOW = "2026-01-01T00:00:00Z"

@@ -21,14 +21,14 @@ from typing import Any
 from core.names import ADMITTED, EVICTED
 from e2e import manifests
 from e2e.api import Api, wait_for
+from e2e.audit.recount import recount
+from e2e.audit.truth import condition, is_true
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
-from e2e.recount import recount
 from e2e.topogate import Topogate
-from e2e.truth import condition, is_true
 from tests.bench.admission import count_calls
-from tests.bench.meter import Meter
+from tests.bench.parts.meter import Meter
 
 NOBODY = ""
 NAMESPACE, SEED, PODS_OF_A_JOB, PATIENCE_S = "failing", 7, 3, 900.0

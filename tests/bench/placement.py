@@ -23,10 +23,10 @@ from itertools import count
 from typing import Any
 
 from core.model.podset import PodSetRequest
+from core.placement.algorithms.profile import Profile
 from core.placement.engine import place
-from core.placement.free import FreeCapacity
-from core.placement.profile import Profile
-from tests.bench.shapes import CASES, PEER_MS, Case, build_view
+from core.placement.topology.free_capacity import FreeCapacity
+from tests.bench.parts.shapes import CASES, PEER_MS, Case, build_view
 
 RUNS, RUNS_OF_LARGE, LARGE, LEAST_CALLS, LEAST_S = 5, 3, 10_240, 3, 0.3
 LEAST_RATIO = {2560: 10, 10_240: 30, 102_400: 100}

@@ -10,12 +10,12 @@ import time
 
 from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.podgroups.algorithm import decide, default_plugins
-from core.podgroups.explain import explain
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from core.podgroups.replicas import decide_in_turn
+from core.podgroups.group_explanation import explain
+from core.podgroups.identical_groups import decide_in_turn
 
 RACK = "cloud/rack"
 RACKS, NODES_PER_RACK = 50, 100

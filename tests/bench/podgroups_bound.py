@@ -28,7 +28,7 @@ from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL, NodePool
 from e2e.scenarios.play import GATES, SERVED, ByScheduler, ByTopogate, Way
 from e2e.topogate import Topogate
-from tests.bench.meter import Meter
+from tests.bench.parts.meter import Meter
 
 LOADS = ((4, 750), (4, 1500), (4, 2250), (1000, 3), (1000, 6), (1000, 9))
 FIRST = (LOADS[0], LOADS[3])

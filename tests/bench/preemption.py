@@ -18,8 +18,8 @@ from typing import Any
 
 from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
-from core.queueing.outcome import Found, NotFound
-from tests.bench.shapes import per_gpu
+from core.queueing.flavors.outcome import Found, NotFound
+from tests.bench.parts.shapes import per_gpu
 from tests.builders import RACK, Node, pod_set_json, workload_json
 from tests.queueing.shared import Shared
 

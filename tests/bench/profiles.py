@@ -37,12 +37,12 @@ import numpy as np
 
 from core.model.podset import IMPLIED, Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
+from core.placement.algorithms.profile import COMPACT, MIXED, Profile
 from core.placement.engine import Placement, place
-from core.placement.free import FreeCapacity, NodeState, with_pod
-from core.placement.node_counts import NodeCounts
-from core.placement.profile import COMPACT, MIXED, Profile
-from core.placement.tree import NodeLabels, TopologyTree
-from tests.bench.shapes import ALLOCATABLE, per_gpu
+from core.placement.topology.free_capacity import FreeCapacity, NodeState, with_pod
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.tree import NodeLabels, TopologyTree
+from tests.bench.parts.shapes import ALLOCATABLE, per_gpu
 
 GPU, LEVELS = "nvidia.com/gpu", ("block", "rack", HOSTNAME_LABEL)
 NODES, PER_RACK, RACKS_PER_BLOCK, PER_NODE = 2560, 16, 10, 8

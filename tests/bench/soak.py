@@ -24,11 +24,11 @@ from typing import Any
 
 from e2e import manifests
 from e2e.api import wait_for
+from e2e.audit.recount import recount
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.progress import Progress
-from e2e.recount import recount
 from e2e.topogate import Topogate
 from tests.scraped import Scraped
 

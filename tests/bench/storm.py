@@ -21,13 +21,13 @@ from typing import Any
 
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_OUTSIDE_ASSIGNMENT, EVENT_POD_TERMINATED, NODES_REACHABLE
 from e2e.api import Api, wait_for
+from e2e.audit.history import History, PodFact, WorkloadFact
+from e2e.audit.recount import recount
+from e2e.audit.truth import condition
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
-from e2e.history import History, PodFact, WorkloadFact
 from e2e.nodes import NodePool, is_schedulable
-from e2e.recount import recount
 from e2e.topogate import Topogate
-from e2e.truth import condition
 from tests.bench.node_failures import NAMESPACE, PODS_OF_A_JOB, SEED, open_queue, placed, submit
 
 _AT_ONCE, _PATIENCE_S, _LOOK_S = 16, 300.0, 1.0

@@ -23,12 +23,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.model.encoding import decode, encode
-from core.model.resources import parse_resources
-from core.placement.explain import Refusal
-from core.queueing.outcome import Found
+from core.model.pod_resources import parse_resources
+from core.model.wire.encoding import decode, encode
+from core.placement.refusals import Refusal
+from core.queueing.flavors.outcome import Found
 from core.state.facts import PodFacts
-from tests.bench.life import NAMESPACE, Life, Refused, build_pod, build_workload, change_node, read_node
+from tests.bench.parts.life import NAMESPACE, Life, Refused, build_pod, build_workload, change_node, read_node
 from tests.bench.streams import build_stream
 
 Json = Mapping[str, Any]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from core.names import TOPOLOGY_GATE
-from core.plan import pacing
+from core.plan.steps import pacing
 from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.binaries import ensure_binaries

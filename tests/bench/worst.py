@@ -19,42 +19,42 @@ from typing import Any
 
 import numpy as np
 
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.budget import Budget
 from core.model.configuration import FairSharing
 from core.model.pod_traits import PodTerm, PodTraits, Requirement, traits_of_template
 from core.model.podset import MOST_SPARES, Mode, PodSetRequest, SliceLayer, TopologyRequest
+from core.model.step_budget import Budget
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, LEND_SPARES, MEMBER_OF_LABEL, SPARE_NODES
+from core.placement.algorithms.profile import COMPACT, MIXED, Profile, profile_from_gates
+from core.placement.algorithms.ranks import RankedPod, distribute
 from core.placement.engine import place
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.held import Held
-from core.placement.profile import COMPACT, MIXED, Profile, profile_from_gates
-from core.placement.ranks import RankedPod, distribute
-from core.placement.replacement import replace_failed
-from core.placement.tree import NodeLabels, TopologyTree
-from core.plan import pacing
+from core.placement.replace.replacement import replace_failed
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.placed_pods import Held
+from core.placement.topology.tree import NodeLabels, TopologyTree
+from core.plan.steps import pacing
 from core.podgroups.acting import plan_step
 from core.podgroups.algorithm import default_plugins
-from core.podgroups.facts import PodGroupFacts
+from core.podgroups.devices.node_limits import Rations, SharedCell
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
-from core.podgroups.rations import Rations, SharedCell
-from core.queueing.spares import keep_spares
+from core.podgroups.podgroup_facts import PodGroupFacts
+from core.queueing.cycle.kept_spares import keep_spares
 from core.runtime.garbage import exclude_survivors_of_long_collections, spare_what_lives
 from core.state.cluster import ClusterState
+from core.state.cluster_affinity import ClusterNeighbours
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import NodeFacts, TopologyFacts
-from core.state.neighbours import ClusterNeighbours
 from core.state.promises import find_missing
-from tests.bench import worst_apart, worst_evictions, worst_turns, worst_waiting
+from tests.bench.cases import worst_apart, worst_evictions, worst_turns, worst_waiting
+from tests.bench.cases.worst_waiting import in_pieces
+from tests.bench.parts.shapes import LEVELS, build_labels, build_view
+from tests.bench.parts.steps import CASES, NODES, PREEMPTION_MS, STEP_MS, Case, Steps, case, once
 from tests.bench.preemption import GPUS, build, submit
-from tests.bench.shapes import LEVELS, build_labels, build_view
-from tests.bench.steps import CASES, NODES, PREEMPTION_MS, STEP_MS, Case, Steps, case, once
-from tests.bench.worst_waiting import in_pieces
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, topology_json, workload_json
+from tests.queueing.flavors.test_lending import Lending
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
-from tests.queueing.test_lending import Lending
 
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 

@@ -14,13 +14,13 @@ from cryptography import x509
 from cryptography.x509 import verification
 
 from certs.pki import KeyPair
-from certs.plan import Policy
 from certs.rotation import KINDS, Configuration, Rotation, Target
+from certs.rotation_plan import Policy
 from core.resource import Obj
-from core.runtime.client import Client
-from core.runtime.errors import KubeError
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError
+from sim.apiserver.server import Request
 from sim.harness import DirectTransport, Harness
-from sim.server import Request
 from tests.runtime.fakes import ManualClock
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from certs.held import Held, from_data
 from certs.pki import BACKDATE, certificates, issue_ca
-from certs.plan import MAX_RETIRING
 from certs.rotation import KINDS, Configuration
-from core.runtime.errors import Forbidden
+from certs.rotation_plan import MAX_RETIRING
+from certs.secret_data import Held, from_data
+from core.runtime.http.errors import Forbidden
 from tests.certs.in_memory import CONFIGURATIONS, START, Replica, Server, accepts
 from tests.strategies import scale_examples
 

@@ -10,8 +10,8 @@ import pytest
 from certs.pki import issue_ca
 from certs.rotation import FIELD_MANAGER, KINDS, SECRETS, Configuration, _patch
 from core.resource import PatchKind
-from core.runtime.client import Client
-from core.runtime.errors import Conflict
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Conflict
 from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
 from e2e.cluster import Cluster

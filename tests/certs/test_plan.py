@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ed448
 from cryptography.x509.oid import NameOID
 
 from certs import pki
-from certs.held import ABSENT, Early, Held, Unusable, from_data, to_data
-from certs.plan import Plan, Policy, decide, is_acceptable, is_settled, problems_of_serving
+from certs.rotation_plan import Plan, Policy, decide, is_acceptable, is_settled, problems_of_serving
+from certs.secret_data import ABSENT, Early, Held, Unusable, from_data, to_data
 from tests.certs.in_memory import NAME, START
 
 POLICY = Policy()

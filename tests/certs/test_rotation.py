@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from certs.rotation import Rotation
-from core.runtime.errors import Forbidden, ServerError
-from sim.server import Change
+from core.runtime.http.errors import Forbidden, ServerError
+from sim.apiserver.server import Change
 from tests.certs.in_memory import CONFIGURATIONS, CRD, MUTATING, START, TARGET, VALIDATING, Replica, Server, accepts, configuration_object
 
 FORBIDDEN = Forbidden(403, "Forbidden", "webhooks may not do that")

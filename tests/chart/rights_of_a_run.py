@@ -12,19 +12,19 @@ from collections import defaultdict
 from pathlib import Path
 
 import webhook.chart
-from core.jobs.kinds import KINDS
-from core.jobs.pod_kinds import pod_kinds
-from core.runtime.rights import Right
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
+from core.runtime.rbac_rules import Right
 from e2e.accounts import user_of
-from e2e.asked import read_asked
+from e2e.audit.asked import read_asked
 from e2e.topogate import SYSTEM_NAMESPACE
-from reconciler import rights
+from reconciler import rbac
 from tests.chart.test_generated import granted
 
 ASKED = Path(__file__).parents[2] / "out" / "asked"
 GRANTED = {
     "webhook": webhook.chart.in_cluster(),
-    "reconciler": rights.in_cluster() | granted(rights.in_own_namespace()) | granted(rights.of_pause()),
+    "reconciler": rbac.in_cluster() | granted(rbac.in_own_namespace()) | granted(rbac.of_pause()),
 }
 
 # The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.
@@ -35,7 +35,7 @@ OF_KINDS = {
     or resource.endswith("trainingruntimes")
 }
 # A workload is read singly only where writes of several meet; tests of --nominate-nodes go through a proxy, which has other credentials.
-# Groups of kube-scheduler's own are served by a control plane of their own (tests/reconciler/test_podgroups_as_kube_scheduler.py).
+# PodGroups of kube-scheduler are served by a control plane of their own (tests/reconciler/podgroups/test_podgroups_as_kube_scheduler.py).
 OF_NATIVE_GROUPS = {right for right in GRANTED["reconciler"] if right[0] == "scheduling.k8s.io" and right[1] != "priorityclasses"}
 SELDOM = OF_KINDS | OF_NATIVE_GROUPS | {("kueue.x-k8s.io", "workloads", "get"), ("", "pods/status", "patch")}
 

@@ -11,15 +11,15 @@ import pytest
 import yaml
 
 import webhook.chart
-from core.jobs.kinds import KINDS
-from core.plan import resources, writes
+from core.jobs.kinds.registry import KINDS
+from core.plan.steps import api_resources, writes
 from core.runtime import generated
-from core.runtime.client import Client
 from core.runtime.clock import SystemClock
-from core.runtime.rights import rules
-from reconciler import rights
-from reconciler.observed import Observed
-from sim.server import Request
+from core.runtime.http.client import Client
+from core.runtime.rbac_rules import rules
+from reconciler import rbac
+from reconciler.observe.observed import Observed
+from sim.apiserver.server import Request
 from tests.certs.in_memory import Replica, Server
 from webhook.policies import policies
 
@@ -36,7 +36,7 @@ def granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     }
 
 
-@pytest.mark.parametrize(("folder", "render"), [(FOLDER, webhook.chart.render_all), (rights.FOLDER, rights.render_all)])
+@pytest.mark.parametrize(("folder", "render"), [(FOLDER, webhook.chart.render_all), (rbac.FOLDER, rbac.render_all)])
 def test_the_files_are_what_the_code_says(folder: Path, render: Callable[[], dict[str, str]]):
     assert generated.find_drift(folder, render()) == ""
 
@@ -98,7 +98,7 @@ def test_what_it_writes_it_may(right: tuple[str, str, str]):
 def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
     (rule,) = yaml.safe_load((FOLDER / "rights" / "reconciler-pause.yaml").read_text())
     assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["configmaps"], ["topogate-pause"], ["list", "watch"])
-    assert "configmaps" not in {resource for _, resource, _ in rights.in_cluster()}
+    assert "configmaps" not in {resource for _, resource, _ in rbac.in_cluster()}
     observed = Observed(cast("Client", None), SystemClock(), namespace="somewhere")
     assert (observed.pauses.watcher.namespace, observed.pauses.watcher.field_selector) == ("somewhere", "metadata.name=topogate-pause")
 
@@ -134,14 +134,14 @@ VERBS = {"Create": "create", "read": "get", "Delete": "delete", "Apply": "patch"
 
 def written_requests() -> set[tuple[str, str, str]]:
     """Requests of the reconciler whose resource stands in the plan of a write, or in the reading of an object."""
-    found, root = set(), Path(writes.__file__).parents[2]
-    for path in (*root.glob("core/plan/*.py"), *root.glob("reconciler/*.py")):
+    found, root = set(), Path(writes.__file__).parents[3]
+    for path in (*root.glob("core/plan/**/*.py"), *root.glob("reconciler/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Attribute(ast.Name("r"), name), *_]):
                     if called not in VERBS:
                         continue
-                    resource, given = getattr(resources, name), {word.arg: word.value for word in node.keywords}
+                    resource, given = getattr(api_resources, name), {word.arg: word.value for word in node.keywords}
                     default = ast.Constant("status" if called == "Apply" else None)
                     sub = given.get("subresource", default)
                     assert isinstance(sub, ast.Constant | ast.Name)
@@ -157,14 +157,14 @@ def test_each_request_that_names_its_resource_is_granted():
     asked = written_requests()
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in asked
     assert ("", "podtemplates", "create") in asked
-    assert asked - rights.in_cluster() == set()
+    assert asked - rbac.in_cluster() == set()
 
 
 def test_each_resource_that_is_observed_may_be_listed_and_watched():
     observed = Observed(cast("Client", None), SystemClock(), places_groups=True)
     asked = {(informer.resource.group, informer.resource.plural, verb) for informer in observed.informers for verb in ("list", "watch")}
-    of_one_object = granted(rights.of_pause())
+    of_one_object = granted(rbac.of_pause())
     assert of_one_object <= asked
     asked -= of_one_object
-    assert asked - rights.in_cluster() == set()
-    assert {right for right in rights.in_cluster() if right[2] in ("list", "watch")} == asked, "what is granted is used"
+    assert asked - rbac.in_cluster() == set()
+    assert {right for right in rbac.in_cluster() if right[2] in ("list", "watch")} == asked, "what is granted is used"

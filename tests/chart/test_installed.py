@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from core.names import API_VERSION
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import APPLY_PATCH, Api, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds, remove_crds
 from e2e.topogate import READY_MARK

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from core.metric_names import OF_RECONCILER, OF_WEBHOOK
-from core.runtime.metrics import Instrument, Kind
+from core.runtime.report.metrics import Instrument, Kind
 from tests.chart.helm import CHART, one, render
 
 FILES = CHART / "files" / "monitoring"

@@ -15,11 +15,11 @@ import webhook.settings
 from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
 from certs.rotation import SECRETS, Target
 from core.api.schema import CRD_DIR
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from core.model.gates import GATES, POD_GROUPS
 from core.names import OWN_GROUP, OWN_VERSION, VERSION
-from core.runtime.rights import rights as rights_on
-from reconciler import rights
+from core.runtime.rbac_rules import rights as rights_on
+from reconciler import rbac
 from tests.chart.helm import CHART, Refused, helm, one, render
 from tests.chart.test_generated import granted
 from tests.long import mark_long
@@ -190,13 +190,13 @@ def test_webhooks_policies_and_conversion_are_the_registrations_own(tmp_path: Pa
 
 def test_rights_are_those_of_the_code(tmp_path: Path):
     objects = render(tmp_path, PROVIDED)
-    assert granted(one(objects, "ClusterRole", "-reconciler")["rules"]) == rights.in_cluster() | rights.of_owners()
+    assert granted(one(objects, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster() | rbac.of_owners()
     assert granted(one(objects, "ClusterRole", "-webhook")["rules"]) == webhook_rights()
     without = render(tmp_path, {"rbac": {"ownerFinalizers": False}})
-    assert granted(one(without, "ClusterRole", "-reconciler")["rules"]) == rights.in_cluster()
-    assert one(objects, "Role")["rules"] == [*rights.in_own_namespace(), *rights.of_pause()], "no Secrets here"
+    assert granted(one(without, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster()
+    assert one(objects, "Role")["rules"] == [*rbac.in_own_namespace(), *rbac.of_pause()], "no Secrets here"
     alone = render(tmp_path, PROVIDED | {"reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}}})
-    assert one(alone, "Role")["rules"] == rights.of_pause()
+    assert one(alone, "Role")["rules"] == rbac.of_pause()
 
 
 def webhook_rights() -> set[tuple[str, str, str]]:

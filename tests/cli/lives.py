@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cli.documents import complete
+from cli.planning.documents import complete
 from core.jobs.contract import Defaults
-from core.jobs.job import Job
-from core.jobs.kinds import KINDS
-from core.model.spares import show_borrowed, show_held_spares
+from core.jobs.kinds.job import Job
+from core.jobs.kinds.registry import KINDS
+from core.model.spare_nodes import show_borrowed, show_held_spares
 from core.names import BORROWED_SPARES, SPARES
-from core.plan import resources as r
-from core.plan.verdicts import verdict_status
-from core.plan.workload import build_workload
-from core.queueing.cycle import Cycle
-from core.queueing.outcome import Found
-from core.queueing.run import Verdict
-from core.runtime.client import Client
-from core.runtime.store import object_key
-from reconciler.outlook import Outlook
+from core.plan.steps import api_resources as r
+from core.plan.workloads.desired_workload import build_workload
+from core.plan.workloads.verdicts import verdict_status
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found
+from core.runtime.http.client import Client
+from core.runtime.watch.store import object_key
+from reconciler.measure.outlook import Outlook
 from reconciler.settings import parse
 from tests.cli.commands import Obj
 from tests.runtime.fakes import ManualClock

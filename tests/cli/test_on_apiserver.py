@@ -12,8 +12,9 @@ import yaml
 
 from core.model.quantity import show_count
 from core.names import QUEUE_NAME_LABEL, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
-from core.plan.admission import PLACED
-from e2e import manifests, truth
+from core.plan.workloads.admission_status import PLACED
+from e2e import manifests
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.cli.commands import EXAMPLES, Commands

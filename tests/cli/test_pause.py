@@ -1,4 +1,4 @@
-"""`topogate pause` and `resume` against a ConfigMap that others write, too; on a real API server in tests/reconciler/test_pause.py."""
+"""`topogate pause` and `resume` with a ConfigMap that others write, too; on a real API server: tests/reconciler/workloads/test_pause.py."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from cli.pause import What, register
 from cli.stopping import Unable, press, release, set_stops, tell_status, who_am_i
-from core.model.pause import Pause, Stop
+from core.model.pause_state import Pause, Stop
 from core.resource import Obj
-from core.runtime.client import Client
-from core.runtime.errors import Forbidden
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Forbidden
+from sim.apiserver.server import Request
 from sim.harness import DirectTransport, Harness
-from sim.server import Request
 from tests.builders import condition_json
 from tests.runtime.fakes import ManualClock
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from core.model.pod_resources import parse_resources
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.model.resources import parse_resources
 from core.names import MIN_PARALLELISM
+from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.profile import STANDARD
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.tree import NodeLabels, TopologyTree
 from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, job, node, nodes, queues
 from tests.cli.lives import NOW, decided, queued
 

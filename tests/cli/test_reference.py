@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cli import reference
 from core import names
-from core.jobs.known_names import ANNOTATIONS, LABELS
+from core.jobs.annotation_catalog import ANNOTATIONS, LABELS
 from core.model.gates import GATES
 from core.runtime import generated
 

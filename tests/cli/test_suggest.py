@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.levels import NETWORKS, find_levels
+from cli.level_names import NETWORKS, find_levels
 from cli.suggest import Names, suggest
 from core.api.schema import KINDS
 from core.jobs.objects import OBJECTS
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.state.facts import NodeFacts
 from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes, queues
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from core.jobs.kinds import KINDS
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.decoding import decode
-from core.model.encoding import encode
+from core.jobs.kinds.registry import KINDS
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.decoding import decode
+from core.model.wire.encoding import encode
 from core.names import EVENT_POD_TERMINATED, HOSTNAME_LABEL
 
 ROOT = Path(__file__).parents[2]

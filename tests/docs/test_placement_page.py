@@ -10,10 +10,10 @@ import pytest
 
 from core.model.podset import Mode
 from core.names import PLACEMENT_PROFILES
+from core.placement.algorithms.profile import MIXED, STANDARD, Profile, profile_from_gates
 from core.placement.engine import place
-from core.placement.profile import MIXED, STANDARD, Profile, profile_from_gates
 from tests.builders import RACK, request
-from tests.placement.test_balanced import cluster_of
+from tests.placement.algorithms.test_balanced import cluster_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
 ROWS = {cells[0]: cells[1:] for line in PAGE.splitlines() if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) > 2}

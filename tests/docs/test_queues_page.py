@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.api.queues import ClusterQueueSpec
+from core.api.kinds.queue_kinds import ClusterQueueSpec
 from core.names import QUEUE_NAME_LABEL
 from tests.cli.commands import EXAMPLES, Commands
 from tests.docs.console import DOCS

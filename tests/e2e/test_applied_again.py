@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e import truth
 from e2e.api import wait_for
+from e2e.audit import truth
 from e2e.binaries import OLDER_KUBECTL, ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool

@@ -15,10 +15,11 @@ import pytest
 from rich.console import Console
 
 from core.names import JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from e2e import demo, truth
+from e2e import demo
+from e2e.audit import truth
+from e2e.audit.cluster_picture import GPU
+from e2e.audit.otlp import Receiver
 from e2e.cluster import Cluster
-from e2e.otlp import Receiver
-from e2e.picture import GPU
 from e2e.topogate import Topogate
 from tests.installed import Installed
 from tests.long import mark_long

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from core.jobs.kinds import KINDS
-from core.jobs.pod_kinds import Reviewed
-from core.jobs.pod_parents import LeaderWorkerSet
+from core.jobs.kinds.pod_kinds import Reviewed
+from core.jobs.kinds.pod_parents import LeaderWorkerSet
+from core.jobs.kinds.registry import KINDS
 from e2e.binaries import NEWEST_KUBERNETES
 from e2e.cluster import Cluster
 from e2e.kind import __main__ as command

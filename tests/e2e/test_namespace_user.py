@@ -20,8 +20,9 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import JSON_PATCH, Api, ApiError, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn

@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 
 from core.names import MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER
-from core.plan.admission import managed_status
-from core.plan.conditions import Condition, set_conditions
+from core.plan.steps.conditions import Condition, set_conditions
+from core.plan.workloads.admission_status import managed_status
 from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
+from e2e.audit.follow import Follower
+from e2e.audit.history import WORKLOADS
+from e2e.audit.truth import condition, is_true
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
-from e2e.follow import Follower
-from e2e.history import WORKLOADS
 from e2e.perf_load import CLASSES, NAMESPACE, Load, workload
 from e2e.process import find_free_ports
-from e2e.truth import condition, is_true
 
 pytestmark = pytest.mark.cluster
 Obj = dict[str, Any]

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from core.names import QUOTA_RESERVED, TRACEPARENT_ANNOTATION
-from e2e import stories
+from e2e.audit import stories
+from e2e.audit.otlp import SpanRecord
+from e2e.audit.waterfall import to_svg
 from e2e.jaeger import __main__ as run
 from e2e.jaeger.server import JAEGER, VERSION, _records
-from e2e.otlp import SpanRecord
-from e2e.waterfall import to_svg
 
 SECOND = 1_000_000_000
 TRACE = "c" * 32

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e import pods, truth
+from e2e import pods
+from e2e.audit import truth
 from e2e.binaries import cache_dir
 from e2e.cluster import Cluster
 from tests.chart.helm import CHART
@@ -246,7 +247,11 @@ def test_every_package_can_be_imported_in_it(made: Made, tmp_path: Path):
 def test_expressions_that_choose_devices_are_evaluated_in_it(made: Made, tmp_path: Path):
     """Their library is loaded when the first is met."""
     said = run(
-        made, tmp_path, "python", "-c", 'from core.podgroups.expressions import selects; print(selects(\'"a".upperAscii() == "A"\', {}))'
+        made,
+        tmp_path,
+        "python",
+        "-c",
+        'from core.podgroups.devices.device_expressions import selects; print(selects(\'"a".upperAscii() == "A"\', {}))',
     )
     assert said.strip() == "True"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.jobs.appwrapper import AppWrapper
-from core.jobs.kinds import KINDS
-from core.jobs.sparkapplication import SparkApplication
-from core.model.resources import pod_requests
+from core.jobs.kinds.appwrapper import AppWrapper
+from core.jobs.kinds.registry import KINDS
+from core.jobs.kinds.sparkapplication import SparkApplication
+from core.model.pod_resources import pod_requests
 from core.names import QUEUE_NAME_LABEL
 from tests.reconciler.kinds.scenarios import SCENARIOS
 from tests.webhook.asking import Webhook, causes

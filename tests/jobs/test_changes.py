@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults, PodSetStart
-from core.jobs.kinds import KINDS
-from core.jobs.pod_kinds import POD_SETS
-from core.jobs.pod_parents import Deployment
+from core.jobs.kinds.pod_kinds import POD_SETS
+from core.jobs.kinds.pod_parents import Deployment
+from core.jobs.kinds.registry import KINDS
 from core.names import (
     ELASTIC_JOB,
     MAX_EXEC_TIME_LABEL,

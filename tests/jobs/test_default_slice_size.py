@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import PodSetStart
-from core.jobs.jobset import JobSet
+from core.jobs.kinds.jobset import JobSet
 from core.names import (
     DEFAULTED_SLICE_SIZE,
     PODSET_GROUP_NAME,

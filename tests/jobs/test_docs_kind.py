@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults, PodSetStart
-from core.jobs.kinds import with_integrations
+from core.jobs.kinds.registry import with_integrations
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
-from core.plan.workload import build_workload, pod_sets_differ
+from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.jobs.elastic import is_elastic
-from core.jobs.job import Job
+from core.jobs.elastic_annotation import is_elastic
+from core.jobs.kinds.job import Job
 from core.jobs.objects import validate_workload
 from core.names import ELASTIC_JOB, MIN_PARALLELISM, QUEUE_NAME_LABEL, QUOTA_RESERVED, SLICE_NAME
 from tests.builders import condition_json, pod_set_json, workload_json

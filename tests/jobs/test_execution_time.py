@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from core.jobs.contract import Defaults
 from core.jobs.execution_time import MAX_SECONDS, execution_time
-from core.jobs.job import Job
-from core.jobs.kinds import KINDS
-from core.jobs.pod_kinds import POD_SETS
+from core.jobs.kinds.job import Job
+from core.jobs.kinds.pod_kinds import POD_SETS
+from core.jobs.kinds.registry import KINDS
 from core.names import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL
-from core.plan.workload import build_workload
+from core.plan.workloads.desired_workload import build_workload
 
 FIELD = f"metadata.labels[{MAX_EXEC_TIME_LABEL}]"
 POD = {"containers": [{"name": "c"}]}

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.jobs.contract import Defaults, PodSetStart
-from core.jobs.job import Job
+from core.jobs.kinds.job import Job
 from core.names import PODSET_LABEL, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
-from core.plan.merge import merge_patch
-from core.plan.workload import build_workload, pod_sets_differ, workload_name
+from core.plan.steps.merge import merge_patch
+from core.plan.workloads.desired_workload import build_workload, pod_sets_differ, workload_name
 from webhook.jsonpatch import diff
 
 KIND = Job()

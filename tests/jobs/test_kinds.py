@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.api.meta import DNS_LABEL
+from core.api.kinds.meta import DNS_LABEL
 from core.jobs.contract import Defaults, ErrorType, PodSetStart, Referring
-from core.jobs.kinds import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
-from core.jobs.mpijob import MPIJob
-from core.jobs.rayjob import RayJob
-from core.jobs.shape import Fields, find_misshapen
-from core.jobs.sparkapplication import SparkApplication
+from core.jobs.kinds.mpijob import MPIJob
+from core.jobs.kinds.rayjob import RayJob
+from core.jobs.kinds.registry import INTEGRATIONS, KINDS, UnusableIntegration, with_integrations
+from core.jobs.kinds.sparkapplication import SparkApplication
+from core.jobs.schema_check import Fields, find_misshapen
 from core.jobs.templated import TemplatedKind, put
-from core.model.resources import pod_requests
+from core.model.pod_resources import pod_requests
 from core.names import (
     PODSET_GROUP_NAME,
     PODSET_LABEL,
@@ -28,13 +28,13 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
-from core.plan.merge import merge_patch
-from core.plan.workload import build_workload, pod_sets_differ
+from core.plan.steps.merge import merge_patch
+from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
 from tests.jobs.test_job import merge, without_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, hook, patch_of
-from tests.webhook.test_misshapen import JSON, places, replaced
+from tests.webhook.reviews.test_misshapen import JSON, places, replaced
 from webhook.jsonpatch import apply
 from webhook.registration import hook_path
 

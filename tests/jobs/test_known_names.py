@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core import names
-from core.jobs import known_names
-from core.jobs.known_names import ANNOTATIONS, LABELS, MOST_UNKNOWN, find_meant
+from core.jobs import annotation_catalog
+from core.jobs.annotation_catalog import ANNOTATIONS, LABELS, MOST_UNKNOWN, find_meant
 from core.names import (
     PLACEMENT_PROFILE,
     POD_GROUP_NAME,
@@ -267,13 +267,13 @@ def test_a_profile_that_there_is_not_is_refused_on_the_template_of_a_deployment_
 def test_of_very_many_unknown_names_the_first_are_compared(kind: str, part: str, monkeypatch: pytest.MonkeyPatch):
     """Found by an attack: 6,000 of them in one object took 1 s of the event loop of the webhook."""
     compared: list[str] = []
-    find = known_names.find_meant
+    find = annotation_catalog.find_meant
 
     def count(name: str) -> str | None:
         compared.append(name)
         return find(name)
 
-    monkeypatch.setattr(known_names, "find_meant", count)
+    monkeypatch.setattr(annotation_catalog, "find_meant", count)
     many = {f"{GROUP}/unknown-{number:04}": "x" for number in range(3_000)}
     response = Webhook().validate(made(kind, own={part: many}, template={part: many}), None)
     assert response["allowed"]

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from core.api.admission import MAX_CAUSES
+from core.api.admission_review import MAX_CAUSES
 from core.jobs.contract import Defaults, ErrorType, PodSetStart
-from core.jobs.kinds import KINDS
-from core.jobs.pod import Pod
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.registry import KINDS
+from core.jobs.kinds.trainjob import MAX_PATCHES, TrainJob
 from core.jobs.pod_rules import MAX_TEMPLATE_VALUES
-from core.jobs.shape import MOST_MISMATCHES, find_misshapen
+from core.jobs.schema_check import MOST_MISMATCHES, find_misshapen
 from core.jobs.templated import MAX_POD_SETS, MOST_ROLES, TemplatedKind
-from core.jobs.trainjob import MAX_PATCHES, TrainJob
 from core.names import QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook
 

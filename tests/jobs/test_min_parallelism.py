@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
 from core.jobs.contract import PodSetStart
-from core.jobs.job import Job
-from core.jobs.known_names import Places
+from core.jobs.kinds.job import Job
 from core.names import MIN_PARALLELISM, PODSET_LABEL, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
-from core.plan.workload import build_workload, counts_differ, pod_sets_differ
+from core.plan.workloads.desired_workload import build_workload, counts_differ, pod_sets_differ
 
 KIND = Job()
 FIELD = f"metadata.annotations[{MIN_PARALLELISM}]"

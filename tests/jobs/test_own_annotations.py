@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from core.jobs.annotation_catalog import Places, warn_of_own
 from core.jobs.annotations import validate_own
-from core.jobs.job import Job
-from core.jobs.kinds import KINDS
-from core.jobs.known_names import Places, warn_of_own
-from core.jobs.pod import Pod
-from core.jobs.pod_kinds import pod_kinds
+from core.jobs.kinds.job import Job
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.names import (
     ELASTIC_JOB,
     MADE_BY,
@@ -25,7 +25,7 @@ from core.names import (
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
-from core.plan.pod_workloads import build_workload_of_pods, wanted_alone
+from core.plan.pods.pod_workloads import build_workload_of_pods, wanted_alone
 from e2e.manifests import job
 from tests.webhook.asking import Webhook, api_of
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from core.jobs.contract import ErrorType
-from core.jobs.kinds import KINDS
-from core.jobs.pod import Pod
-from core.jobs.pod_kinds import pod_kinds
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.jobs.pod_rules import (
     ADDED_BYTES,
     ADDED_NODE_ENTRIES,
@@ -32,7 +32,7 @@ from core.jobs.pod_rules import (
 from core.names import MEMBER_OF_LABEL, QUEUE_NAME_LABEL
 from tests.jobs.test_changes import job_object
 from tests.webhook.asking import Webhook, causes
-from tests.webhook.test_misshapen import JSON
+from tests.webhook.reviews.test_misshapen import JSON
 
 REQUIRED, PREFERRED = POD_TERMS
 Obj = dict[str, Any]

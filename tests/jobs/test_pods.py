@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults, Rules
-from core.jobs.pod import Pod, role_hash
-from core.jobs.pod_kinds import POD_SETS, pod_kinds
+from core.jobs.kinds.pod import Pod, role_hash
+from core.jobs.kinds.pod_kinds import POD_SETS, pod_kinds
 from core.names import (
     ADMISSION_GATE,
     MANAGED,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Referring
-from core.jobs.kinds import KINDS, TEMPLATED
+from core.jobs.kinds.registry import KINDS, TEMPLATED
 from tests.jobs.test_kinds import BY_NAME
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
 

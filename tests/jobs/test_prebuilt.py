@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults, PodSetStart
-from core.jobs.job import Job
-from core.jobs.kinds import KINDS
-from core.jobs.pod import Pod
-from core.jobs.pod_kinds import POD_SETS
-from core.jobs.prebuilt import prebuilt_name
+from core.jobs.kinds.job import Job
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_kinds import POD_SETS
+from core.jobs.kinds.registry import KINDS
+from core.jobs.prebuilt_label import prebuilt_name
 from core.names import (
     JOB_COMPLETION_INDEX_LABEL,
     JOB_UID_LABEL,
@@ -23,7 +23,7 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
 )
-from core.plan.prebuilt import adoption, find_difference, originals
+from core.plan.jobs.prebuilt import adoption, find_difference, originals
 
 Json = dict[str, Any]
 FIELD = f"metadata.labels[{PREBUILT_WORKLOAD}]"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import ErrorType
-from core.jobs.rayservice import RayService
+from core.jobs.kinds.rayservice import RayService
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.jobs.shape import find_misshapen, spec_shape_of
+from core.jobs.schema_check import find_misshapen, spec_shape_of
 
 
 @pytest.mark.parametrize("kind", ["ResourceFlavor", "ClusterQueue", "Cohort"])

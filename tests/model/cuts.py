@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.encoding import decode, encode, encoded_size
-from core.model.savings import MAX_LENGTH
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.encoding import decode, encode, encoded_size
+from core.model.wire.savings import MAX_LENGTH
 from core.names import HOSTNAME_LABEL
 from tests.bench.encoding import SCHEMES, build_assignment
 

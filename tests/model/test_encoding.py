@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.api import assignment as model
+from core.api.kinds import assignment_fields as model
 from core.model.admission import Admission, PodSetAdmission, admission_from_wire, admission_to_wire
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.encoding import MAX_ROOTS, MAX_SLICES, InvalidAssignment, decode, encode, encoded_size
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.encoding import MAX_ROOTS, MAX_SLICES, InvalidAssignment, decode, encode, encoded_size
 
 VALUES = st.one_of(
     st.text("ab-", max_size=5),

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model import encoding, grouping, promise
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.encoding import MAX_SLICES, decode, encode, encoded_size
-from core.model.grouping import choose_parts
-from core.model.savings import can_cut_pay
+from core.model.wire import encoding, grouping, paying_cuts
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.encoding import MAX_SLICES, decode, encode, encoded_size
+from core.model.wire.grouping import choose_parts
+from core.model.wire.savings import can_cut_pay
 from tests.bench.encoding import BUDGET_BYTES, PEER, SCHEMES, build_assignment
 
 
@@ -118,10 +118,10 @@ def test_asking_first_changes_no_answer(assignment: TopologyAssignment):
 
 @given(st.lists(st.lists(st.integers(0, 30) | st.sampled_from([0, 5, 6]), min_size=50, max_size=50), min_size=1, max_size=3))
 def test_few_and_many_promise_the_same(shared: list[list[int]]):
-    few = promise.compute_promise(np.array(shared))
+    few = paying_cuts.compute_promise(np.array(shared))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(promise, "_FEW", 0)
-        assert promise.compute_promise(np.array(shared)).tolist() == few.tolist()
+        patch.setattr(paying_cuts, "_FEW", 0)
+        assert paying_cuts.compute_promise(np.array(shared)).tolist() == few.tolist()
 
 
 @pytest.mark.parametrize("nodes", [1000, 10_000, 100_000])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.pause import NOTHING_PAUSED, PAUSABLE, Pause, Stop
+from core.model.pause_state import NOTHING_PAUSED, PAUSABLE, Pause, Stop
 
 SAID = Stop("admissions", "2026-11-22T10:00:00Z", "alice", "rack r1 is being rewired")
 

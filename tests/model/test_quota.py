@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.quota import NO_SHARE, Quota, QuotaOwner, QuotaTree, Share
+from core.model.quota_tree import NO_SHARE, Quota, QuotaOwner, QuotaTree, Share
 
 CPU, GPU, OTHER = ("f", "cpu"), ("f", "gpu"), ("g", "cpu")
 

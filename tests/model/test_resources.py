@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from core.model.pod_resources import PODS, add, pod_requests, resource_names
 from core.model.quantity import InvalidQuantity
-from core.model.resources import PODS, add, pod_requests, resource_names
 
 
 def container(cpu: str | None = None, *, memory: str | None = None, limit: str | None = None, sidecar: bool = False) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model import encoding, grouping, promise
-from core.model.affixes import compute_column
-from core.model.assignment import TopologyAssignment
-from core.model.grouping import Part
-from core.model.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_affixes, compute_saved, count_digits, list_shared
+from core.model.wire import encoding, grouping, paying_cuts
+from core.model.wire.affixes import compute_column
+from core.model.wire.assignment import TopologyAssignment
+from core.model.wire.grouping import Part
+from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_affixes, compute_saved, count_digits, list_shared
 from tests.model.test_encoding_size import pools
 
 
@@ -121,8 +121,8 @@ def test_a_cut_promises_what_the_runs_on_both_sides_of_it_would_save(shared: lis
     expected = np.sum([promised(row) for row in shared], axis=0).tolist()
     with pytest.MonkeyPatch.context() as patch:
         if many:
-            patch.setattr(promise, "_FEW", 0)
-        assert promise.compute_promise(np.array(shared)).tolist() == expected
+            patch.setattr(paying_cuts, "_FEW", 0)
+        assert paying_cuts.compute_promise(np.array(shared)).tolist() == expected
 
 
 # --- what neighbours have in common ------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.admission import Admission, PodSetAdmission, admission_from_wire, admission_to_wire
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.spares import fullest, read_held_spares, show_held_spares, with_spares
+from core.model.spare_nodes import fullest, read_held_spares, show_held_spares, with_spares
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 
 

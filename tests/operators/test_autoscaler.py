@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from core.names import API_VERSION
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import PATIENCE_S, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.nodes import node_object
 from e2e.operators.catalogue import AUTOSCALED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from e2e.operators.build import change_source, find_key
 from e2e.operators.catalogue import HOST, OPERATORS, Change, Operator, Part, Place, UnknownOperator, find_operators
 from e2e.operators.running import prepare

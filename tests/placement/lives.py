@@ -18,14 +18,14 @@ from typing import Any
 from core.model.pod_traits import HostPort, PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.choice import explain_choice, show_choices
+from core.placement.algorithms.profile import COMPACT, Profile, profile_from_gates
 from core.placement.engine import Decision, Together, place
-from core.placement.explain import refusal_sentence
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.held import Held
-from core.placement.profile import COMPACT, Profile, profile_from_gates
-from core.placement.replacement import replace_failed
-from core.placement.resize import resize
+from core.placement.explain.choice import explain_choice, show_choices
+from core.placement.refusals import refusal_sentence
+from core.placement.replace.replacement import replace_failed
+from core.placement.replace.resized_pod_sets import resize
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.placed_pods import Held
 from core.placement.what_if import WhatIf
 from tests.builders import Node
 from tests.placement.promises import broken_promises

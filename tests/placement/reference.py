@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from core.model.podset import Mode, PodSetRequest
-from core.placement.explain import Refusal
+from core.placement.refusals import Refusal
 from tests.builders import Node
 from tests.strategies import Cluster
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.podset import PodSetRequest
+from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.profile import MIXED
 from core.placement.what_if import Usage, WhatIf, without
 from tests.builders import THREE_LEVELS, grid, request, view_of
 from tests.strategies import Cluster, clusters, jobs, requests

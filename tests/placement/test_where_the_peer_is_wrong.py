@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from core.model.podset import Mode, TopologyRequest
 from core.names import HOSTNAME_LABEL
+from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.explain import Refusal
-from core.placement.profile import MIXED
+from core.placement.refusals import Refusal
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint

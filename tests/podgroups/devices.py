@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.podgroups.devices import PodClaim, read_claim, read_claim_spec, read_class, read_slice
-from core.podgroups.inventory import Inventory
+from core.podgroups.devices.claims import PodClaim, read_claim, read_claim_spec, read_class, read_slice
+from core.podgroups.devices.inventory import Inventory
 
 DRIVER = "gpu.example.com"
 CLASS = "gpu.example.com"

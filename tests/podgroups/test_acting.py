@@ -13,9 +13,9 @@ from core.model.configuration import PodGroupRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
 from core.podgroups.acting import Step, plan_step
 from core.podgroups.algorithm import default_plugins
-from core.podgroups.facts import PodGroupFacts
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, Member, group_of, pin, pinned_node, read_member
+from core.podgroups.podgroup_facts import PodGroupFacts
 from core.state.cluster import ClusterState
 from core.state.facts import NodeFacts, PodFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json

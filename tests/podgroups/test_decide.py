@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.budget import SENTENCE, Budget
 from core.model.podset import PodSetRequest
+from core.model.step_budget import SENTENCE, Budget
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import default_plugins
-from core.podgroups.explain import explain
-from core.podgroups.feasibility import are_apart, check_apart, check_one
 from core.podgroups.framework import Cycle
 from core.podgroups.group import PodGroupInfo
+from core.podgroups.group_explanation import explain
+from core.podgroups.identical_groups import decide_in_turn, decide_replicas
+from core.podgroups.placement_feasibility import are_apart, check_apart, check_one
 from core.podgroups.placements import Placement, whole
-from core.podgroups.replicas import decide_in_turn, decide_replicas
 from core.podgroups.scorers import RankDistance
 from core.podgroups.topology_placement import TopologyPlacement
 from tests.builders import BLOCK, RACK, view_of

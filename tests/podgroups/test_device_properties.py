@@ -11,15 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
-from core.podgroups.device_placement import DevicePlacement
-from core.podgroups.devices import PodClaim, read_claim
-from core.podgroups.explain import explain
-from core.podgroups.feasibility import check_one
+from core.podgroups.devices.claims import PodClaim, read_claim
+from core.podgroups.devices.device_placement import DevicePlacement
+from core.podgroups.devices.inventory import Inventory, Kept
 from core.podgroups.framework import Cycle, Plugins, assumed
 from core.podgroups.group import PodGroupInfo
-from core.podgroups.inventory import Inventory, Kept
+from core.podgroups.group_explanation import explain
+from core.podgroups.placement_feasibility import check_one
 from core.podgroups.placements import whole
 from tests.builders import view_of
 from tests.podgroups.builders import group, node, placed

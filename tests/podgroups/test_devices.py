@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
-from core.podgroups.device_placement import DevicePlacement
-from core.podgroups.devices import Matcher, NotServed, PodClaim, PoolId, read_claim
-from core.podgroups.explain import explain
+from core.podgroups.devices.claims import Matcher, NotServed, PodClaim, PoolId, read_claim
+from core.podgroups.devices.device_placement import DevicePlacement
+from core.podgroups.devices.inventory import Inventory, Kept
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo
-from core.podgroups.inventory import Inventory, Kept
+from core.podgroups.group_explanation import explain
 from tests.builders import RACK, view_of
 from tests.podgroups.builders import group, name_of, node, placed
 from tests.podgroups.devices import DRIVER, OWN, TEMPLATE, claim, claim_spec, inventory, pool_of_nodes, resource_slice, template

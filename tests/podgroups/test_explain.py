@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.names import HOSTNAME_LABEL
-from core.podgroups.explain import GroupExplanation, explain
 from core.podgroups.group import PodGroupInfo
+from core.podgroups.group_explanation import GroupExplanation, explain
 from tests.builders import BLOCK, RACK, Node, view_of
 from tests.podgroups.builders import ask, group, node, nodes_of
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.podgroups.devices import ResourceSlice, read_slice
-from core.podgroups.expressions import UnknownExpression, quantity, selects
+from core.podgroups.devices.claims import ResourceSlice, read_slice
+from core.podgroups.devices.device_expressions import UnknownExpression, quantity, selects
 from tests.podgroups.devices import DRIVER, resource_slice
 
 OF_DRIVER = f'device.attributes["{DRIVER}"]'

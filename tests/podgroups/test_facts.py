@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.api.podgroup import NodeTopology, PodGroup
-from core.podgroups.facts import KUBERNETES, OURS, PodGroupFacts, UnknownAlias, read_aliases, read_pod_group, resolve
+from core.api.kinds.podgroup_kinds import NodeTopology, PodGroup
 from core.podgroups.group import TopologyConstraint
+from core.podgroups.podgroup_facts import KUBERNETES, OURS, PodGroupFacts, UnknownAlias, read_aliases, read_pod_group, resolve
 
 NAMED = {"name": "train", "namespace": "ns", "uid": "u1"}
 

@@ -21,7 +21,7 @@ from core.names import (
     REPLICA_LABEL,
     STATEFULSET_INDEX_LABEL,
 )
-from core.placement.neighbours import Nobody
+from core.placement.topology.pod_affinity import Nobody
 from core.podgroups.members import (
     MOST_PODS,
     MOST_SETS,

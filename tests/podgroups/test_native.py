@@ -11,10 +11,10 @@ import pytest
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL
 from core.podgroups.acting import Step
 from core.podgroups.algorithm import default_plugins
-from core.podgroups.facts import PodGroupFacts, read_pod_group
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, Member, read_member
 from core.podgroups.native import NotNative, native_group, native_step
+from core.podgroups.podgroup_facts import PodGroupFacts, read_pod_group
 from tests.builders import BLOCK, NAMESPACE, RACK
 from tests.podgroups.builders import cluster
 

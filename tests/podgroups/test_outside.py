@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.group_plugins import GENERATE, SCORE, Which
+from core.model.plugin_choice import GENERATE, SCORE, Which
 from core.names import HOSTNAME_LABEL
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.framework import Cycle, Plugins
 from core.podgroups.group import PodGroupInfo

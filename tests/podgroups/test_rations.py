@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.budget import PLACEMENT_STEPS, Budget
-from core.podgroups.rations import Rations, SharedCell
+from core.model.step_budget import PLACEMENT_STEPS, Budget
+from core.podgroups.devices.node_limits import Rations, SharedCell
 
 Cell = tuple[int, int, tuple[bool, ...]]  # kinds (a bit each), devices, nodes that reach it
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from core.queueing import judge as judge_module
-from core.queueing.flavors import find_admission
+from core.queueing.cycle import judge as judge_module
+from core.queueing.flavors.flavor_search import find_admission
 
 
 @pytest.fixture

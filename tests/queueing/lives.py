@@ -9,9 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
-from core.placement.profile import STANDARD
-from core.queueing.flavors import find_admission
-from core.queueing.outcome import Found
+from core.placement.algorithms.profile import STANDARD
+from core.queueing.flavors.flavor_search import find_admission
+from core.queueing.flavors.outcome import Found
 from tests.builders import NAMESPACE, RACK
 from tests.queueing.shared import Shared
 

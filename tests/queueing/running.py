@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.model.admission import admission_from_wire
-from core.placement.profile import STANDARD
-from core.plan.verdicts import verdict_status
-from core.queueing.cycle import Cycle
-from core.queueing.outcome import Found, NotFound
-from core.queueing.run import Verdict
-from core.queueing.second_pass import REPLACES, NodeReplacement
+from core.placement.algorithms.profile import STANDARD
+from core.plan.workloads.verdicts import verdict_status
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
+from core.queueing.flavors.outcome import Found, NotFound
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, Node, node_json
 from tests.queueing.scene import Scene

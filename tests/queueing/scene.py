@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.model.configuration import FairSharing, ResourceRules
-from core.model.pods_ready import PodsReadyRules
+from core.model.pods_ready_rules import PodsReadyRules
 from core.names import HOSTNAME_LABEL
-from core.placement.profile import STANDARD
-from core.queueing.cycle import Cycle
-from core.queueing.outcome import Found, NotFound
-from core.queueing.pending import Pending
-from core.queueing.run import Verdict
+from core.placement.algorithms.profile import STANDARD
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.ordering.pending import Pending
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts

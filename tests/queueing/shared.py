@@ -7,8 +7,8 @@ from typing import Any
 
 from core.model.admission import admission_to_wire
 from core.model.configuration import FairSharing
-from core.model.quota import FlavorResource
-from core.queueing.outcome import Found, NotFound
+from core.model.quota_tree import FlavorResource
+from core.queueing.flavors.outcome import Found, NotFound
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts
 from tests.builders import NAMESPACE, condition_json

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.placement.profile import STANDARD
-from core.queueing.cycle import Cycle
-from core.queueing.flavors import find_admission
-from core.queueing.outcome import Found
+from core.placement.algorithms.profile import STANDARD
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.flavors.flavor_search import find_admission
+from core.queueing.flavors.outcome import Found
 from tests.builders import RACK
 from tests.queueing.scene import Scene
 

@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from core.model.node_health import HealthRules, StormRules
+from core.model.node_health_rules import HealthRules, StormRules
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, SPARES, WORKLOAD_ANNOTATION
-from core.queueing.second_pass import NodeReplacement
+from core.queueing.cycle.second_pass import NodeReplacement
 from e2e import manifests
-from e2e.recount_places import read_domains
-from e2e.recount_promises import find_misplaced_spares, find_misshapen
+from e2e.audit.recount_places import read_domains
+from e2e.audit.recount_promises import find_misplaced_spares, find_misshapen
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
+from sim.apiserver.server import Request
 from sim.ending import is_backing_off
 from sim.models.base import JOB, NODE, POD, is_over
 from sim.models.scheduler import Scheduler, takes
 from sim.replica import USER
-from sim.server import Request
 from sim.world import WORKLOADS, World
 from tests.builders import NAMESPACE, THREE_LEVELS
 

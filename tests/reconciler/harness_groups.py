@@ -8,19 +8,19 @@ from typing import Any
 
 from core.metric_names import GROUP_PLACEMENT, GROUP_REFUSALS
 from core.model.configuration import PodGroupRules
-from core.model.group_plugins import GroupPluginRules
+from core.model.plugin_choice import GroupPluginRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
 from core.podgroups.members import GroupKey, pinned_node
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Result
-from core.runtime.errors import KubeError
-from core.runtime.metrics import Instrument
-from reconciler.group_plugins import GroupPlugins
-from reconciler.metrics import Recorder
-from reconciler.podgroups import PodGroups
+from core.runtime.http.errors import KubeError
+from core.runtime.report.metrics import Instrument
+from reconciler.execute.recorder import Recorder
+from reconciler.podgroups.group_plugins import GroupPlugins
+from reconciler.podgroups.podgroups import PodGroups
+from sim.apiserver.server import Request
 from sim.harness import NAMESPACE, Harness
-from sim.server import Request
 from tests.builders import RACK, Node, node_json
 from tests.runtime.fakes import ManualClock
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.model.node_health import HealthRules, StormRules
+from core.model.node_health_rules import HealthRules, StormRules
 from core.names import HOSTNAME_LABEL, MANAGER_ADMISSION, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
-from core.plan import pacing
+from core.plan.steps import pacing
 from core.runtime.controller import Result
-from reconciler.node_health import NodeHealth
-from reconciler.storms import Storms
+from reconciler.nodes.mass_not_ready import Storms
+from reconciler.nodes.node_health import NodeHealth
 from sim.harness import Harness
 from tests.builders import RACK, flavor_json, topology_json
 from tests.runtime.fakes import ManualClock

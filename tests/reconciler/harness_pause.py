@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from core.model.configuration import SecondPass
-from core.model.pause import Stop
-from core.model.pods_ready import PodsReadyRules
+from core.model.pause_state import Stop
+from core.model.pods_ready_rules import PodsReadyRules
 from core.names import PAUSE_CONFIG_MAP, SYSTEM_NAMESPACE
-from reconciler.activity import Activity
-from reconciler.checks import Checks
-from reconciler.pausing import Pausing
-from reconciler.pods_ready import PodsReady
-from sim.patches import merge
+from reconciler.workloads.activity import Activity
+from reconciler.workloads.checks import Checks
+from reconciler.workloads.pausing import Pausing
+from reconciler.workloads.pods_ready import PodsReady
+from sim.apiserver.patches import merge
 from tests.reconciler.harness_queues import QueuesHarness
 from tests.runtime.fakes import LoopClock
 

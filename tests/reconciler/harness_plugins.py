@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from core.metric_names import PLUGIN_ANSWERS
-from core.model.group_plugins import GENERATE, SCORE, GroupPluginRules, PluginChoice, PluginLimits, Which
+from core.model.plugin_choice import GENERATE, SCORE, GroupPluginRules, PluginChoice, PluginLimits, Which
 from core.podgroups.members import GroupKey
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter
-from core.runtime.metrics import Instrument
-from reconciler.group_plugins import GroupPlugins
-from reconciler.metrics import Recorder
-from reconciler.plugin_process import Launch
+from core.runtime.report.metrics import Instrument
+from reconciler.execute.recorder import Recorder
+from reconciler.podgroups.group_plugins import GroupPlugins
+from reconciler.podgroups.plugin_process import Launch
 from sim.harness import NAMESPACE
 from tests.reconciler.harness_groups import GroupsHarness
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from core.jobs.contract import Defaults
-from core.jobs.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import pod_kinds
 from core.names import ADMISSION_GATE, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL
-from core.plan.pod_units import Unit, unit_of_pod, unit_of_workload
-from core.plan.units import PARENTS_BY_KIND
-from core.runtime.store import object_key
+from core.plan.pods.pod_units import Unit, unit_of_pod, unit_of_workload
+from core.plan.pods.units import PARENTS_BY_KIND
+from core.runtime.watch.store import object_key
 from core.runtime.workqueue import Item
-from reconciler.orphans import Orphans
-from reconciler.pods import Pods
+from reconciler.pods.orphans import Orphans
+from reconciler.pods.pods import Pods
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from core.model.admission import admission_from_wire
 from core.names import HOSTNAME_LABEL
-from core.placement.profile import STANDARD
-from core.plan.steps import make_plan
-from core.plan.workload_steps import give_back
+from core.placement.algorithms.profile import STANDARD
+from core.plan.steps.steps import make_plan
+from core.plan.workloads.workload_steps import give_back
 from core.resource import Obj
 from core.runtime.clock import Clock
-from core.runtime.errors import NotFound
+from core.runtime.http.errors import NotFound
 from core.runtime.workqueue import Item
 from core.state.facts import condition_is_true, find_condition
 from core.state.whereabouts import describe_place
-from reconciler.metrics import UNRECORDED, Recorder
-from reconciler.queues import Queues
-from reconciler.scheduler import Scheduler
+from reconciler.execute.recorder import UNRECORDED, Recorder
+from reconciler.schedule.scheduler import Scheduler
+from reconciler.workloads.queues import Queues
 from sim.harness import Harness
 from tests.builders import RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
 from tests.runtime.fakes import ManualClock

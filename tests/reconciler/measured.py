@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from core.metric_names import OF_RECONCILER
-from core.runtime.metrics import Metrics
-from reconciler.gauges import Gauges
-from reconciler.metrics import Recorder
-from reconciler.milestones import Milestones
+from core.runtime.report.metrics import Metrics
+from reconciler.execute.recorder import Recorder
+from reconciler.measure.gauges import Gauges
+from reconciler.measure.latency_metrics import Milestones
 from tests.reconciler.harness_queues import QueuesHarness
 from tests.scraped import Scraped
 

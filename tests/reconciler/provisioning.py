@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.names import API_VERSION, AUTOSCALING_GROUP, CONSUMES_PROVISIONING
-from e2e import truth
+from e2e.audit import truth
 from e2e.nodes import node_object
 from e2e.standins.autoscaler import Answer, AutoscalerStandIn
 from tests.reconciler.scenes import Scene

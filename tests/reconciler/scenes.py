@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import PATIENCE_S, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.names import API_VERSION, PRIORITY_CLASS_LABEL
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import ApiError
+from e2e.audit import truth
+from e2e.audit.waiting import describe_waiting
 from e2e.cluster import Cluster
 from e2e.nodes import BLOCK_LABEL, RACK_LABEL, NodePool
-from e2e.waiting import describe_waiting
 
 Obj = dict[str, Any]
 SEED = 7

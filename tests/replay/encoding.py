@@ -1,4 +1,4 @@
-"""The encoding family: assignments to and from the wire through `core.model.encoding`, as every reader and writer of a Workload does,
+"""The encoding family: assignments to and from the wire through `core.model.wire.encoding`, as every reader and writer of a Workload does,
 and Workloads to and from v1beta1 through `core.api.convert`, as the webhook does.
 """
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.api.convert import convert
-from core.model.assignment import DomainCount, TopologyAssignment
-from core.model.encoding import InvalidAssignment, decode, encode, encoded_size
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.encoding import InvalidAssignment, decode, encode, encoded_size
 from core.names import API_VERSION, FIELDS_OF_V1BETA2, GROUP, OLD_API_VERSION
 from tests.bench.encoding import build_assignment
 

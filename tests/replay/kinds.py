@@ -5,10 +5,10 @@ from copy import deepcopy
 from typing import Any
 
 from core.jobs.contract import JobKind, Referring
-from core.jobs.kinds import INTEGRATIONS, with_integrations
-from core.jobs.pod import Pod, group_name
-from core.jobs.pod_kinds import pod_kinds
-from core.jobs.pod_parents import PodParent
+from core.jobs.kinds.pod import Pod, group_name
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_parents import PodParent
+from core.jobs.kinds.registry import INTEGRATIONS, with_integrations
 from core.jobs.templated import TemplatedKind
 from core.names import QUEUE_NAME_LABEL
 from core.runtime.plugins import load

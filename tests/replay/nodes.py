@@ -1,4 +1,5 @@
-"""The nodes family: which nodes are lost for which workloads and which pods are ended, through `reconciler.node_health` as it runs, on
+"""The nodes family: which nodes are lost for which workloads and which pods are ended, through `reconciler.nodes.node_health` as it runs,
+on
 an API server in memory; and what of nodes and pods counts, by the facts that the state is folded from."""
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 from core.jobs.templates import asks_for_topology
 from core.model.admission import admission_from_wire
 from core.model.gates import read_gates
-from core.model.node_health import HealthRules
+from core.model.node_health_rules import HealthRules
 from core.names import DOMAIN_SIZE_ANNOTATION, EVENT_NODE_UNHEALTHY, EVICTED, HOSTNAME_LABEL
 from core.resource import Obj
 from core.runtime.controller import RequeueAfter
 from core.state.facts import NodeFacts, PodFacts
-from reconciler.node_health import NodeHealth
-from reconciler.node_memory import state_of
+from reconciler.nodes.node_health import NodeHealth
+from reconciler.nodes.node_memory import state_of
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 

@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.pod_resources import PODS, add, parse_resources
 from core.model.podset import IMPLIED, PodSetRequest, TopologyRequest, parse_topology_request
-from core.model.resources import PODS, add, parse_resources
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
+from core.placement.algorithms.profile import profile_from_gates
 from core.placement.engine import Decision, place
-from core.placement.explain import NotFit, Refusal
-from core.placement.feasibility import taints_of
-from core.placement.free import FreeCapacity, NodeState
-from core.placement.held import Held
-from core.placement.profile import profile_from_gates
-from core.placement.replacement import replace_failed
-from core.placement.resize import resize
-from core.placement.tree import NodeLabels, TopologyTree
+from core.placement.refusals import NotFit, Refusal
+from core.placement.replace.replacement import replace_failed
+from core.placement.replace.resized_pod_sets import resize
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.node_eligibility import taints_of
+from core.placement.topology.placed_pods import Held
+from core.placement.topology.tree import NodeLabels, TopologyTree
 
 RULES = {"l": "pod sets that do not fit one after the other, but all at once, fit (rule l of docs/decisions/0004)"}
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from core.jobs.annotations import topology_request
 from core.jobs.contract import Defaults
-from core.jobs.pod import Pod
-from core.jobs.pod_parents import PodParent
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_parents import PodParent
 from core.model.admission import Admission, PodSetAdmission
-from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import EVENT_CREATED_WORKLOAD, PODSET_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from core.plan.workload import MissingFlavor, build_workload, start_infos
+from core.plan.workloads.desired_workload import MissingFlavor, build_workload, start_infos
 from core.state.facts import FlavorFacts
 from tests.replay import kinds, pods
 from tests.replay.rules import Case, Template, annotations_of, name_of, touching

@@ -11,17 +11,17 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from core.api.configuration import read_configuration
+from core.api.files.configuration_file import read_configuration
 from core.model.admission import Admission, admission_from_wire, admission_to_wire
 from core.model.configuration import ResourceRules, SecondPass
 from core.model.gates import GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
-from core.placement.profile import profiles_from_gates
-from core.plan.verdicts import verdict_status
-from core.queueing.cycle import Cycle
-from core.queueing.outcome import Found, NotFound
-from core.queueing.run import Verdict
-from core.queueing.second_pass import NodeReplacement, due_for_second_pass
+from core.placement.algorithms.profile import profiles_from_gates
+from core.plan.workloads.verdicts import verdict_status
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.cycle.second_pass import NodeReplacement, due_for_second_pass
+from core.queueing.flavors.outcome import Found, NotFound
 from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key

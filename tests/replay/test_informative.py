@@ -18,8 +18,8 @@ import pytest
 from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import Decision, Placement
-from core.placement.feasibility import taints_of
-from core.placement.free import FreeCapacity
+from core.placement.topology.free_capacity import FreeCapacity
+from core.placement.topology.node_eligibility import taints_of
 from tests.builders import Node
 from tests.placement.promises import broken_promises
 from tests.replay import placement

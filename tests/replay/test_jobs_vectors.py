@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from core.jobs.templated import TemplatedKind
 from tests.replay import kinds, podsets, validation
 from tests.replay.__main__ import FAMILIES, main

@@ -1,4 +1,4 @@
-"""The ungater family: which gated pods are ungated into which domain, through `core.plan.ungate` as the reconciler calls it."""
+"""The ungater family: which gated pods are ungated into which domain, through `core.plan.steps.ungate` as the reconciler calls it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from core.jobs.templates import asks_for_topology
 from core.model.admission import admission_from_wire
 from core.names import POD_INDEX_OFFSET, PODSET_LABEL, TOPOLOGY_GATE
-from core.plan.ungate import plan_ungating
+from core.plan.steps.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
 
 Json = Mapping[str, Any]

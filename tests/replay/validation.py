@@ -7,9 +7,9 @@ from core.jobs.annotations import PodSetAnnotations, topology_request, validate_
 from core.jobs.contract import Rules
 from core.jobs.objects import validate_workload
 from core.names import JOB_COMPLETION_INDEX_LABEL
-from core.placement.profile import STANDARD
-from core.queueing.flavors import find_admission
-from core.queueing.outcome import Found
+from core.placement.algorithms.profile import STANDARD
+from core.queueing.flavors.flavor_search import find_admission
+from core.queueing.flavors.outcome import Found
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts

@@ -9,10 +9,10 @@ from contextlib import aclosing
 from typing import Any
 
 from core.resource import Obj
-from core.runtime.client import Client
-from core.runtime.errors import KubeError
-from sim.kinds import build_in
-from sim.server import MERGE, Request, Server, to_bytes
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError
+from sim.apiserver.kinds import build_in
+from sim.apiserver.server import MERGE, Request, Server, to_bytes
 from sim.transport import Faults, Sender, SimTransport
 from tests.runtime.fakes import bookmark, status
 

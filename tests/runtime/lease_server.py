@@ -6,10 +6,10 @@ import asyncio
 import json
 
 from core.resource import Obj
-from core.runtime.client import Client
-from core.runtime.errors import KubeError, error_for
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError, error_for
+from sim.apiserver.server import Refused, Request
 from sim.harness import DirectTransport
-from sim.server import Refused, Request
 from tests.runtime.config_maps import open_server
 
 

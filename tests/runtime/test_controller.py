@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from core.runtime import logs
 from core.runtime.clock import SystemClock
 from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
-from core.runtime.errors import Conflict, ServerError
+from core.runtime.http.errors import Conflict, ServerError
+from core.runtime.report import logs
 from core.runtime.workqueue import Item, WorkQueue
 
 pytestmark = pytest.mark.looptime

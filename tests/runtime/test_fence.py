@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core.runtime import errors
-from core.runtime.client import Client, PatchKind
+from core.runtime.http import errors
+from core.runtime.http.client import Client, PatchKind
 from tests.runtime.fakes import CONFIG_MAP, make_obj
-from tests.runtime.test_client import Server, client, server
+from tests.runtime.http.test_client import Server, client, server
 
 __all__ = ["client", "server"]
 Write = Callable[[Client], Awaitable[Any]]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from core.resource import Obj
-from core.runtime.client import Client
 from core.runtime.clock import SystemClock
-from core.runtime.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
 from core.runtime.lease import Election, LeaderElection, LeadershipLost
-from sim.server import Change
+from sim.apiserver.server import Change
 from tests.runtime.lease_server import LeaseServer
 
 NAMES = ["one", "two", "three"]

@@ -56,7 +56,7 @@ def test_what_cannot_be_loaded_is_named(package: Path, target: str, why: str):
 # --- through the processes ----------------------------------------------------------------------------------
 
 KIND = """
-from core.jobs.mpijob import MPIJob
+from core.jobs.kinds.mpijob import MPIJob
 
 class AcmeJob(MPIJob):
     kind, group, plural = "AcmeJob", "acme.example.com", "acmejobs"
@@ -73,7 +73,7 @@ def test_a_kind_of_another_package_is_reviewed_and_registered(tmp_path: Path):
     (tmp_path / "acme_kind.py").write_text(KIND)
     install(tmp_path, "topogate.integrations", acmejob="acme_kind:AcmeJob")
     code = (
-        "from core.jobs.kinds import INTEGRATIONS, with_integrations\n"
+        "from core.jobs.kinds.registry import INTEGRATIONS, with_integrations\n"
         "from core.runtime.plugins import load\n"
         "from webhook.registration import configurations\n"
         "from webhook.review import Reviews\n"

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from core.runtime import errors
-from core.runtime.client import Client, Obj, Page, PatchKind, Resource
-from core.runtime.informer import Informer
+from core.runtime.http import errors
+from core.runtime.http.client import Client, Obj, Page, PatchKind, Resource
 from core.runtime.lease import LEASE, LeaderElection, LeadershipLost
-from core.runtime.store import Change
-from core.runtime.watcher import Policy
+from core.runtime.watch.informer import Informer
+from core.runtime.watch.store import Change
+from core.runtime.watch.watcher import Policy
 from e2e.cluster import Cluster
 from tests.installed import Installed
 from tests.runtime.fakes import CONFIG_MAP, name_of

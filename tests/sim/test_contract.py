@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 import pytest
 
 from e2e.api import Api, ApiError, wait_for
+from e2e.audit.follow import Follower
 from e2e.cluster import Cluster
 from e2e.crds import install_crds, load_crds
-from e2e.follow import Follower
-from sim.kinds import build_in, read_definitions
-from sim.routes import carry_out, find_request
-from sim.server import Refused, Server
+from sim.apiserver.kinds import build_in, read_definitions
+from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.server import Refused, Server
 from tests.sim.contract import APPLY, Op, Player, Sequence, find_difference
 from tests.sim.contract_cases import CASES
 

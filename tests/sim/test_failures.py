@@ -21,12 +21,12 @@ from e2e.cluster import Cluster
 from e2e.nodes import NodePool, node_objects
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
-from sim.kinds import build_in
+from sim.apiserver.kinds import build_in
+from sim.apiserver.server import Server
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import MODELS
 from sim.models.kubelets import Kubelets
 from sim.models.operators import ApiInMemory
-from sim.server import Server
 from tests.sim.failing import (
     CLOCK,
     CLOCK_NODE,

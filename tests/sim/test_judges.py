@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from sim.apiserver.kinds import Kind
+from sim.apiserver.server import Request
 from sim.defects import put_back
-from sim.kinds import Kind
 from sim.past_defects import DEFECTS, LISTED
 from sim.reports import Reports
 from sim.sent import find_wrong_delete, find_wrong_ungating
-from sim.server import Request
 
 Json = dict[str, Any]
 PODS = Kind("", "v1", "pods", "Pod")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from e2e import manifests
 from sim.catalogue import make_job, read_examples
 from sim.ending import find_unsettled, has_ended, list_roots

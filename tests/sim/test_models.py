@@ -17,11 +17,11 @@ from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool, node_objects
 from sim.administrators import make_ready
-from sim.kinds import build_in
+from sim.apiserver.kinds import build_in
+from sim.apiserver.server import Server
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import MODELS
 from sim.models.operators import ApiInMemory
-from sim.server import Server
 from tests.sim.lives import POOL_LABEL, Life, carry_out, find_difference, list_lives, read_state
 
 SEEDS, FIRST = (int(os.environ.get(f"TOPOGATE_LIVES_{name}", default)) for name, default in (("SEEDS", "2"), ("FIRST", "0")))

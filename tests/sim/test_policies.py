@@ -11,9 +11,9 @@ import pytest
 from core.names import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool
+from sim.apiserver.server import Refused
 from sim.catalogue import make_job
 from sim.ending import is_suspended, list_roots
-from sim.server import Refused
 from sim.world import World
 from tests.sim.one_queue import make_world
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, MAX_TOLERATIONS
-from core.model.encoding import encoded_size
+from core.model.wire.encoding import encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
-from core.plan import pacing
+from core.plan.steps import pacing
 from e2e import manifests
 from e2e.nodes import NodePool, node_objects
+from sim.apiserver.server import Refused
 from sim.models.kubelets import RUN_SECONDS
-from sim.server import Refused
 from sim.world import DOUBTED_S, World
 
 Json = dict[str, Any]

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.quantity import LARGEST, InvalidQuantity, exact_quantity
-from core.runtime.client import Client
+from core.runtime.http.client import Client
 from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
 from core.state.usage import UsageTable
-from reconciler.observed import Observed
+from reconciler.observe.observed import Observed
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
 from tests.queueing.scene import Scene, admitted, refused
 from tests.runtime.fakes import ManualClock

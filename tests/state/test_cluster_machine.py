@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.model.admission import Admission, PodSetAdmission, admission_to_wire
-from core.model.assignment import DomainCount, TopologyAssignment
 from core.model.configuration import ResourceRules
-from core.model.spares import show_held_spares
+from core.model.spare_nodes import show_held_spares
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SPARE_NODES, SPARES
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts
@@ -36,7 +36,7 @@ from tests.builders import (
 NODES = [f"n{i}" for i in range(5)]
 WORKLOADS = ["w0", "w1", "w2"]
 FLAVORS = {"all": {}, "a": {"pool": "a"}, "b": {"pool": "b"}}  # all overlaps with the others
-UNCOUNTED = ResourceRules(counts_spares=False)  # what spares use of quota is shown in tests/queueing/test_spares.py
+UNCOUNTED = ResourceRules(counts_spares=False)  # what spares use of quota is shown in tests/queueing/cycle/test_spares.py
 Usage = dict[str, Counter[str]]
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.queueing.outcome import NotFound
+from core.queueing.flavors.outcome import NotFound
 from core.state.cluster import ClusterState
 from core.state.daemonsets import WINDOW_S, DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts, object_key
-from reconciler.slim import slim_daemon_set, slim_node, slim_pod
+from reconciler.observe.slim import slim_daemon_set, slim_node, slim_pod
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, workload_json
 from tests.placement.reference import matches, tolerates
 from tests.queueing.scene import Scene, admitted, refused

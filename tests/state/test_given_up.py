@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.model.admission import Admission, PodSetAdmission, admission_to_wire
-from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, WorkloadFacts

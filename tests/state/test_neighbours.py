@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from core.model.pod_traits import PodTerm, PodTraits, Requirement, read_selector
 from core.names import HOSTNAME_LABEL
+from core.state.cluster_affinity import ClusterNeighbours
 from core.state.facts import MOST_TERM_KEYS, PodFacts, WorkloadFacts
-from core.state.neighbours import ClusterNeighbours
 from tests.builders import pod_json, pod_set_json, workload_json
 
 KEYS, VALUES, NAMESPACES, NODES = ("a", "b", "c"), ("x", "y"), ("ns", "other", "third"), ("n0", "n1", "n2")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.model.resources import pod_requests
+from core.model.pod_resources import pod_requests
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 
 KATA = {

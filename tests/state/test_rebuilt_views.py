@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL
-from core.placement.node_counts import NodeCounts
-from core.queueing.outcome import Found
+from core.placement.topology.node_counts import NodeCounts
+from core.queueing.flavors.outcome import Found
 from core.state.facts import NodeFacts, TopologyFacts
 from core.state.ledger import Domain, Ledger, PodSetKey
 from core.state.promises import find_missing

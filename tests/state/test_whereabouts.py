@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.assignment import DomainCount, TopologyAssignment
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts

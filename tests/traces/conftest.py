@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from core.runtime import telemetry
-from e2e.otlp import Receiver, SpanRecord
+from core.runtime.report import telemetry
+from e2e.audit.otlp import Receiver, SpanRecord
 
 asyncio.set_event_loop(None)
 Collect = Callable[[], dict[str, SpanRecord]]

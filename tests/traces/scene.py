@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from core.names import ACTIVE, TRACEPARENT_ANNOTATION
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.api.conversion import ConversionRequest
+from core.api.conversion_review import ConversionRequest
 from core.names import API_VERSION, OLD_API_VERSION
 from core.trace_names import CONVERSION
 from tests.traces.conftest import Collect

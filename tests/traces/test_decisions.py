@@ -12,18 +12,18 @@ import pytest
 
 from core.model.admission import Admission
 from core.names import EVENT_SECOND_PASS_FAILED, EVICTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
-from core.plan.steps import make_plan
-from core.plan.workload_steps import give_back, plan_eviction_of
-from core.queueing.outcome import Found, NotFound, Preempting
+from core.plan.steps.steps import make_plan
+from core.plan.workloads.workload_steps import give_back, plan_eviction_of
+from core.queueing.flavors.outcome import Found, NotFound, Preempting
 from core.resource import Obj
-from core.runtime import telemetry
+from core.runtime.report import telemetry
 from core.state.facts import find_condition
-from e2e.otlp import SpanRecord
-from reconciler import tracing
-from reconciler.tracing import nanoseconds
+from e2e.audit.otlp import SpanRecord
+from reconciler.execute import tracing
+from reconciler.execute.tracing import nanoseconds
 from tests.builders import RACK, pod_set_json
 from tests.reconciler.harness_queues import QueuesHarness
-from tests.reconciler.test_second_pass import PassHarness
+from tests.reconciler.schedule.test_second_pass import PassHarness
 from tests.traces.conftest import CollectAll
 
 SOLVE = "placement.solve"

@@ -7,10 +7,10 @@ import contextlib
 import pytest
 
 from core.names import QUOTA_RESERVED
-from e2e import stories, truth
 from e2e.api import wait_for
+from e2e.audit import stories, truth
+from e2e.audit.otlp import Receiver
 from e2e.cluster import Cluster
-from e2e.otlp import Receiver
 from tests.installed import Installed
 from tests.traces.scene import scene
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.names import TRACEPARENT_ANNOTATION
-from e2e.otlp import SpanRecord
+from e2e.audit.otlp import SpanRecord
 from tests.reconciler.harness_groups import GroupsHarness
 from tests.traces.conftest import CollectAll
 

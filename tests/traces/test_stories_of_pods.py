@@ -8,13 +8,13 @@ import pytest
 
 from core.jobs.contract import Defaults
 from core.names import TRACEPARENT_ANNOTATION
-from core.runtime.errors import Invalid
-from e2e.otlp import SpanRecord
-from reconciler import tracing
+from core.runtime.http.errors import Invalid
+from e2e.audit.otlp import SpanRecord
+from reconciler.execute import tracing
 from tests.reconciler.harness_pods import KINDS, PodsHarness, admit, pod
-from tests.reconciler.test_ungater import Ungated
-from tests.reconciler.test_ungater import pod as gated_pod
-from tests.reconciler.test_ungater import workload as admitted_workload
+from tests.reconciler.pods.test_ungater import Ungated
+from tests.reconciler.pods.test_ungater import pod as gated_pod
+from tests.reconciler.pods.test_ungater import workload as admitted_workload
 from tests.traces.conftest import CollectAll
 
 

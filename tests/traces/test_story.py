@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from core.names import QUOTA_RESERVED, TRACEPARENT_ANNOTATION
-from e2e import stories, truth
 from e2e.api import wait_for
+from e2e.audit import stories, truth
+from e2e.audit.otlp import Receiver, SpanRecord
+from e2e.audit.stories import STORY
 from e2e.cluster import Cluster
-from e2e.otlp import Receiver, SpanRecord
-from e2e.stories import STORY
 from tests.installed import Installed
 from tests.traces.scene import Scene, scene
 

@@ -10,7 +10,7 @@ import pytest
 
 from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
-from reconciler import tracing
+from reconciler.execute import tracing
 from tests.traces.conftest import Collect
 
 ROOT_SPAN = "0123456789abcdef"

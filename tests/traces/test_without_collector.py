@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from core.names import TRACEPARENT_ANNOTATION
-from core.runtime.telemetry import ENDPOINT_VARIABLES
-from e2e import truth
+from core.runtime.report.telemetry import ENDPOINT_VARIABLES
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.process import find_free_ports
 from e2e.topogate import Topogate

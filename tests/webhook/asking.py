@@ -11,12 +11,12 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from core.api.admission import AdmissionRequest, parse_review
-from core.jobs.kinds import KINDS
-from core.jobs.pod_kinds import pod_kinds
+from core.api.admission_review import AdmissionRequest, parse_review
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.names import GROUP, VERSION
 from core.runtime.clock import Clock
-from core.runtime.metrics import Sink
+from core.runtime.report.metrics import Sink
 from webhook.lookup import LookupFailed
 from webhook.registration import hook_path
 from webhook.review import Reviews

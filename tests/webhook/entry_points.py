@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from core.jobs.kinds import KINDS
-from core.jobs.pod import STATIC_POD
+from core.jobs.kinds.pod import STATIC_POD
+from core.jobs.kinds.registry import KINDS
 from core.names import (
     ADMISSION_GATE,
     PODGROUP_GATE,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.pod import STATIC_POD
+from core.jobs.kinds.pod import STATIC_POD
 from core.names import (
     ALLOW_DAEMON_SETS,
     ELASTIC_JOB,

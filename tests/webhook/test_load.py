@@ -31,15 +31,15 @@ from certs.pki import KeyPair
 from e2e import manifests
 from tests.runtime.fakes import ManualClock
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, causes
-from tests.webhook.test_misshapen import JSON
+from tests.webhook.reviews.test_misshapen import JSON
 from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
-from webhook.budget import Budget, estimate_memory
 from webhook.connections import IDLE_S, Connections
 from webhook.intake import GivenUp, Intake, NoRoom, TooLarge
 from webhook.lookup import at_home
 from webhook.review import Reviews
 from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionServer
+from webhook.shared_limits import Budget, estimate_memory
 from webhook.tls import HeldCertificate, ServingCertificate
 
 SMALL = body(manifests.job("train", "team-a", pods=1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.kinds import KINDS
+from core.jobs.kinds.registry import KINDS
 from core.jobs.pod_rules import MAX_TOLERATIONS
 from core.names import ADMISSION_GATE, DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource

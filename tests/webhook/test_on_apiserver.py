@@ -22,9 +22,9 @@ from core.names import (
 )
 from e2e import manifests
 from e2e.api import ApiError, wait_for
+from e2e.audit.otlp import Receiver
 from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL
-from e2e.otlp import Receiver
 from e2e.topogate import REGISTRATIONS, Topogate, managed
 from tests.installed import Installed
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from core.jobs.annotation_catalog import find_meant
 from core.jobs.contract import PodSetStart
-from core.jobs.kinds import KINDS
-from core.jobs.known_names import find_meant
-from core.jobs.pod_kinds import pod_kinds
-from core.jobs.shape import Fields, ListOf, MapOf, Shape
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
+from core.jobs.schema_check import Fields, ListOf, MapOf, Shape
 from core.names import (
     ADMISSION_GATE,
     LWS_GROUP_INDEX_LABEL,
@@ -25,11 +25,11 @@ from core.names import (
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
-from core.plan import writes
-from core.plan.coordinates import Coordinates
-from core.plan.ungate import Ungate
-from webhook.expressions import OWNER_KIND
+from core.plan.steps import writes
+from core.plan.steps.coordinates import Coordinates
+from core.plan.steps.ungate import Ungate
 from webhook.policies import policies
+from webhook.policy_expressions import OWNER_KIND
 from webhook.registration import configurations
 from webhook.unqueued import _misspelt
 

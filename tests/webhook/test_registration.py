@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.jobs.kinds import KINDS
-from core.jobs.known_names import GROUPED
+from core.jobs.annotation_catalog import GROUPED
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
-from core.jobs.pod_kinds import pod_kinds
 from core.jobs.templated import TemplatedKind
 from core.names import MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 
-from core.api.admission import MAX_REVIEW_BYTES, AdmissionRequest
-from core.jobs.kinds import KINDS
+from core.api.admission_review import MAX_REVIEW_BYTES, AdmissionRequest
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
-from core.jobs.pod_kinds import pod_kinds
-from core.jobs.podgroup import Grouping
+from core.jobs.podgroup_annotation import Grouping
 from core.metric_names import OF_WEBHOOK
 from core.names import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
-from core.runtime.metrics import Metrics
+from core.runtime.report.metrics import Metrics
 from e2e import manifests
 from tests.runtime.fakes import ManualClock
 from tests.scraped import Scraped

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.names import API_VERSION, PODSET_LABEL, PRIORITY_CLASS_LABEL, REASON_PREEMPTED, REQUIRED_TOPOLOGY
-from e2e import truth
 from e2e.api import PATIENCE_S, wait_for
+from e2e.audit import truth
 from e2e.manifests import RUN_SECONDS
 from e2e.topogate import Topogate
 from tests.reconciler.kinds.scenarios import GPUS, Scenario

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from core.names import QUEUE_NAME_LABEL, RANK_ORDER_KEPT, REQUIRED_TOPOLOGY
-from e2e import truth
 from e2e.accounts import issue_token
 from e2e.api import JSON_PATCH, PATIENCE_S
+from e2e.audit import truth
 from e2e.manifests import job, make_elastic_ray
 from e2e.manifests import path as path_of
 from tests.reconciler.kinds.pods import live, template, workloads

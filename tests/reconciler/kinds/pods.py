@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.names import ADMISSION_GATE, HOSTNAME_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL
-from e2e import manifests, truth
+from e2e import manifests
+from e2e.audit import truth
 from e2e.manifests import ANNOTATIONS, job
 from tests.reconciler.scenes import WORKLOADS, Scene
 

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import PATIENCE_S, wait_for
+from e2e.audit import truth
 from e2e.standins.base import StandIn
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.reconciler.scenes import GPU, Scene

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL, QUEUE_NAME_LABEL
-from e2e import truth
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.manifests import job
 from e2e.standins.jobset import JobSetStandIn

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.names import LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL, PODSET_GROUP_NAME
-from e2e import truth
 from e2e.api import ApiError
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.topogate import Topogate

@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 
 from core.names import ADMISSION_GATE, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import Api, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.standins.appwrapper import AppWrapperStandIn
 from e2e.standins.pods import Obj, Wanted

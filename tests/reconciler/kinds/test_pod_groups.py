@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.names import MANAGED
-from e2e import truth
 from e2e.api import ApiError
+from e2e.audit import truth
 from tests.reconciler.kinds.pods import INDEX, bound, domains, hosts_by, live, pod, remove, set_active, waiting, workloads
 from tests.reconciler.scenes import Scene
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from core.names import QUEUE_NAME_LABEL, STATEFULSET_INDEX_LABEL
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import ApiError
+from e2e.audit import truth
 from e2e.topogate import managed
 from tests.e2e.users import user_of
 from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, of_set, remove, set_active, template, waiting, workloads

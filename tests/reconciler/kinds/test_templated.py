@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from core.names import PREFERRED_TOPOLOGY, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE
-from e2e import manifests, truth
+from e2e import manifests
 from e2e.api import ApiError, wait_for
+from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.standins.pods import MADE_FOR
 from e2e.standins.training import PyTorchJobStandIn

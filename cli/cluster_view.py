@@ -1,0 +1,178 @@
+"""A cluster looked at once, as the reconciler would see it if it started now: a live one, or one that files describe."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from cli.failures import BadInput, told_in_a_line
+from cli.planning.documents import Document, read_documents, sort_out
+from core.jobs.contract import JobKind
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.plan.steps import api_resources as r
+from core.resource import Obj
+from core.runtime.clock import SystemClock
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Forbidden, NotFound
+from core.runtime.watch.informer import Informer
+from core.state.facts import NodeFacts
+from reconciler.measure.outlook import Outlook
+from reconciler.podgroups.group_steps import keep_places
+from reconciler.settings import Settings
+
+USER_AGENT = "topogate-cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which API server; None: as kubectl has it."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Client]:
+    """A client; raises Failure where there is no way to the API server."""
+    with told_in_a_line("connect"):
+        client = await Client.connect(target.kubeconfig, context=target.context, user_agent=USER_AGENT)
+    async with client:
+        yield client
+
+
+async def look(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
+    """The whole cluster, listed once; raises Failure."""
+    outlook = Outlook(client, SystemClock(), settings, kinds)
+    await outlook.observed.list_once(_list)
+    keep_places(outlook.observed)
+    return outlook
+
+
+async def _list(informer: Informer) -> None:
+    with told_in_a_line(f"list {informer.resource}", informer.resource):
+        try:
+            await informer.list_once()
+        except Forbidden:
+            if informer.resource != r.CONFIG_MAPS:
+                raise
+            informer.fill(())  # whether anything is paused is not everybody's to read
+
+
+async def events_of(client: Client, obj: Obj) -> list[Obj]:
+    """Events of an object, the oldest first; none where they may not be read. Raises Failure."""
+    metadata = obj["metadata"]
+    with told_in_a_line(f"list {r.EVENTS}", r.EVENTS):
+        try:
+            page = await client.list(r.EVENTS, metadata["namespace"], field_selector=f"involvedObject.uid={metadata['uid']}")
+        except Forbidden:
+            return []  # the reconciler itself may not; the rest is worth having without
+    return sorted(page.items, key=find_event_time)
+
+
+async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
+    """Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure."""
+    with told_in_a_line(f"list {r.EVENTS}", r.EVENTS):
+        try:
+            page = await client.list(r.EVENTS, namespace, field_selector="type=Warning")
+        except Forbidden:
+            return None
+    return sorted(page.items, key=find_event_time)
+
+
+def find_event_time(event: Obj) -> str:
+    """When an event was emitted last, with seconds."""
+    repeated = (event.get("series") or {}).get("lastObservedTime")
+    return str(repeated or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
+
+
+async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
+    """The cluster that files describe, if there are any, else the live one. Raises Failure."""
+    if not files:
+        async with connected(target) as client:
+            return await look(client, settings, kinds)
+    wrong: list[str] = []
+    outlook, others = offline(read_documents(files, wrong), settings, kinds, namespace, wrong)
+    if wrong:
+        raise BadInput(wrong)
+    tell_of_others(others)
+    return outlook
+
+
+def offline(
+    documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
+) -> tuple[Outlook, list[Document]]:
+    """A cluster that files describe, and what of them is not looked at; mistakes are added to `wrong`."""
+    outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
+    specs = {r.resource_of(kind): kind.spec_shape for kind in (*kinds, *pod_kinds(kinds))}
+    cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
+    if not cluster.objects.get(r.NODES) and not wrong:
+        wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
+    objects = {resource: list(found) for resource, found in cluster.objects.items()}
+    # Who writes down a queue means its namespace to be there.
+    there = {obj["metadata"]["name"] for obj in objects.setdefault(r.NAMESPACES, [])}
+    named = {namespace, *(obj["metadata"]["namespace"] for obj in objects.get(r.LOCAL_QUEUES, ()))}
+    for name in sorted(named - there):
+        labels = {"kubernetes.io/metadata.name": name}
+        objects[r.NAMESPACES].append({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}})
+    outlook.observed.fill(objects)
+    keep_places(outlook.observed)
+    return outlook, list(cluster.others)
+
+
+def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
+    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before; returns all other documents."""
+    observed = outlook.observed
+    devices = observed.devices.informers if observed.devices is not None else ()
+    referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, observed.volumes.claims, *devices)
+    informers = {informer.resource: informer for informer in referred}
+    given = sort_out(documents, informers, namespace, wrong)
+    for resource, objects in given.objects.items():
+        for obj in objects:
+            informers[resource].put(obj)
+    return list(given.others)
+
+
+def tell_of_others(documents: Sequence[Document]) -> None:
+    """Warns of what files have and nobody reads: it may be a kind that is written wrong."""
+    for document in documents:
+        typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
+
+
+async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
+    """Only nodes, of files or else of the live cluster. Raises Failure."""
+    if not files:
+        async with connected(target) as client:
+            with told_in_a_line(f"list {r.NODES}", r.NODES):
+                return [NodeFacts.read(node) for node in (await client.list(r.NODES)).items]
+    wrong: list[str] = []
+    cluster = sort_out(read_documents(files, wrong), (r.NODES,), "default", wrong)
+    if wrong:
+        raise BadInput(wrong)
+    return [NodeFacts.read(node) for node in cluster.objects.get(r.NODES, ())]
+
+
+async def present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
+    """Queues, flavors and topologies that are there by the same names; what may not be read counts as not there. Raises Failure."""
+    resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
+    if files:
+        of_files = sort_out(read_documents(files, []), resources.values(), "default", []).objects
+        there = {(kind, *_name_of(obj)): obj for kind, resource in resources.items() for obj in of_files.get(resource, ())}
+        named = ((obj["kind"], *_name_of(obj)) for obj in wanted)
+        return [{**there[key], "kind": key[0]} for key in named if key in there]
+    found = []
+    async with connected(target) as client:
+        for obj in wanted:
+            namespace, name = _name_of(obj)
+            with told_in_a_line(f"get {resources[obj['kind']]}"):
+                try:
+                    there_now = await client.get(resources[obj["kind"]], name, namespace)
+                except (NotFound, Forbidden):
+                    continue
+            found.append({**there_now, "kind": obj["kind"]})
+    return found
+
+
+def _name_of(obj: Obj) -> tuple[str | None, str]:
+    return obj["metadata"].get("namespace"), obj["metadata"]["name"]

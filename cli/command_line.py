@@ -1,0 +1,179 @@
+"""The `topogate` command: which words there are, and what each takes. What they do is in `cli.commands`, which is only imported by who
+does something: neither a process nor a completion should wait for all of it.
+"""
+
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cli import shell_completion
+from cli.inputs import Decisions, Source
+from cli.pause import register
+from core.names import PLACEMENT_PROFILES
+
+# What belongs to a process is handed on as it is, --help included.
+_AS_IT_IS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_BEHAVIOUR: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+app = typer.Typer(
+    name="topogate",
+    help="Admits and places Kubernetes batch workloads by topology, and says what it decides and why.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    **_BEHAVIOUR,
+)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"topogate {metadata.version('topogate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def topogate(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version and end.")] = False,
+) -> None:
+    """What all words have in common."""
+
+
+class Form(StrEnum):
+    """How to print what was found."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Of the kubeconfig; default: its current one.")]
+Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="The configuration file that the reconciler is run with.")]
+Gates = Annotated[list[str] | None, typer.Option("--feature-gates", metavar="NAME=BOOL,...", help="As the reconciler's.")]
+Profile = Annotated[
+    str | None, typer.Option("--placement-profile", metavar="NAME", help=f"As the reconciler's: one of {', '.join(PLACEMENT_PROFILES)}.")
+]
+Nodes = Annotated[
+    list[Path] | None,
+    typer.Option("--nodes", metavar="FILE", help="Not a live cluster but files: nodes, topologies, flavors, queues, ... Repeatable."),
+]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Of what names none itself; default: as kubectl's.")]
+Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data instead of text.")]
+
+
+@app.command(context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False)
+def webhook(context: typer.Context) -> None:
+    from webhook.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command(context_settings=_AS_IT_IS, help="Run the reconciler; takes what `python -m reconciler` takes.", add_help_option=False)
+def reconciler(context: typer.Context) -> None:
+    from reconciler.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command()
+def plan(
+    files: Annotated[list[Path], typer.Option("--filename", "-f", metavar="FILE", help="Jobs; - for stdin. Repeatable.")],
+    nodes: Nodes = None,
+    namespace: Namespace = None,
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Config = None,
+    feature_gates: Gates = None,
+    placement_profile: Profile = None,
+) -> None:
+    """Say what would happen to jobs: where they would be placed, or why they would wait. Creates nothing.
+
+    Exit code 0: all would be admitted; 3: one would wait; 2: bad input; 1: another error.
+    """
+    from cli import commands
+
+    source = Source(nodes or (), kubeconfig, context, namespace)
+    raise typer.Exit(commands.plan(files, source, Decisions(config, feature_gates or (), placement_profile), output))
+
+
+@app.command()
+def explain(
+    what: Annotated[list[str], typer.Argument(metavar="KIND NAME", help="workload NAME, job NAME, KIND/NAME, or a workload's name.")],
+    nodes: Nodes = None,
+    namespace: Namespace = None,
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Config = None,
+    feature_gates: Gates = None,
+    placement_profile: Profile = None,
+) -> None:
+    """Say how far a workload is: why it waits and what would help, or where it is and why there."""
+    from cli import commands
+
+    source = Source(nodes or (), kubeconfig, context, namespace)
+    commands.explain(what, source, Decisions(config, feature_gates or (), placement_profile), output)
+
+
+class _ShowsByDefault(TyperGroup):
+    """`topology NAME` is `topology show NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+topologies = typer.Typer(cls=_ShowsByDefault, help="The trees of nodes: what there is, or what the nodes' labels suggest.", **_BEHAVIOUR)
+app.add_typer(topologies, name="topology")
+
+
+@topologies.command("show")
+def show_topology(
+    name: Annotated[str | None, typer.Argument(help="Of a Topology; default: all.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw who sits where into a file.")] = None,
+    seats: Annotated[bool, typer.Option("--seats", help="Draw who sits where on the terminal, too.")] = False,
+    hosts: Annotated[bool, typer.Option("--hosts", help="Go down to the nodes.")] = False,
+    pod: Annotated[str | None, typer.Option("--pod", metavar="RESOURCE=QUANTITY,...", help="Count fits of such pods.")] = None,
+    resource: Annotated[str | None, typer.Option("--resource", help="What a seat is; default: the first accelerator.")] = None,
+    nodes: Nodes = None,
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Config = None,
+) -> None:
+    """Show topologies with capacity, what is used, and the largest fit of each level. `topogate topology` alone does so, too."""
+    from cli import commands
+    from cli.reporting.topology_command import View
+
+    view = View(pod, hosts=hosts, seats=seats, resource=resource, svg=svg)
+    commands.show_topology(name, Source(nodes or (), kubeconfig, context), Decisions(config), output, view)
+
+
+@topologies.command("suggest")
+def suggest_topology(
+    nodes: Nodes = None,
+    name: Annotated[str, typer.Option("--name", help="Of the Topology and the ResourceFlavor.")] = "default",
+    cluster_queue: Annotated[str, typer.Option("--cluster-queue", metavar="NAME")] = "cluster-queue",
+    local_queue: Annotated[str, typer.Option("--local-queue", metavar="NAME")] = "main",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of the LocalQueue.")] = "default",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Write a Topology, a ResourceFlavor, a ClusterQueue and a LocalQueue for the nodes there are, ready to apply."""
+    from cli import commands
+    from cli.suggest import Names
+
+    commands.suggest_topology(Source(nodes or (), kubeconfig, context), Names(name, name, cluster_queue, local_queue, namespace))
+
+
+register(app)
+
+
+@app.command("completion")
+def complete(shell: Annotated[shell_completion.Shell, typer.Argument(help="Which shell's.")]) -> None:
+    """Print a completion script: `source <(topogate completion bash)`."""
+    typer.echo(shell_completion.script(shell))

@@ -1,0 +1,141 @@
+"""What each word of the command does, from what was given to what is printed."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import typer
+
+from cli import cluster_view, finding
+from cli import suggest as suggesting
+from cli.cluster_view import Target
+from cli.failures import BadInput, Failure
+from cli.inputs import Decisions, Source
+from cli.planning import plan_command
+from cli.reporting import explain_command as set_explains
+from cli.reporting import podgroup_report, topology_command
+from cli.reporting.draw import out, write_data
+from cli.reporting.report import Report
+from core.jobs.contract import JobKind
+from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
+from core.plan.steps import api_resources as r
+from core.runtime import plugins
+from core.runtime.http.kubeconfig import find_namespace
+from reconciler.settings import Settings, parse
+
+Result = TypeVar("Result")
+DEFAULT_NAMESPACE = "default"
+
+
+def plan(files: Sequence[Path], source: Source, decisions: Decisions, form: str | None) -> int:
+    """`topogate plan`; returns the exit code. Raises Failure, as all words do."""
+    settings, target = settings_of(decisions), target_of(source)
+    reports = run(plan_command.plan(files, source.files, target, namespace_of(source), settings, kinds()))
+    return plan_command.tell(reports, form, out())
+
+
+def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str | None) -> None:
+    """`topogate explain`."""
+    settings, asked, target, namespace = settings_of(decisions), finding.read_asked(what), target_of(source), namespace_of(source)
+
+    async def look() -> Report:
+        if source.files:
+            outlook = await cluster_view.look_at(source.files, target, settings, kinds(), namespace)
+            return podgroup_report.explain_if_asked(outlook, asked, namespace) or set_explains.explain(
+                outlook, finding.find_workload(outlook.observed, asked, namespace)
+            )
+        async with cluster_view.connected(target) as client:
+            outlook = await cluster_view.look(client, settings, kinds())
+            report = podgroup_report.explain_if_asked(outlook, asked, namespace)
+            if report is not None:
+                return report
+            try:
+                workload = finding.find_workload(outlook.observed, asked, namespace)
+            except finding.NoWorkload as error:
+                warnings = [event for event in await cluster_view.events_of(client, error.owner) if event.get("type") == "Warning"]
+                if not warnings:
+                    raise
+                shown = f"{warnings[-1].get('reason')}: {' '.join(str(warnings[-1].get('message')).split())}"
+                raise Failure(f"{error.lines[0]}; its last warning: {shown}") from error
+            report = set_explains.explain(outlook, workload, await cluster_view.events_of(client, workload))
+            if set_explains.has_missing_pods(report):
+                about_pods = await cluster_view.list_warnings(client, workload["metadata"]["namespace"])
+                report |= set_explains.report_warning(outlook, workload, about_pods)
+            return report
+
+    report = run(look())
+    if form is not None:
+        write_data(out(), report, form)
+    elif report["kind"] == r.POD_GROUPS.kind:
+        podgroup_report.draw_group(out(), report)
+    else:
+        set_explains.draw(out(), report)
+
+
+def show_topology(name: str | None, source: Source, decisions: Decisions, form: str | None, view: topology_command.View) -> None:
+    """`topogate topology`."""
+    counted = topology_command.read_pod(view.pod) if view.pod is not None else None
+    target, settings = target_of(source), settings_of(decisions)
+    outlook = run(cluster_view.look_at(source.files, target, settings, kinds(), namespace_of(source)))
+    outlook.state.refresh()
+    names = topology_command.find_names(outlook.state, name)
+    if counted is not None:
+        topology_command.check_pod(outlook.state, names, view.pod or "", counted)
+    reports = [topology_command.report_topology(outlook.state, each, counted) for each in names]
+    console = out()
+    if form is not None:
+        write_data(console, {"topologies": reports}, form)
+    else:
+        for report in reports:
+            topology_command.draw(console, report, shows_hosts=view.hosts)
+    if view.svg is not None or view.seats:
+        topology_command.picture(outlook.observed, names, view.resource, view.svg, console if view.seats and form is None else None)
+
+
+def suggest_topology(source: Source, names: suggesting.Names) -> None:
+    """`topogate topology suggest`."""
+    target = target_of(source)
+    suggestion = suggesting.suggest(run(cluster_view.nodes_of(source.files, target)), names)
+    there = run(cluster_view.present(source.files, target, suggestion.objects))
+    for remark in (*suggestion.remarks, *suggesting.compare_with_present(suggestion.objects, there)):
+        typer.echo(f"topogate: {remark}", err=True)
+    typer.echo(suggestion.to_yaml(), nl=False)
+
+
+# --- what was given -----------------------------------------------------------------------------------
+
+
+def settings_of(decisions: Decisions) -> Settings:
+    """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
+    arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
+    arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
+    arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []
+    return parse(arguments, prog="topogate", environ={})  # whose flags they are, they have no variables
+
+
+def target_of(source: Source) -> Target:
+    """Which cluster is meant; raises BadInput where that is said twice."""
+    if source.files and (source.kubeconfig is not None or source.context is not None):
+        raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
+    return Target(source.kubeconfig, source.context)
+
+
+def namespace_of(source: Source) -> str:
+    """As for kubectl: what was given, else the context's, else `default`."""
+    named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
+    return named or DEFAULT_NAMESPACE
+
+
+def kinds() -> tuple[JobKind, ...]:
+    """All kinds of job, those of other packages, too."""
+    try:
+        return with_integrations(plugins.load(INTEGRATIONS))
+    except (plugins.BrokenPlugin, UnusableIntegration) as error:
+        raise Failure(str(error)) from error
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Does work that waits, on a loop of its own that nobody else gets to see."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)

@@ -1,0 +1,4 @@
+"""`topogate plan`: what would happen to objects of files.
+
+Imported by `cli.commands`.
+"""

@@ -1,0 +1,113 @@
+"""`topogate plan`: files or a cluster in, a report and an exit code out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from cli.cluster_view import Target, add_related, connected, look, offline, tell_of_others
+from cli.failures import ADMITTED, WAITS, BadInput
+from cli.planning.documents import complete, read_documents
+from cli.planning.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
+from cli.planning.plan_jobs import Planned, Planner, kinds_by_api
+from cli.reporting.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
+from cli.reporting.podgroup_report import draw_places_of_group
+from cli.reporting.report import Report, report_found, report_refusal
+from core.jobs.contract import JobKind
+from core.plan.steps import api_resources as r
+from core.queueing.flavors.outcome import Found, NotFound
+from core.runtime.watch.store import object_key
+from core.state.cluster import ClusterState
+from reconciler.settings import Settings
+
+
+async def plan(
+    files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
+) -> list[Report]:
+    """One report per job and per replica of a group of pods. Raises Failure; BadInput names every mistake in all files."""
+    wrong: list[str] = []
+    known = kinds_by_api(kinds)
+    documents = read_documents(files, wrong)
+    grouped = sort_out_groups(documents, known, namespace, wrong)
+    jobs = [document for document in grouped.others if document.api in known]
+    others = [document for document in grouped.others if document.api not in known]
+    groups = [document for document in others if document.api == POD_GROUP_API]
+    if not (jobs or grouped.pods or groups or wrong):
+        where = ", ".join(map(str, files))
+        if any(document.api in known for document in documents):
+            found = ", ".join(sorted({document.obj["kind"] for document in documents}))
+            what = f"no {found} in it makes any pods"
+        else:
+            found = ", ".join(sorted({_name_api(document.api) for document in documents}))
+            what = f"it has {found or 'no object'}; known kinds of job are {', '.join(map(_name_api, (*known, POD_GROUP_API)))}"
+        wrong.append(f"{where}: {what}")
+    if nodes:
+        outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
+    elif wrong:
+        raise BadInput(wrong)
+    else:
+        async with connected(target) as client:
+            outlook = await look(client, settings, kinds)
+        others = add_related(outlook, others, namespace, wrong)
+    planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
+    tell_of_others(others)
+    for group in grouped.groups:
+        outlook.observed.pod_groups.put(group)
+    named = [*grouped.groups, *(complete(group.obj, r.POD_GROUPS, namespace) for group in groups)]
+    return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook, named, grouped.pods)]
+
+
+def report(state: ClusterState, planned: Planned) -> Report:
+    """One job as data."""
+    found: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
+    if planned.part is not None:
+        found["replica"] = planned.part
+    facts = state.workloads.facts.get(object_key(planned.workload)) if planned.workload is not None else None
+    if isinstance(planned.outcome, Found):
+        found |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome, facts)}
+        if planned.outcome.checks:
+            checks = ", ".join(planned.outcome.checks)
+            found |= {"reason": "QuotaReserved", "message": f"it would get its quota, and then wait for admission checks: {checks}"}
+    elif isinstance(planned.outcome, NotFound):
+        found |= {"outcome": "waits", **report_refusal(planned.outcome)}
+    else:
+        found |= {"outcome": "waits", "reason": "NotQueued", "message": planned.problem}
+    return found | ({"warnings": list(planned.warnings)} if planned.warnings else {})
+
+
+def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:
+    """Prints what would happen; returns the exit code."""
+    for each in reports:
+        for warning in each.get("warnings", ()):
+            typer.echo(f"topogate: warning: {each['kind']} {each['namespace']}/{each['name']}: {warning}", err=True)
+    if form is not None:
+        write_data(console, {"jobs": list(reports)}, form)
+    else:
+        for each in reports:
+            _draw(console, each)
+    return ADMITTED if all(each["outcome"] in ("admitted", "placed") for each in reports) else WAITS
+
+
+def _draw(console: Console, told: Report) -> None:
+    name = f"{told['kind']} {told['namespace']}/{told['name']}" + (f" replica {told['replica']}" if "replica" in told else "")
+    if "job" in told:
+        name += f" (for {told['job']['kind']} {told['job']['name']})"
+    if told["outcome"] == "placed":
+        write(console, labelled(name, told["message"], GOOD))
+    elif told["outcome"] == "admitted":
+        write(console, labelled(name, f"would be admitted by ClusterQueue {told['clusterQueue']}", GOOD))
+    else:
+        style = BAD if told.get("breaksRule") else WAITING
+        write(console, labelled(name, f"would wait: {told['reason']}", style))
+        write(console, told["message"], indent=1)
+    draw_places_of_group(console, told, 1)
+    if "podSets" in told:
+        draw_found(console, told)
+    if "attempts" in told:
+        draw_refusal(console, told)
+
+
+def _name_api(api: tuple[str, str]) -> str:
+    version, kind = api
+    return f"{kind} of {version}"

@@ -1,0 +1,183 @@
+"""What would happen to jobs that are not there yet: judged and defaulted as by the webhook, then decided on as by the reconciler."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cli.failures import BadInput
+from cli.planning.documents import Document
+from cli.planning.reviewing import Queued, Reviewing
+from core.jobs.contract import JobKind
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_parents import Deployment, PodParent
+from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.templated import integer
+from core.model.quantity import show_count
+from core.plan.jobs.workload_priority import MissingClass, find_priority
+from core.plan.pods.pod_units import ALONE, GROUP, Unit, role_of_pod, unit_of_pod
+from core.plan.pods.pod_workloads import Wanted, build_workload_of_pods, read_group, wanted_alone, wanted_of_group, wanted_of_parent
+from core.plan.steps import api_resources as r
+from core.plan.workloads.desired_workload import build_workload
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found, NotFound
+from core.resource import Obj
+from core.runtime.watch.store import object_key
+from reconciler.jobs.read_jobs import read_classes
+from reconciler.measure.outlook import Outlook
+
+Build = Callable[[int, Mapping[str, Any] | None], Obj]  # of priority and its class
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One workload, and what would become of it; `workload` is None where there would be none yet, for the reason given."""
+
+    document: Document
+    kind: str
+    namespace: str
+    name: str
+    warnings: tuple[str, ...] = ()
+    workload: Obj | None = None
+    outcome: Found | NotFound | None = None
+    problem: str = ""
+    part: int | None = None  # which of several workloads of one object
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its pods would start, as far as topogate is asked."""
+        return isinstance(self.outcome, Found) and not self.outcome.checks
+
+
+class Planner:
+    """Plans jobs into a cluster that is only thought of; what one is given the next does not find free."""
+
+    def __init__(self, outlook: Outlook, kinds: Sequence[JobKind]) -> None:
+        self._outlook, self._observed = outlook, outlook.observed
+        self._pod = Pod(kinds)
+        self._kinds = kinds_by_api(kinds)
+        self._reviewing = Reviewing(outlook, kinds)
+        self._there = {informer.resource: informer.store for informer in self._observed.owning}
+
+    async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
+        """What becomes of jobs that are created in this order, at once.
+
+        Raises BadInput, which names every mistake in all of them behind those that were found before (`wrong`).
+        """
+        planned, wrong, groups = list[Planned](), list(wrong), dict[Unit, list[tuple[Document, Obj]]]()
+        for document in documents:
+            try:
+                planned += await self._create(document, namespace, groups)
+            except BadInput as error:
+                wrong += error.lines
+        for unit, members in groups.items():
+            try:
+                planned.append(await self._of_group(unit, members))
+            except BadInput as error:
+                wrong += error.lines
+        if wrong:
+            raise BadInput(wrong)
+        verdicts = self._outlook.decide([object_key(each.workload) for each in planned if each.workload is not None])
+        return [_with_verdict(each, verdicts) for each in planned]
+
+    async def _create(self, document: Document, namespace: str, groups: dict[Unit, list[tuple[Document, Obj]]]) -> list[Planned]:
+        kind = self._kinds[document.api]
+        if isinstance(kind, Deployment):
+            return await self._of_deployment(document, kind, namespace)
+        admitted = await self._reviewing.job(document, kind, namespace)
+        planned = self._anew(_planned(document, kind.kind, admitted.obj, admitted.warnings), kind)
+        if isinstance(kind, PodParent):
+            return await self._of_parent(planned, kind, admitted.obj)
+        if not isinstance(kind, Pod):
+            return [await self._of_job(planned, kind, admitted.obj)]
+        unit = unit_of_pod(admitted.obj)
+        if unit is not None and unit.source == GROUP:
+            groups.setdefault(unit, []).append((document, admitted.obj))
+            return []
+        if unit is None or unit.source != ALONE:
+            raise BadInput(f"{document.where}: it is a pod of something else that is queued; plan that")
+        return [await self._of_pods(planned, wanted_alone(admitted.obj, self._pod))]
+
+    def _anew(self, planned: Planned, kind: Queued) -> Planned:
+        """With a warning, where there is one by this name that may hold already what is asked for here."""
+        store = self._there.get(r.resource_of(kind))
+        if store is None or f"{planned.namespace}/{planned.name}" not in store:
+            return planned
+        tells = f"`topogate explain {kind.kind.lower()} {planned.name}` tells of it"
+        return replace(planned, warnings=(*planned.warnings, f"it is there already, and {tells}; this is what one more like it would get"))
+
+    async def _of_job(self, planned: Planned, kind: JobKind, job: Obj) -> Planned:
+        if prebuilt_name(job) is not None:
+            where = planned.document.where
+            raise BadInput(f"{where}: it takes a Workload that was made beforehand: `topogate explain workload` tells of that one")
+        job, missing = self._observed.related.expanded(kind, job)
+        if missing is not None:
+            return replace(planned, problem=f"it would not be queued yet: {missing}")
+
+        def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
+            return build_workload(kind, job, priority=priority, priority_class=priority_class)
+
+        return await self._queued(planned, job["metadata"]["labels"], kind.priority_class(job), build)
+
+    async def _of_parent(self, planned: Planned, kind: PodParent, obj: Obj) -> list[Planned]:
+        units = [Unit(kind.kind, planned.namespace, planned.name, index if kind.several else None) for index in range(kind.workloads(obj))]
+        wanted = [(replace(planned, part=unit.index), wanted_of_parent(kind, obj, unit)) for unit in units]
+        return [await self._of_pods(each, asked) for each, asked in wanted if asked is not None]
+
+    async def _of_deployment(self, document: Document, kind: Deployment, namespace: str) -> list[Planned]:
+        """Each of its pods is a workload by itself, made of the pod as its template has it."""
+        admitted = await self._reviewing.job(document, kind, namespace)
+        deployment = _planned(document, kind.kind, admitted.obj, admitted.warnings)
+        spec = admitted.obj["spec"]
+        planned = []
+        for index in range(integer(spec.get("replicas"), 1)):
+            metadata = {**(spec["template"].get("metadata") or {}), "name": f"{deployment.name}-{index}", "namespace": deployment.namespace}
+            pod = {"apiVersion": Pod.version, "kind": Pod.kind, "metadata": metadata, "spec": spec["template"].get("spec") or {}}
+            made = await self._reviewing.job(replace(document, obj=pod), self._pod, deployment.namespace)
+            of_pod = replace(deployment, part=index, warnings=deployment.warnings if index == 0 else ())
+            planned.append(await self._of_pods(of_pod, wanted_alone(made.obj, self._pod)))
+        return planned
+
+    async def _of_group(self, unit: Unit, members: Sequence[tuple[Document, Obj]]) -> Planned:
+        document, pods = members[0][0], [pod for _, pod in members]
+        planned = Planned(document, GROUP, unit.namespace, unit.name)
+        group = read_group(unit, pods)
+        if group.problem is not None:
+            raise BadInput(f"{document.where}: {group.problem}")
+        if group.missing:
+            return replace(
+                planned, problem=f"group {unit.name} waits for {show_count(group.missing, 'more pod')}; it is queued when all are there"
+            )
+        examples = {role_of_pod(pod): pod for pod in pods if pod["metadata"]["name"] in group.examples.values()}
+        return await self._of_pods(planned, wanted_of_group(unit, group, pods, examples))
+
+    async def _of_pods(self, planned: Planned, wanted: Wanted) -> Planned:
+        def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
+            return build_workload_of_pods(wanted, planned.namespace, priority=priority, priority_class=dict(priority_class or {}) or None)
+
+        return await self._queued(planned, wanted.labels, wanted.priority_class, build)
+
+    async def _queued(self, planned: Planned, labels: Mapping[str, str], class_of_pods: str | None, build: Build) -> Planned:
+        """With its Workload, which waits from now on."""
+        try:
+            priority, priority_class = find_priority(read_classes(self._observed), labels, lambda: class_of_pods)
+        except MissingClass as error:
+            return replace(planned, problem=str(error))
+        admitted = await self._reviewing.workload(planned.document, build(priority, priority_class))
+        self._observed.workloads.put(admitted.obj)
+        return replace(planned, workload=admitted.obj, warnings=(*planned.warnings, *admitted.warnings))
+
+
+def kinds_by_api(kinds: Sequence[JobKind]) -> dict[tuple[str, str], Queued]:
+    """All that can be planned, by apiVersion and kind."""
+    return {(r.resource_of(kind).api_version, kind.kind): kind for kind in (*kinds, *pod_kinds(kinds))}
+
+
+def _planned(document: Document, kind: str, obj: Obj, warnings: tuple[str, ...]) -> Planned:
+    return Planned(document, kind, obj["metadata"]["namespace"], obj["metadata"]["name"], warnings)
+
+
+def _with_verdict(planned: Planned, verdicts: Mapping[str, Verdict]) -> Planned:
+    if planned.workload is None:
+        return planned
+    return replace(planned, outcome=verdicts[object_key(planned.workload)].outcome)

@@ -1,0 +1,109 @@
+"""Reports on a terminal: sentences stay whole, whatever the width, so that they can be searched for and compared."""
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from cli.reporting.report import Report
+from core.model.quantity import show_count
+from core.names import MIN_PARALLELISM
+
+Line = str | Text
+_SHOWN_DOMAINS = 12
+_WIDE = 1000
+GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
+
+
+def out() -> Console:
+    """What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
+
+
+def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:
+    """One line, as long as it is: the terminal breaks it where it must."""
+    text = line if isinstance(line, Text) else Text(line, style)
+    console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
+
+
+def write_data(console: Console, report: Any, form: str) -> None:
+    """A report as JSON or YAML."""
+    if form == "json":
+        text = json.dumps(report, indent=2, ensure_ascii=False)
+    else:
+        text = yaml.safe_dump(report, sort_keys=False, allow_unicode=True, width=2**16).rstrip("\n")
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def labelled(name: str, value: str, style: str = "") -> Text:
+    """A name in bold before its value."""
+    return Text(f"{name}: ", HEAD).append(value, style)
+
+
+def draw_found(console: Console, found: Report, indent: int = 1) -> None:
+    """Where pods go, and why there."""
+    draw_places(console, found["podSets"], indent)
+    render_fewer(console, found, indent)
+    for sentence in found.get("why", ()):
+        write(console, labelled("why there", sentence), indent=indent)
+
+
+def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
+    """Why it has fewer pods than it asked for, where that is known."""
+    if "fewerSince" in report:
+        write(console, labelled("why fewer pods", report["fewerSince"], WAITING), indent=indent)
+
+
+def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
+    """Pod sets with their flavors and domains."""
+    for pod_set in pod_sets:
+        flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
+        pods = show_count(pod_set["count"], "pod")
+        if "asked" in pod_set:
+            minimum = f"({MIN_PARALLELISM} accepts {pod_set['minimum']} or more)"
+            pods = f"{pod_set['count']} of the {pod_set['asked']} pods that it asked for {minimum}"
+        write(console, Text(f"pod set {pod_set['name']}", HEAD).append(f": {pods}, flavor {flavors}", ""), indent=indent)
+        if pod_set.get("awaitsTopology"):
+            write(console, "its domains are found once the admission checks are passed", QUIET, indent + 1)
+        for domain in pod_set["domains"][:_SHOWN_DOMAINS]:
+            write(
+                console,
+                Text("/".join(domain["values"]), GOOD).append(f"  {show_count(domain['count'], 'pod')}", "default"),
+                indent=indent + 1,
+            )
+        more = len(pod_set["domains"]) - _SHOWN_DOMAINS
+        if more > 0:
+            write(console, f"and {show_count(more, 'more domain')}; -o json names all", QUIET, indent + 1)
+        if pod_set.get("spares"):
+            write(console, labelled("kept free for it", ", ".join(pod_set["spares"])), indent=indent + 1)
+
+
+def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
+    """Per flavor tried: what the best domain of each level lacks, which nodes are out, what would help."""
+    for attempt in refusal["attempts"]:
+        pods = f" with {show_count(attempt['pods'], 'pod')}" if "pods" in attempt else ""
+        flavor = f", flavor {attempt['flavor']}" if attempt["flavor"] else ""
+        title = f"pod set {attempt['podSet']}{pods}{flavor}: {attempt['reason']}"
+        write(console, title, HEAD, indent)
+        if "levels" not in attempt:
+            write(console, attempt["message"], indent=indent + 1)
+            continue
+        for level in attempt["levels"]:
+            style = GOOD if level["fit"] >= level["wanted"] else WAITING if level["fit"] else BAD
+            write(console, Text(level["message"], style).append(f" ({show_count(level['domains'], 'domain')})", QUIET), indent=indent + 1)
+        for excluded in attempt["excluded"]:
+            text = f"excluded: {excluded['count']} of {show_count(attempt['totalNodes'], 'node')}: {excluded['reason']}"
+            write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent + 1)
+        for note in attempt["notes"]:
+            write(console, note, indent=indent + 1)
+        for change in attempt["wouldHelp"]:
+            write(console, labelled("would fit", change["message"], GOOD), indent=indent + 1)
+        if "never" in attempt:
+            write(console, labelled("never", attempt["never"], BAD), indent=indent + 1)
+    for victim in refusal.get("preempting", {}).get("victims", ()):
+        write(console, labelled("to be preempted", f"{victim['workload']} ({victim['why']})", WAITING), indent=indent)

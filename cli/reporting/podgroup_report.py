@@ -1,0 +1,180 @@
+"""What is known of a group of pods: how far each replica is, and what each placement lacks for what waits."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from cli.finding import Asked, find_group
+from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
+from cli.reporting.report import Report
+from core.model.quantity import show_count
+from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
+from core.plan.steps import api_resources as r
+from core.podgroups.acting import Step
+from core.podgroups.group_explanation import GroupExplanation
+from core.podgroups.members import GroupKey
+from core.podgroups.podgroup_facts import PodGroupFacts, made_from, read_pod_group
+from core.resource import Obj
+from core.runtime.watch.store import object_key
+from core.state.facts import find_condition
+from reconciler.measure.outlook import Outlook
+from reconciler.podgroups.group_steps import is_native, keys_of
+
+_SHOWN = 12  # nodes, and placements, that the terminal names
+
+
+# --- as data ------------------------------------------------------------------------------------------
+
+
+def explain_if_asked(outlook: Outlook, asked: Asked, namespace: str) -> Report | None:
+    """The PodGroup that is meant, or that the pods which are meant name; None where these are queued. Raises Failure."""
+    group = find_group(outlook.observed, asked, namespace)
+    return explain_group(outlook, group) if group is not None else None
+
+
+def explain_group(outlook: Outlook, group: Obj) -> Report:
+    """All of it: what it asks for, its condition, and each replica of which there is a pod."""
+    facts, metadata = read_pod_group(group), group["metadata"]
+    report: Report = {"kind": r.POD_GROUPS.kind, "namespace": metadata["namespace"], "name": metadata["name"], "asks": _asks(facts)}
+    report |= {"by": "kube-scheduler"} if is_native(group) else {}
+    made = made_from(group)
+    report |= {"madeFrom": {"workload": made[0], "template": made[1]}} if made is not None else {}
+    verified = find_condition(group, POD_GROUP_VERIFIED) if is_native(group) else None
+    told = verified or find_condition(group, POD_GROUP_SCHEDULED)
+    report["state"] = "waiting" if told is None or told.get("status") != "True" else "scheduled"
+    if told is not None:
+        report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    report["replicas"] = [_replica(outlook, key) for key in keys_of(outlook.observed, object_key(group))]
+    return report
+
+
+def _asks(facts: PodGroupFacts) -> Report:
+    asks: Report = {"replicas": facts.replicas}
+    asks |= {"minCount": facts.min_count} if facts.min_count is not None else {}
+    asks |= {"desiredCount": facts.desired_count} if facts.desired_count is not None else {}
+    asks |= {"claimTemplates": list(facts.claim_templates)} if facts.claim_templates else {}
+    return asks | {"levels": [{"level": one.level, "mode": "Preferred" if one.preferred else "Required"} for one in facts.levels]}
+
+
+def _replica(outlook: Outlook, key: GroupKey) -> Report:
+    members, step = outlook.step_of(key)
+    live = [member for member in members if member.is_live]
+    bound = Counter(member.node for member in live if member.node)
+    kept = Counter(member.place for member in live if member.place and not member.node)
+    pods = {"live": len(live), "bound": bound.total(), "placed": kept.total(), "gated": sum(one.gated and not one.place for one in live)}
+    report: Report = {"replica": key.replica, "pods": pods}
+    report |= {"nodes": dict(sorted(bound.items()))} if bound else {}
+    report |= {"kept": dict(sorted(kept.items()))} if kept else {}
+    return report | {"now": report_step(step)}
+
+
+def report_step(step: Step) -> Report:
+    """What would become of one replica now."""
+    places: Counter[str] = Counter(node for _, node in step.keep)
+    is_placed = bool(step.keep) or step.is_scheduled
+    report: Report = {"outcome": "placed" if is_placed else "waits", "reason": step.reason, "message": step.message}
+    report |= {"places": dict(sorted(places.items()))} if places else {}
+    return report | (_explained(step.explanation) if step.explanation is not None else {})
+
+
+def _explained(explanation: GroupExplanation) -> Report:
+    return {
+        "wanted": explanation.wanted,
+        "placements": [
+            {
+                "name": fact.name,
+                "nodes": fact.nodes,
+                "fit": fact.fit,
+                "lacks": {amount.resource: str(amount).partition(" ")[0] for amount in fact.lacks},
+            }
+            for fact in explanation.facts
+        ],
+        "totalNodes": explanation.total_nodes,
+        "excluded": [{"reason": one.reason, "count": one.count, "example": one.example} for one in explanation.exclusions],
+    }
+
+
+# --- on a terminal ------------------------------------------------------------------------------------
+
+
+def draw_group(console: Console, report: Report) -> None:
+    """The report for people; each sentence whole, in one line."""
+    by = f" of {report['by']}'s own" if "by" in report else ""
+    write(console, Text(f"PodGroup {report['namespace']}/{report['name']}{by}", HEAD))
+    if "madeFrom" in report:
+        made = report["madeFrom"]
+        write(console, labelled("made from", f"template {made['template']} of Workload {made['workload']}"), indent=1)
+    write(console, labelled("asks for", _said(report["asks"])), indent=1)
+    write(console, labelled("state", report["state"], GOOD if report["state"] == "scheduled" else WAITING), indent=1)
+    condition = report.get("condition")
+    if condition is not None:
+        since = f" since {condition['lastTransitionTime']}" if condition["lastTransitionTime"] else ""
+        write(console, labelled("condition", f"{condition['type']}={condition['status']}, {condition['reason']}{since}"), indent=1)
+        write(console, condition["message"], indent=2)
+    elif report["replicas"]:
+        gate = "--feature-gates TopologyAwareWorkloadScheduling=true"
+        write(console, f"nobody has judged it yet; does the reconciler run, with {gate}?", WAITING, 1)
+    if not report["replicas"]:
+        write(console, "no pod names it", QUIET, 1)
+    for replica in report["replicas"]:
+        _draw_replica(console, replica, condition["message"] if condition else "", several=report["asks"]["replicas"] > 1)
+
+
+def _said(asks: Report) -> str:
+    several = f"{asks['replicas']} replicas of " if asks["replicas"] > 1 else ""
+    count = f"at least {asks['minCount']} pods at once" if "minCount" in asks else "pods as they come"
+    count += f", {asks['desiredCount']} in the end" if "desiredCount" in asks else ""
+    modes = {"Required": "in one", "Preferred": "if possible in one"}
+    levels = "".join(f", {modes[one['mode']]} {one['level']}" for one in asks["levels"])
+    return f"{several}{count}{levels}" + "".join(f", devices of {name} in one pool" for name in asks.get("claimTemplates", ()))
+
+
+def _draw_replica(console: Console, replica: Report, said: str, *, several: bool) -> None:
+    pods, indent = replica["pods"], 1
+    if several:
+        write(console, f"replica {replica['replica']}", HEAD, indent)
+        indent = 2
+    text = f"{pods['live']} live, {pods['bound']} on nodes, {pods['placed']} with a place, {pods['gated']} without"
+    write(console, labelled("pods", text), indent=indent)
+    for name, nodes in (("on nodes", replica.get("nodes")), ("places kept on", replica.get("kept"))):
+        if nodes:
+            write(console, labelled(name, _listed(nodes)), indent=indent)
+    _draw_now(console, replica["now"], said, indent)
+
+
+def _draw_now(console: Console, now: Report, said: str, indent: int) -> None:
+    """What would become of it now, where something would; what is said already is not said again."""
+    if now["outcome"] == "placed" and "places" not in now and "placements" not in now:
+        return
+    if now["message"] != said:
+        write(console, labelled("now", now["message"], GOOD if now["outcome"] == "placed" else WAITING), indent=indent)
+    draw_places_of_group(console, now, indent + 1)
+
+
+def draw_places_of_group(console: Console, now: Report, indent: int) -> None:
+    """Where its pods would go, or what each placement lacks."""
+    if "places" in now:
+        write(console, labelled("would go to", _listed(now["places"])), indent=indent)
+    for one in now.get("placements", ())[:_SHOWN]:
+        _draw_placement(console, one, now["wanted"], indent)
+    more = len(now.get("placements", ())) - _SHOWN
+    if more > 0:
+        write(console, f"and {show_count(more, 'more placement')}; -o json names all", QUIET, indent)
+    for excluded in now.get("excluded", ()):
+        text = f"excluded: {excluded['count']} of {show_count(now['totalNodes'], 'node')}: {excluded['reason']}"
+        write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent)
+
+
+def _draw_placement(console: Console, one: Report, wanted: int, indent: int) -> None:
+    lacks = ", ".join(f"{amount} {resource}" for resource, amount in one["lacks"].items())
+    text = f"{one['name'] or 'all nodes'}: {one['fit']} of at least {show_count(wanted, 'pod')}" + (f", short of {lacks}" if lacks else "")
+    style = GOOD if one["fit"] >= wanted else WAITING if one["fit"] else BAD
+    write(console, Text(text, style).append(f" ({show_count(one['nodes'], 'node')})", QUIET), indent=indent)
+
+
+def _listed(nodes: dict[str, Any]) -> str:
+    names: Sequence[str] = [f"{name} ({count})" if count > 1 else name for name, count in nodes.items()]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,128 @@
+"""What the engine found as plain values, in the words of the wire, for `-o json` and for the terminal alike."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from core.model.admission import Admission, PodSetAdmission
+from core.placement.changes import Change
+from core.placement.explain.choice import Choice
+from core.placement.refusals import Explanation, LevelFact
+from core.queueing.flavors.outcome import Attempt, Found, NotFound
+from core.queueing.flavors.spare_lending import show_loans
+from core.queueing.ordering.partial_admission import list_shortfalls
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+
+Report = dict[str, Any]
+_NAMED_FIXES = 20  # nodes of one change that are told one by one
+
+
+def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
+    """Per pod set its flavors, and per domain its level values from the top, the pods there and the nodes it may stand for.
+
+    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more than `count`.
+    """
+    asked = {each.pod_set: {"asked": each.asked, "minimum": each.least} for each in list_shortfalls(facts, admission)} if facts else {}
+    return [
+        {
+            "name": given.name,
+            "count": given.count,
+            **asked.get(given.name, {}),
+            "flavors": dict(given.flavors),
+            "domains": _domains(state, given),
+        }
+        | ({"spares": list(given.spares)} if given.spares else {})
+        | ({"awaitsTopology": True} if given.delayed is not None and given.assignment is None else {})
+        for given in admission.pod_sets
+    ]
+
+
+def _domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
+    domains = given.assignment.domains if given.assignment is not None else ()
+    flavor = state.topology_flavor(given.flavors.values())
+    view = state.view(flavor) if flavor is not None else None
+    levels = list(view.topology.levels) if view is not None else []
+    places = state.find_places([given])
+    return [
+        {"levels": levels, "values": list(places.level_values(given, index)), "count": domain.count} for index, domain in enumerate(domains)
+    ]
+
+
+def report_found(state: ClusterState, found: Found, facts: WorkloadFacts | None) -> Report:
+    """A way to admit a workload, and why there."""
+    report: Report = {
+        "clusterQueue": found.admission.cluster_queue,
+        "podSets": report_admission(state, found.admission, facts),
+        "why": [*report_choices(found.choices, found.together), *([show_loans(found.loans)] if found.loans else [])],
+    }
+    if found.fewer_since:
+        report["fewerSince"] = found.fewer_since
+    if found.borrows:
+        report["borrows"] = True
+    if found.checks:
+        report["admissionChecks"] = list(found.checks)
+    return report
+
+
+def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
+    """A sentence for each pod set that has a place."""
+    return [text for text in (together, *map(str, choices)) if text]
+
+
+def report_refusal(refusal: NotFound) -> Report:
+    """Why there is no way now, what was tried, and who would have to go."""
+    report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_attempt(one) for one in refusal.attempts]}
+    if refusal.breaks_rule:
+        report["breaksRule"] = True
+    if refusal.preempting is not None:
+        report["preempting"] = {
+            "victims": [{"workload": victim.workload.key, "why": victim.why} for victim in refusal.preempting.victims],
+            "leaving": list(refusal.preempting.leaving),
+        }
+    return report
+
+
+def _attempt(attempt: Attempt) -> Report:
+    report: Report = {"podSet": attempt.pod_set, "flavor": attempt.flavor, "reason": attempt.reason, "message": attempt.sentence}
+    report |= {"pods": attempt.pods} if attempt.pods is not None else {}
+    explanation = attempt.refusal.explanation if attempt.refusal is not None else None
+    return report | (_explanation(explanation) if explanation is not None else {})
+
+
+def _explanation(explanation: Explanation) -> Report:
+    report: Report = {
+        "levels": [_level(fact) for fact in explanation.levels],
+        "totalNodes": explanation.total_nodes,
+        "excluded": [{"reason": one.reason, "count": one.count, "example": one.example} for one in explanation.exclusions],
+        "largestFit": explanation.largest_fit,
+        "notes": list(explanation.notes),
+        "wouldHelp": [_change(change) for change in explanation.changes],
+    }
+    return report | ({"never": str(explanation.never)} if explanation.never is not None else {})
+
+
+def _level(fact: LevelFact) -> Report:
+    return {
+        "level": fact.level,
+        "domains": fact.domains,
+        "best": list(fact.best),
+        "fit": fact.fit,
+        "wanted": fact.wanted,
+        "unit": fact.unit,
+        "lacks": {amount.resource: str(amount).partition(" ")[0] for amount in fact.short},
+        "message": str(fact),
+    }
+
+
+def _change(change: Change) -> Report:
+    report: Report = {"message": str(change)}
+    if change.level is not None:
+        report["level"] = change.level
+    if change.preferred:
+        report["preferred"] = True
+    if change.pods is not None:
+        report["pods"] = change.pods
+    if change.nodes:
+        report["nodes"] = [fix.node for fix in change.nodes[:_NAMED_FIXES]]
+        report["nodeCount"] = len(change.nodes)
+    return report

@@ -1,0 +1,146 @@
+"""AdmissionReview v1: what the API server asks a webhook, and how it is answered.
+
+Two channels of error are kept apart. A request that is no review at all is refused as such (`core.api.body`). An object that
+breaks a rule is a good review with the answer no: `denied`, with every field error at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from core.api.body import MAX_MESSAGE_CHARS, MalformedReview, parse_body, shorten
+from core.api.kinds.meta import Wire
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+# A review may hold object and old object of up to 3 MiB each, and comes with a megabyte of the rest at most.
+MAX_REVIEW_BYTES = 8 * 1024 * 1024
+MAX_WARNING_CHARS = 256
+MAX_CAUSES = 64
+UNPROCESSABLE = 422
+UNAVAILABLE = 503
+_REASONS = {UNPROCESSABLE: "Invalid", UNAVAILABLE: "ServiceUnavailable"}
+
+
+class GroupVersionKind(Wire):
+    group: str = ""
+    version: str
+    kind: str
+
+
+class GroupVersionResource(Wire):
+    group: str = ""
+    version: str
+    resource: str
+
+
+class UserInfo(Wire):
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
+class AdmissionRequest(Wire):
+    """What somebody wants to do to an object. `object` is None on DELETE, `old_object` on CREATE."""
+
+    uid: str = Field(min_length=1)
+    kind: GroupVersionKind
+    resource: GroupVersionResource
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    user_info: UserInfo = Field(default_factory=UserInfo)
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    dry_run: bool | None = None
+
+
+class AdmissionReview(Wire):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: AdmissionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One broken rule: where, by JSON path, and what would be right."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+def parse_review(body: bytes) -> AdmissionRequest:
+    """The request in the body; raises `MalformedReview` with a short message whatever the body is."""
+    if len(body) > MAX_REVIEW_BYTES:
+        raise MalformedReview(f"the body has {len(body)} bytes, more than the {MAX_REVIEW_BYTES} that a review may have")
+    return parse_body(body, AdmissionReview, f"an {KIND} of {API_VERSION}").request
+
+
+def allowed(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Yes, perhaps with warnings that kubectl shows to the user."""
+    return _review(request, {"allowed": True}, warnings)
+
+
+def patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Yes, with these JSON Patch operations applied; an empty patch is a plain yes."""
+    if not patch:
+        return allowed(request, warnings)
+    encoded = base64.b64encode(json.dumps(list(patch), separators=(",", ":")).encode()).decode()
+    return _review(request, {"allowed": True, "patchType": "JSONPatch", "patch": encoded}, warnings)
+
+
+def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The JSON Patch operations of an answer's `response`."""
+    operations: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch") or "W10="))
+    return operations
+
+
+def denied(
+    request: AdmissionRequest,
+    message: str,
+    causes: Sequence[Cause] = (),
+    warnings: Sequence[str] = (),
+    code: int = UNPROCESSABLE,
+    retry_after_s: int | None = None,
+) -> dict[str, Any]:
+    """No, and why. Newer kubectl lists the causes, other clients show the message alone, so both have all of it.
+
+    With `retry_after_s` the API server tells clients when to come again, and client-go does so by itself.
+    """
+    listed = causes[:MAX_CAUSES]
+    lines = [message, *(f"{cause.field}: {cause.message}" for cause in listed)]
+    status: dict[str, Any] = {
+        "status": "Failure",
+        "reason": _REASONS.get(code, "Forbidden"),
+        "code": code,
+        "message": shorten("\n".join(line for line in lines if line), MAX_MESSAGE_CHARS),
+    }
+    if listed:
+        status["details"] = {
+            "name": request.name,
+            "group": request.kind.group,
+            "kind": request.kind.kind,
+            "causes": [
+                {"reason": cause.reason, "field": cause.field, "message": shorten(cause.message, MAX_MESSAGE_CHARS)} for cause in listed
+            ],
+        }
+    if retry_after_s is not None:
+        status.setdefault("details", {})["retryAfterSeconds"] = retry_after_s
+    return _review(request, {"allowed": False, "status": status}, warnings)
+
+
+def _review(request: AdmissionRequest, response: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    # The API server refuses an answer that does not name the version, the kind and the request it is for.
+    answer = {"uid": request.uid, **response}
+    if warnings:
+        # Longer ones the API server may drop without a word.
+        answer["warnings"] = [shorten(warning, MAX_WARNING_CHARS) for warning in warnings]
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": answer}

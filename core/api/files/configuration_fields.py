@@ -1,0 +1,159 @@
+"""Values of a configuration file that stand alone: durations, quantities, names and feature gates."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from core.api.files.mistakes import Mistake, at, one_of, shown, suggestion
+from core.api.files.strict import matching, refuse, refuse_inside
+from core.api.kinds.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_NAME
+from core.model.configuration import Address
+from core.model.duration import InvalidDuration, parse_duration
+from core.model.gates import GATES, BadGates, read_gates
+from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
+from core.model.quantity import LARGEST, parse_quantity
+
+# The order is that of the peer's documentation.
+FRAMEWORKS = (
+    "batch/job",
+    "kubeflow.org/mpijob",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
+    "ray.io/raycluster",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "kubeflow.org/jaxjob",
+    "trainer.kubeflow.org/trainjob",
+    "workload.codeflare.dev/appwrapper",
+    "sparkoperator.k8s.io/sparkapplication",
+    "pod",
+    "deployment",
+    "statefulset",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+)
+_TOO_MUCH = LARGEST  # where parse_quantity cuts
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except InvalidDuration:
+            pass
+    raise refuse('a duration such as "5m", "1h30m" or "300ms" is expected')
+
+
+def _no_less_than_0(value: object) -> float:
+    if (seconds := _seconds(value)) < 0:
+        raise refuse("0s or more is expected")
+    return seconds
+
+
+def _more_than_0(value: object) -> float:
+    if (seconds := _seconds(value)) <= 0:
+        raise refuse("more than 0s is expected")
+    return seconds
+
+
+def _thousandths(value: object) -> int:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            if 0 <= (amount := parse_quantity(value, milli=True)) < _TOO_MUCH:
+                return amount
+        except ValueError:  # also what Python says of thousands of digits
+            pass
+    raise refuse('a quantity such as 4, "500m" or "5Gi" is expected')
+
+
+def _address(value: object) -> Address:
+    """As Go's listeners write it; `0` is controller-runtime's word for nowhere."""
+    if value == "0":
+        return Address(None, 0)
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not re.fullmatch(r":[1-9][0-9]{0,4}", colon + port, re.ASCII) or int(port) > 65535 or not _is_host(host):
+        raise refuse('an address such as ":8080" or "127.0.0.1:8080" is expected, or "0" for none')
+    return Address(host.strip("[]") or None, int(port))
+
+
+def _is_host(text: str) -> bool:
+    if not text.startswith("["):
+        return text == "" or re.fullmatch(DNS_SUBDOMAIN, text, re.ASCII) is not None  # an IPv4 address looks like a name
+    try:
+        return text.endswith("]") and ipaddress.IPv6Address(text[1:-1]) is not None
+    except ValueError:
+        return False
+
+
+def _framework(name: str) -> str:
+    if name not in FRAMEWORKS:
+        near = suggestion(name, FRAMEWORKS)
+        raise refuse(f"did you mean {near}?" if near else f"use {one_of(FRAMEWORKS)}, or externalFrameworks for a kind of your own")
+    return name
+
+
+def _check_gates(values: dict[str, Any]) -> dict[str, Any]:
+    """Each gate alone, and those that are good together."""
+    mistakes: list[Mistake] = []
+    good: list[str] = []
+    for name, value in values.items():
+        where = at("", name)
+        if name not in GATES and name not in OTHER_GATES and name not in FORMER_GATES:
+            near = suggestion(name, (*GATES, *OTHER_GATES))
+            mistakes.append(
+                Mistake(where, f"unknown feature gate; {f'did you mean {near}?' if near else f'known are {one_of(sorted(GATES))}'}")
+            )
+        elif not isinstance(value, bool):
+            mistakes.append(Mistake(where, f"{shown(value)} is not accepted; use true or false"))
+        elif name in GATES:
+            try:
+                read_gates([f"{name}={str(value).lower()}"])
+                good.append(f"{name}={str(value).lower()}")
+            except BadGates as error:
+                mistakes.append(Mistake(where, str(error)))
+    try:
+        read_gates(good)
+    except BadGates as error:
+        mistakes.append(Mistake("", str(error)))
+    if mistakes:
+        raise refuse_inside(mistakes)
+    return values
+
+
+def placement_gates(values: Mapping[str, bool]) -> dict[str, bool]:
+    """Of the gates of a file those that topogate serves."""
+    return {name: value for name, value in values.items() if name in GATES}
+
+
+# Go takes the empty text for what is not given.
+EMPTY_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
+Duration = Annotated[float, BeforeValidator(_no_less_than_0)]
+"""As Go writes it; in seconds."""
+Pause = Annotated[float, BeforeValidator(_more_than_0)]
+"""A duration that takes time."""
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of something, from 0 to 1."""
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+AtLeastOne = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+BindAddress = Annotated[Annotated[Address, BeforeValidator(_address)] | None, EMPTY_IS_NONE]
+Thousandths = Annotated[int, BeforeValidator(_thousandths)]
+"""A quantity; in thousandths of a whole unit, rounded up."""
+ResourceName = Annotated[str, matching(LABEL_NAME, "the name of a resource such as nvidia.com/gpu")]
+ResourcePrefix = Annotated[str, matching(r"[A-Za-z0-9][-A-Za-z0-9_./]*", "the beginning of a resource's name such as example.com/")]
+LabelKey = Annotated[str, matching(LABEL_NAME, "the key of a label", longest=317)]
+Namespace = Annotated[Annotated[str, matching(DNS_LABEL, "the name of a namespace", longest=63)] | None, EMPTY_IS_NONE]
+ObjectName = Annotated[Annotated[str, matching(DNS_SUBDOMAIN, "the name of an object")] | None, EMPTY_IS_NONE]
+Framework = Annotated[str, AfterValidator(_framework)]
+GroupVersionKind = Annotated[
+    str, matching(r"[A-Za-z][A-Za-z0-9]*\.v[a-z0-9]+\.[-a-z0-9.]+", "Kind.version.group such as Foo.v1.example.com")
+]
+Gates = Annotated[dict[str, Any], AfterValidator(_check_gates)]
+"""Feature gates by name, each true or false."""

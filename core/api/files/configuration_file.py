@@ -1,0 +1,214 @@
+"""From a configuration file to the values of `core.model.configuration`: nothing else has to know how the file is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from core.api.files.configuration_fields import placement_gates
+from core.api.files.configuration_plugins import PATH, Installed, PodGroupPlugins
+from core.api.files.configuration_wire import (
+    ConfigurationFile,
+    HealthBlock,
+    LeaderElection,
+    MetricsBlock,
+    NodeReplacementBlock,
+    NodeRequeueBlock,
+    PodGroupsBlock,
+    RequeuingStrategy,
+    Resources,
+    SparesBlock,
+    StormBlock,
+    Topogate,
+    WaitForPodsReady,
+    WebhookBlock,
+)
+from core.api.files.mistakes import InvalidFile, Mistake, at
+from core.api.files.strict import ignored
+from core.api.files.yaml_document import MAX_BYTES
+from core.model.configuration import (
+    Configuration,
+    FairSharing,
+    LeaseRules,
+    PodGroupRules,
+    ResourceRules,
+    SecondPass,
+    Transformation,
+    WebhookRules,
+)
+from core.model.kueue_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
+from core.model.node_health_rules import HealthRules, RequeueRules, StormRules
+from core.model.plugin_choice import BUILT_IN_GENERATORS
+from core.model.pods_ready_rules import PodsReadyRules, Scope
+
+CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
+
+
+def read_configuration(text: str | bytes, plugins: Collection[str] | None = None) -> Configuration:
+    """What a file (YAML or JSON) says; `plugins` are those of other packages that are installed, None: nobody knows.
+
+    Raises `core.api.files.mistakes.InvalidFile`, which names every mistake in it.
+    """
+    return build_configuration(ConfigurationFile.read_text(text, Installed(plugins)))
+
+
+def read_configuration_file(path: str, plugins: Collection[str] | None = None) -> Configuration:
+    """What the file of this name says. Raises InvalidFile, with the path before each mistake."""
+    try:
+        with Path(path).open("rb") as file:
+            return read_configuration(file.read(MAX_BYTES + 1), plugins)
+    except InvalidFile as error:
+        raise InvalidFile([Mistake(path, str(mistake)) for mistake in error.mistakes]) from error
+    except OSError as error:
+        raise InvalidFile([Mistake(path, error.strerror or str(error))]) from error
+    except ValueError as error:  # no file can have that name
+        raise InvalidFile([Mistake(path, str(error))]) from error
+
+
+def build_configuration(file: ConfigurationFile) -> Configuration:
+    """The values of a file that is well-formed."""
+    ours = file.topogate or Topogate()
+    return Configuration(
+        pods_ready=_pods_ready(file),
+        second_pass=_second_pass(ours),
+        node_health=_node_health(ours),
+        fair_sharing=_fair_sharing(file),
+        resources=_resources(file.resources or Resources(), ours),
+        lease=_lease(file.leader_election or LeaderElection()),
+        webhook=_webhook(file.webhook or WebhookBlock()),
+        pod_groups=_pod_groups(ours.pod_groups or PodGroupsBlock()),
+        metrics=(file.metrics or MetricsBlock()).bind_address,
+        health=(file.health or HealthBlock()).health_probe_bind_address,
+        gates=placement_gates(file.feature_gates or {}),
+        namespace=file.namespace,
+        placement_profile=ours.placement_profile,
+        reserves_daemon_sets=ours.reserve_daemon_sets,
+        nominates_nodes=ours.nominate_nodes,
+        group_plugins=((ours.pod_groups or PodGroupsBlock()).plugins or PodGroupPlugins()).rules,
+        warnings=(*ignored(file), *_ignored_gates(file), *_differences(file)),
+    )
+
+
+def _is_on(file: ConfigurationFile, enable: bool | None) -> bool:
+    # v1beta1 wants a word to switch a block on; in v1beta2 there is no such word, and who writes the block wants it.
+    return file.api_version == CURRENT_VERSION if enable is None else enable
+
+
+def _waits(file: ConfigurationFile) -> bool:
+    block = file.wait_for_pods_ready
+    return block is not None and _is_on(file, block.enable) and not (file.feature_gates or {}).get(DISABLE_PODS_READY)
+
+
+def _pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
+    block = file.wait_for_pods_ready
+    if block is None or not _waits(file):
+        return None
+    usual, requeuing = PodsReadyRules(), block.requeuing_strategy or RequeuingStrategy()
+    return PodsReadyRules(
+        timeout_s=_or(block.timeout, usual.timeout_s),
+        recovery_timeout_s=block.recovery_timeout or None,  # 0s is how the peer says never
+        blocks=(block.block_admission_scope or Scope.CLUSTER) if _should_block_admission(file, block) else None,
+        requeue_time=requeuing.timestamp or usual.requeue_time,
+        backoff_limit=requeuing.backoff_limit_count,
+        backoff_base_s=float(_or(requeuing.backoff_base_seconds, usual.backoff_base_s)),
+        backoff_max_s=float(_or(requeuing.backoff_max_seconds, usual.backoff_max_s)),
+    )
+
+
+def _should_block_admission(file: ConfigurationFile, block: WaitForPodsReady) -> bool:
+    # Kueue's defaults: v1beta1 blocks where waiting is enabled, as KEP-349 describes it; v1beta2 does not.
+    return file.api_version != CURRENT_VERSION if block.block_admission is None else block.block_admission
+
+
+def _second_pass(ours: Topogate) -> SecondPass:
+    usual, block = SecondPass(), ours.second_pass
+    return SecondPass(_or(block.base_delay, usual.base_delay_s), _or(block.timeout, usual.timeout_s)) if block else usual
+
+
+def _node_health(ours: Topogate) -> HealthRules:
+    usual, block = HealthRules(), ours.node_replacement or NodeReplacementBlock()
+    storm, requeue = block.storm or StormBlock(), block.requeue or NodeRequeueBlock()
+    return HealthRules(
+        not_ready_delay_s=_or(block.not_ready_delay, usual.not_ready_delay_s),
+        unschedulable_delay_s=_or(block.unschedulable_delay, usual.unschedulable_delay_s),
+        max_nodes=block.max_nodes,
+        max_share=block.max_share,
+        leaving_taints=usual.leaving_taints if block.leaving_taints is None else tuple(block.leaving_taints),
+        storm=StormRules(
+            _or(storm.share, usual.storm.share),
+            usual.storm.min_nodes if storm.min_nodes is None else storm.min_nodes,
+            _or(storm.within, usual.storm.within_s),
+            _or(storm.longest, usual.storm.longest_s),
+        ),
+        requeue=RequeueRules(
+            _or(requeue.base, usual.requeue.base_s),
+            _or(requeue.limit, usual.requeue.limit_s),
+            _or(requeue.forget_after, usual.requeue.forget_after_s),
+        ),
+    )
+
+
+def _fair_sharing(file: ConfigurationFile) -> FairSharing | None:
+    block = file.fair_sharing
+    if block is None or not _is_on(file, block.enable):
+        return None
+    return FairSharing(tuple(block.preemption_strategies)) if block.preemption_strategies else FairSharing()
+
+
+def _resources(block: Resources, ours: Topogate) -> ResourceRules:
+    spares = (ours.node_replacement or NodeReplacementBlock()).spares or SparesBlock()
+    return ResourceRules(
+        tuple(block.exclude_resource_prefixes or ()),
+        tuple(
+            Transformation(entry.input, entry.strategy != "Replace", dict(entry.outputs or {}), entry.multiply_by)
+            for entry in block.transformations or ()
+        ),
+        counts_spares=spares.count_in_quota is not False,
+    )
+
+
+def _lease(block: LeaderElection) -> LeaseRules:
+    usual = LeaseRules()
+    return LeaseRules(
+        block.leader_elect,
+        block.resource_namespace,
+        _or(block.lease_duration, usual.lease_duration_s),
+        _or(block.renew_deadline, usual.renew_deadline_s),
+        _or(block.retry_period, usual.retry_period_s),
+    )
+
+
+def _webhook(block: WebhookBlock) -> WebhookRules:
+    return WebhookRules(block.host, block.port, block.cert_dir)
+
+
+def _pod_groups(block: PodGroupsBlock) -> PodGroupRules:
+    return PodGroupRules(_or(block.desired_count_wait, PodGroupRules().desired_count_wait_s))
+
+
+def _or(given: float | None, usual: float) -> float:
+    return usual if given is None else given
+
+
+def _ignored_gates(file: ConfigurationFile) -> Iterator[str]:
+    for name in file.feature_gates or {}:
+        if name in FORMER_GATES or (name in OTHER_GATES and name != DISABLE_PODS_READY):
+            yield f"ignored: {at('featureGates', name)}: it switches nothing in topogate"
+
+
+def _differences(file: ConfigurationFile) -> Iterator[str]:
+    # topogate has KEP-349's defaults; who comes from the peer's v1beta2 is used to others, and should know.
+    block = file.wait_for_pods_ready
+    if block is not None and _waits(file) and file.api_version == CURRENT_VERSION:
+        if block.timeout is None:
+            yield "different: waitForPodsReady.timeout: it is not given and stands at 5m, as in KEP-349; newer releases of Kueue take 30m"
+        if block.recovery_timeout is None:
+            yield "different: waitForPodsReady.recoveryTimeout: it is not given and never ends, as in KEP-349; Kueue takes that of timeout"
+        if block.block_admission is None:
+            yield (
+                "different: waitForPodsReady.blockAdmission: the default is false, as in Kueue's v1beta2; "
+                "KEP-349 and v1beta1 block other admissions until all pods are ready"
+            )
+    plugins = ((file.topogate or Topogate()).pod_groups or PodGroupsBlock()).plugins
+    if plugins is not None and not {one.name for one in plugins.rules.generators}.issuperset(BUILT_IN_GENERATORS):
+        yield f"different: {PATH}.generators: without TopologyPlacement no group is held to its topologyConstraints by topogate itself"

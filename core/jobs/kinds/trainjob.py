@@ -1,0 +1,219 @@
+"""trainer.kubeflow.org/v1alpha1 TrainJob."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from core.jobs.contract import ErrorType, FieldError, Finish, Json, Reference, RelatedKind
+from core.jobs.kinds.job import pods_at_once
+from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
+from core.jobs.template_parts import copy_object, parts_added, parts_of, with_parts
+from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, find_own_gates, get, integer
+from core.jobs.templates import is_started
+from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
+
+_GROUP, _VERSION = "trainer.kubeflow.org", "v1alpha1"
+CLUSTER_RUNTIME = RelatedKind("ClusterTrainingRuntime", _GROUP, _VERSION, "clustertrainingruntimes", namespaced=False)
+RUNTIME = RelatedKind("TrainingRuntime", _GROUP, _VERSION, "trainingruntimes", namespaced=True)
+MANAGER = "kueue.x-k8s.io/manager"  # of the patch that is ours
+_EXPANDED = "topogate.dev/runtime"  # where an expanded job has its runtime
+_STEP_LABEL = f"{_GROUP}/trainjob-ancestor-step"
+_NODE = "node"  # the job, and the container, that trains
+MAX_PATCHES = 256  # of replicated jobs: each is merged into a template
+_REPLICATED_JOB = Fields({"name": TEXT, "template": Fields({"spec": Fields({"template": POD_TEMPLATE})})})
+_PATCH = Fields(
+    {
+        "manager": TEXT,
+        "trainingRuntimeSpec": Fields({"template": Fields({"spec": Fields({"replicatedJobs": ListOf(_REPLICATED_JOB)})})}),
+    }
+)
+
+
+class TrainJob(TemplatedKind):
+    """One pod set per replicated job of its runtime's JobSet, with the patches of the TrainJob on it.
+
+    What a start adds is written as a runtime patch of our own (Trainer 2.2 or newer) and reaches the pods through a JobSet,
+    which never takes a gate away again, so the gate is added only at the start.
+    """
+
+    kind, group, version, plural = "TrainJob", _GROUP, _VERSION, "trainjobs"
+    spec_shape = Fields(
+        {
+            "suspend": BOOLEAN,
+            "runtimeRef": Fields({"name": TEXT, "kind": TEXT, "apiGroup": TEXT}),
+            "trainer": Fields({"numNodes": INTEGER, "resourcesPerNode": Fields()}),
+            "runtimePatches": ListOf(_PATCH),
+        }
+    )
+    gates_at_creation = False
+    related = (CLUSTER_RUNTIME, RUNTIME)
+
+    def reference(self, job: Json) -> Reference | None:
+        named = get(job, ("spec", "runtimeRef")) or {}
+        kind = named.get("kind") or CLUSTER_RUNTIME.kind
+        found = next((related for related in self.related if related.kind == kind), None)
+        return Reference(found, named["name"]) if found is not None and named.get("name") else None
+
+    def expanded(self, job: Json, found: Json) -> dict[str, Any]:
+        return {**job, _EXPANDED: found}
+
+    def own_counts(self, job: Json) -> dict[str, int]:
+        """Of what trains; how many replicas of that there are is the runtime's to say, and Trainer lets it say one only."""
+        if get(job, ("spec", "trainer", "numNodes")) is None:
+            return {}
+        runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
+        return {
+            replicated.get("name") or "": integer(replicated.get("replicas"), 1) * nodes
+            for replicated in _replicated_jobs(runtime)
+            if (nodes := _nodes(job, runtime, replicated)) is not None
+        }
+
+    def roles(self, job: Json) -> list[Role]:
+        """Without its runtime a TrainJob has none; of a runtime with more than a Workload can hold those that show that."""
+        runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
+        return [self._role(job, runtime, replicated) for replicated in _replicated_jobs(runtime)]
+
+    def _role(self, job: Json, runtime: Json, replicated: Json) -> Role:
+        name, spec = replicated.get("name") or "", dict(get(replicated, ("template", "spec")) or {})
+        nodes = _nodes(job, runtime, replicated)
+        if nodes is not None:
+            spec |= {"parallelism": nodes, "completions": nodes}
+        replicas, pods = integer(replicated.get("replicas"), 1), pods_at_once(spec)
+        return Role(
+            name,
+            replicas * pods,
+            (),
+            f"job[{name}]",
+            with_parts(_base(job, replicated), _patched(job, name, ours=True)),
+            pod_index_label=JOB_COMPLETION_INDEX_LABEL,
+            sub_group_index_label=JOBSET_JOB_INDEX_LABEL,
+            sub_group_count=replicas,
+            default_slice_size=pods,
+            metadata_shown="",
+        )
+
+    def annotations_shown(self, job: Json) -> list[str]:
+        return ["spec.template.spec.replicatedJobs[i].template.spec.template.metadata.annotations of its runtime"]
+
+    def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
+        runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
+        replicated = next(each for each in _replicated_jobs(runtime) if each.get("name") == role.pod_set)
+        added = parts_added(_base(job, replicated), template)
+        patches = [patch for patch in job["spec"].get("runtimePatches") or () if patch.get("manager") != MANAGER]
+        ours = [entry for entry in _patches(job, ours=True) if entry.get("name") != role.pod_set]
+        if added:
+            ours.append({"name": role.pod_set, "template": {"spec": {"template": with_parts({}, added)}}})
+        if ours:
+            patches.append({"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": ours}}}})
+        if patches:
+            job["spec"]["runtimePatches"] = patches
+        else:
+            job["spec"].pop("runtimePatches", None)
+
+    def default_change(self, old: Json, new: Json) -> dict[str, Any]:
+        """With our patch of a running job, if the change drops it: its runtime is not at hand, so the manager of the patch shows it."""
+        changed = copy_object(new)
+        labels = (new.get("metadata") or {}).get("labels") or {}
+        ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
+        runs = not self.is_suspended(old) and not self.is_suspended(new)
+        if QUEUE_NAME_LABEL in labels and ours and runs and not _patches(new, ours=True):
+            changed["spec"]["runtimePatches"] = [*(get(new, ("spec", "runtimePatches")) or ()), *ours]
+        return changed
+
+    def is_started(self, job: Json) -> bool:
+        """By our own patch: the runtime that it was made for may be another by now."""
+        templates = (get(entry, ("template", "spec", "template")) or {} for entry in _patches(job, ours=True))
+        return any(is_started(template) for template in templates)
+
+    def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        """Without our patch; what else the Workload's templates had is in the runtime, or was when it was admitted."""
+        changed = copy_object(job)
+        patches = [patch for patch in get(job, ("spec", "runtimePatches")) or () if patch.get("manager") != MANAGER]
+        if patches:
+            changed["spec"]["runtimePatches"] = patches
+        else:
+            changed["spec"].pop("runtimePatches", None)
+        return changed
+
+    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+        named = get(job, ("spec", "runtimeRef")) or {}
+        if self.reference(job) is None:
+            kinds = " or ".join(related.kind for related in self.related)
+            shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
+            yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
+        counts = Counter[bool]()
+        for patch in get(job, ("spec", "runtimePatches")) or ():
+            counts[patch.get("manager") == MANAGER] += len(_list_entries(patch))
+        patches = max(counts.values(), default=0)  # a start adds ours to as many as a user may have
+        if patches > MAX_PATCHES:
+            accepted = f"at most {MAX_PATCHES} patches of replicated jobs are expected"
+            yield FieldError(ErrorType.TOO_MANY, "spec.runtimePatches", patches, accepted)
+        bases = {each.get("name") or "": _base(job, each) for each in _replicated_jobs((job.get(_EXPANDED) or {}).get("spec") or {})}
+        yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.roles(job)])
+
+    def active_pods(self, job: Json, dropped: int = 0) -> int:
+        return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())
+
+    def pods_ready(self, job: Json) -> bool | None:
+        return self.jobs_ready(self.roles(job), (job.get("status") or {}).get("jobsStatus") or ())
+
+    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+        """All pods of Jobs that have succeeded."""
+        return self.jobs_done(self.roles(job), (job.get("status") or {}).get("jobsStatus") or ())
+
+    def finished(self, job: Json) -> Finish | None:
+        return self.finish_by_condition(job, "Complete", "Failed")
+
+
+def _replicated_jobs(runtime: Json) -> list[Json]:
+    return list((get(runtime, ("template", "spec", "replicatedJobs")) or ())[:MOST_ROLES])
+
+
+def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
+    """Pods of the replicated job that trains: as the TrainJob says, else its runtime's policy."""
+    policy = runtime.get("mlPolicy") or {}
+    trains = get(replicated, ("template", "metadata", "labels", _STEP_LABEL)) == "trainer"
+    launcher_is_node = get(policy, ("mpi", "runLauncherAsNode"))
+    nodes = get(job, ("spec", "trainer", "numNodes"))
+    nodes = policy.get("numNodes") if nodes is None else nodes
+    if nodes is None:
+        return None
+    if launcher_is_node:
+        return int(nodes) - 1 if replicated.get("name") == _NODE else None
+    return int(nodes) if trains else None
+
+
+def _base(job: Json, replicated: Json) -> dict[str, Any]:
+    """A replicated job's template without what a start adds."""
+    template = copy_object(get(replicated, ("template", "spec", "template")) or {})
+    resources = get(job, ("spec", "trainer", "resourcesPerNode"))
+    for container in (template.get("spec") or {}).get("containers") or () if resources else ():
+        if container.get("name") == _NODE:
+            container["resources"] = resources
+    return with_parts(template, _patched(job, replicated.get("name") or "", ours=False))
+
+
+def _patches(job: Json, *, ours: bool) -> list[Json]:
+    """Patches of replicated jobs, ours or those of others: no more than are accepted."""
+    entries = (
+        entry
+        for patch in get(job, ("spec", "runtimePatches")) or ()
+        if (patch.get("manager") == MANAGER) == ours
+        for entry in _list_entries(patch)
+    )
+    return list(islice(entries, MAX_PATCHES))
+
+
+def _list_entries(patch: Json) -> Sequence[Json]:
+    return get(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ()
+
+
+def _patched(job: Json, name: str, *, ours: bool) -> dict[str, Any]:
+    """Parts that patches give the template of one replicated job."""
+    template: dict[str, Any] = {}
+    for entry in _patches(job, ours=ours):
+        if entry.get("name") == name:
+            template = with_parts(template, parts_of(get(entry, ("template", "spec", "template")) or {}))
+    return parts_of(template)

@@ -1,0 +1,11 @@
+"""kubeflow.org/v1 XGBoostJob."""
+
+from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+
+
+class XGBoostJob(ReplicatedKind):
+    """Pod sets `master` and `worker`."""
+
+    kind, group, version, plural = "XGBoostJob", "kubeflow.org", "v1", "xgboostjobs"
+    field, types = "xgbReplicaSpecs", ("Master", "Worker")
+    spec_shape = replica_spec_shape(field, types)

@@ -1,0 +1,162 @@
+"""The annotation by which a job that is not queued has its pods placed together: read, judged, and what its templates get by it.
+
+The webhook makes the pods members of a group, by what it writes on their templates, and writes nothing else: a request that is only
+tried must leave nothing behind. The group itself is made by the reconciler (`core.plan.jobs.job_podgroup`).
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from core.jobs.annotation_catalog import OF_A_TEMPLATE, OWN
+from core.jobs.contract import ErrorType, FieldError, Gang, Json, Rules
+from core.jobs.placer import placer, rules_of_placer, rules_of_settled, with_wait
+from core.jobs.podgroup_levels import SHOWN, read_levels, rules_of_levels
+from core.jobs.schema_check import Fields
+from core.jobs.template_parts import copy_object
+from core.jobs.templated import Role, get, put
+from core.names import (
+    MEMBER_OF_LABEL,
+    PODGROUP_TOPOLOGY,
+    QUEUE_NAME_LABEL,
+    WORKLOAD_PREFERRED_TOPOLOGY,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
+
+_MAX_NAME = 63  # the group's name is the value of a label
+_HASH = 8
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """A kind whose pods can be placed as PodGroups, without a queue."""
+
+    kind: ClassVar[str]
+    group: ClassVar[str]
+    version: ClassVar[str]
+    plural: ClassVar[str]
+    spec_shape: ClassVar[Fields]
+
+    def roles(self, job: Json) -> list[Role]:
+        """The pod templates of a job, in order."""
+        ...
+
+    def gang(self, job: Json) -> Gang:
+        """How many of its pods are placed at once."""
+        ...
+
+
+def asked(job: Json) -> str | None:
+    """What a job says in the annotation; None where it has none."""
+    text = _map(job, "annotations").get(PODGROUP_TOPOLOGY)
+    return None if text is None else str(text)
+
+
+def member_of(kind: Grouping, job: Json) -> str | None:
+    """The group that the templates of a job name, as the webhook has written it; None where it has not."""
+    named = (((role.template.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL) for role in kind.roles(job))
+    return next((name for name in named if name), None)
+
+
+def group_name(kind: Grouping, job: Json, seed: str) -> str:
+    """A name for the group of a new job, by which it is also known where its own name is not chosen yet. `seed` is unlike that of any
+    other request: pods of a former job of the same name may still be there."""
+    metadata = job.get("metadata") or {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    prefix = f"{kind.kind.lower()}-{name}"[: _MAX_NAME - _HASH - 1].rstrip("-.")
+    text = "\n".join((kind.kind, kind.group, str(name), seed))
+    return f"{prefix}-{hashlib.sha1(text.encode(errors='surrogatepass'), usedforsecurity=False).hexdigest()[:_HASH]}"
+
+
+def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
+    """A job whose pods are members of a group from their creation, and wait for their places. A template that names another group was
+    copied from another job."""
+    changed = copy_object(job)
+    for role in kind.roles(changed):
+        if not isinstance(get(changed, role.path), dict):
+            continue  # a template that is missing is not made here
+        labels = get(changed, (*role.path, "metadata", "labels")) or {}
+        put(changed, (*role.path, "metadata", "labels"), {**labels, MEMBER_OF_LABEL: name})
+        put(changed, (*role.path, "spec"), with_wait(get(changed, (*role.path, "spec")) or {}, name, placer(job)))
+    return changed
+
+
+def rules_of_new(kind: Grouping, job: Json) -> Rules:
+    """All that is wrong with a job that has the annotation."""
+    text = asked(job) or ""
+    placed_by = rules_of_placer(kind.kind, job, read_levels(text))
+    return Rules((*rules_of_levels(text), *placed_by, *_rules_of_two_systems(kind, job), *_rules_of_nodes(kind, job)))
+
+
+def rules_of_change(kind: Grouping, old: Json, new: Json) -> Rules:
+    """The annotation is settled when a job is created: its pods are members from then on, or never. What else it may not stand beside is
+    judged when that changes."""
+    before, after = asked(old), asked(new)
+    if before != after and (before is None or member_of(kind, old) is not None):
+        kept = "it was made without" if before is None else f"it keeps {before!r}"
+        accepted = f"is settled when the {kind.kind} is created: {kept}; make another one"
+        return Rules((FieldError(ErrorType.FORBIDDEN, SHOWN, after or "", accepted),))
+    if after is not None and member_of(kind, old) is not None and (settled := tuple(rules_of_settled(kind.kind, old, new))):
+        return Rules(settled)
+    if after is None or (before == after and _beside(kind, old) == _beside(kind, new)):
+        return Rules()
+    return rules_of_new(kind, new)
+
+
+def _rules_of_two_systems(kind: Grouping, job: Json) -> Iterator[FieldError]:
+    """A queued job is placed by its admission, and its pods are members of nothing."""
+    queue = _map(job, "labels").get(QUEUE_NAME_LABEL)
+    if queue is not None:
+        accepted = (
+            f"may not stand beside {PODGROUP_TOPOLOGY}, which is for jobs without a queue; keep one of them "
+            "(a job gets its queue by itself where its namespace is managed by topogate)"
+        )
+        yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{QUEUE_NAME_LABEL}]", queue, accepted)
+    others = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
+    for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY):
+        if name in _map(job, "annotations"):
+            yield FieldError(ErrorType.FORBIDDEN, f"{OWN}[{name}]", None, others)
+    for role in kind.roles(job):
+        for name in OF_A_TEMPLATE:
+            if name in role.annotations:
+                yield FieldError(ErrorType.FORBIDDEN, f"{role.annotations_shown}[{name}]", None, others)
+    for shown, text in _asked_between(kind, job).items():
+        accepted = f"may not stand beside that of the {kind.kind} itself: what it makes would be a group by itself; keep one of them"
+        yield FieldError(ErrorType.FORBIDDEN, f"{shown}[{PODGROUP_TOPOLOGY}]", text, accepted)
+
+
+def _asked_between(kind: Grouping, job: Json) -> dict[str, Any]:
+    """The annotation on templates of objects between a job and its pods, such as the Jobs of a JobSet, by where it stands."""
+    found: dict[str, Any] = {}
+    for role in kind.roles(job):
+        for end in range(1, len(role.path)):
+            annotations = get(job, (*role.path[:end], "metadata", "annotations"))
+            if isinstance(annotations, Mapping) and PODGROUP_TOPOLOGY in annotations:
+                shown = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in role.path[:end]).lstrip(".")
+                found[f"{shown}.{OWN}"] = annotations[PODGROUP_TOPOLOGY]
+    return found
+
+
+def _rules_of_nodes(kind: Grouping, job: Json) -> Iterator[FieldError]:
+    """A pod that names its node cannot wait for a place."""
+    for role in kind.roles(job):
+        node = (role.template.get("spec") or {}).get("nodeName")
+        if node:
+            yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.nodeName", node, "topogate chooses the nodes of a group")
+
+
+def _beside(kind: Grouping, job: Json) -> list[object]:
+    """What the annotation is judged with."""
+    own = _map(job, "annotations")
+    ties = [own.get(name) for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)]
+    templates = [
+        [(role.template.get("spec") or {}).get("nodeName"), *(name in role.annotations for name in OF_A_TEMPLATE)]
+        for role in kind.roles(job)
+    ]
+    return [_map(job, "labels").get(QUEUE_NAME_LABEL), placer(job), ties, templates, _asked_between(kind, job)]
+
+
+def _map(job: Json, part: str) -> Mapping[str, Any]:
+    """Labels or annotations, none where they are no map: a review may hold anything."""
+    found = (job.get("metadata") or {}).get(part)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,40 @@
+"""BestFit: the largest domains first, the last one as tight as possible (KEP-2724, Computing the assignment).
+
+Domains are taken in descending order of units that fit, ties going to fewer pods, then to the order of
+level values; preferred affinity, where it counts, comes before all of that. As soon as one of the rest
+could hold all that remains, the smallest such one is taken.
+"""
+
+import numpy as np
+
+from core.placement.algorithms.candidates import Candidates, Chosen
+from core.placement.topology.tree import Indices
+
+
+def order(candidates: Candidates) -> Indices:
+    """Positions in the order in which candidates are taken."""
+    return candidates.order(-candidates.units)
+
+
+def fill(candidates: Candidates, wanted: int) -> Chosen | None:
+    """Candidates to use and units on each; None if all together are too small."""
+    ordered = candidates.taken_first(wanted, largest=True)
+    units = candidates.units[ordered]
+    sums = units.cumsum()
+    if wanted > (int(sums[-1]) if len(sums) else 0):
+        return None
+    if not wanted:
+        return ordered[:0], sums[:0]
+    last = int(sums.searchsorted(wanted))
+    chosen, taken = ordered[: last + 1], units[: last + 1]
+    if last:
+        left = np.ones(len(candidates.units), dtype=bool)
+        left[ordered[:last]] = False
+        taken[last] = wanted - sums[last - 1]
+        final = candidates.tightest(int(taken[last]), left)
+    else:
+        taken[0] = wanted
+        final = candidates.tightest(wanted)
+    assert final is not None  # the next in order holds the rest
+    chosen[last] = final
+    return chosen, taken

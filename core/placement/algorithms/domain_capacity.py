@@ -1,0 +1,160 @@
+"""How many pods and how many slices fit on every node and in every domain, bottom up (KEP-2724, Two-level scheduling).
+
+What a request shape was counted to fit is kept with the view and, when asked for again, mended where
+nodes have changed since: a workload that waits, or the next of a hundred equal jobs, costs only the
+nodes that moved.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core.model.pod_resources import Resources
+from core.model.podset import PodSetRequest
+from core.placement.algorithms.candidates import Candidates
+from core.placement.algorithms.own_limit import limit_own
+from core.placement.algorithms.slices import Shape
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.tree import Flags, Indices, TopologyTree
+
+_FEW_NODES = 4096  # counting all of so few anew costs less than finding out what to mend
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Per declared level: pods that fit in each domain, from the slice level up whole slices, and the sum
+    of its nodes' preferred-affinity scores where these count."""
+
+    pods: tuple[Indices, ...]
+    units: tuple[Indices, ...]
+    scores: tuple[Indices, ...] | None = None
+
+    def units_at(self, level: int, shape: Shape) -> Indices:
+        """Units that are handed out at a level: slices down to their level, the next layer's groups below."""
+        if level <= shape.slice_level:
+            return self.units[level]
+        size = shape.unit_below(level)
+        return self.pods[level] if size == 1 else self.pods[level] // size
+
+    def candidates(self, level: int, shape: Shape) -> Candidates:
+        """All domains of a level to choose among."""
+        return Candidates(self.units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
+
+    def some_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
+        """Some domains of a level to choose among."""
+        return self.candidates(level, shape).some(chosen)
+
+
+@dataclass(slots=True)
+class NodeFits:
+    """Pods of one request shape that each node holds (0 where it may not go), and what was summed over them.
+
+    Right up to `position` in the view's log of changes; where nodes changed since, `fits_on_nodes` mends
+    all of it in place. Good for one solve, as the view is.
+    """
+
+    position: int
+    eligible: Flags
+    per_node: Indices
+    by_shape: dict[tuple[int, tuple[int, ...]], Fits] = field(default_factory=dict)
+
+    def sum_up(self, tree: TopologyTree, shape: Shape) -> Fits:
+        """Fits of every domain for a shape."""
+        key = (shape.slice_level, shape.sizes)
+        found = self.by_shape.get(key)
+        if found is None:
+            found = self.by_shape[key] = count_fits(tree, shape, self.per_node)
+        return found
+
+
+def fits_on_nodes(
+    view: FreeCapacity, request: PodSetRequest, free: Matrix | None = None, beside: tuple[Resources, int] | None = None
+) -> NodeFits:
+    """Pods of a request per node; with `beside` on nodes that hold so many of other pods, too.
+
+    `free` replaces the view's own matrix; what is counted on it is not kept, nor what depends on other pods.
+    Raises InvalidSelector.
+    """
+    if free is not None or view.is_particular(request.traits):
+        return _count_nodes(view, request, view.free if free is None else free, beside)
+    key = request_shape(view, request, beside)
+    kept: NodeFits | None = view.kept.pop(key, None)
+    changed = view.changed_since(kept.position) if kept is not None else None
+    if kept is None or changed is None or (len(changed) and len(changed) * 8 + _FEW_NODES > len(view.tree)):
+        kept = _count_nodes(view, request, view.free, beside)
+    elif len(changed):
+        _mend(view, request, beside, kept, changed)
+    view.keep(key, kept)
+    return kept
+
+
+def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
+    """What decides how many pods fit on a node."""
+    return (
+        frozenset(request.requests.items()),
+        frozenset(request.node_selector.items()),
+        view.key_of(request.affinity),
+        view.key_of(request.tolerations),
+        None if beside is None else (frozenset(beside[0].items()), beside[1]),
+    )
+
+
+def _count_nodes(view: FreeCapacity, request: PodSetRequest, free: Matrix, beside: tuple[Resources, int] | None) -> NodeFits:
+    eligible = view.eligible(request)
+    per_node = view.pods_that_fit(request, free, beside=beside)
+    per_node *= eligible
+    if request.traits.is_particular:
+        limit_own(view, request, per_node)
+    return NodeFits(view.position, eligible, per_node)
+
+
+def _mend(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None, kept: NodeFits, changed: Indices) -> None:
+    kept.eligible[changed] = eligible = view.eligible(request, changed)
+    kept.per_node[changed] = view.pods_that_fit(request, view.free, changed, beside) * eligible
+    kept.position = view.position
+    for (slice_level, sizes), fits in kept.by_shape.items():
+        _mend_sums(view.tree, slice_level, sizes, kept.per_node, fits, changed)
+
+
+def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
+    """Sums what fits per node up to the top; at a level with a slice layer only whole slices count."""
+    lowest = tree.lowest
+    pods: list[Indices] = [per_node] * (lowest + 1)
+    units: list[Indices] = [per_node] * (lowest + 1)
+    here = tree.sum_nodes(lowest, per_node)
+    for level in range(lowest, -1, -1):
+        if level < lowest:
+            here = tree.sum_children(level, here)
+        size = shape.sizes[level]
+        if level > shape.slice_level and size > 1:
+            here = here // size * size
+        pods[level] = here
+        if level == shape.slice_level and shape.slice_size > 1:
+            units[level] = here // shape.slice_size
+        elif level < shape.slice_level and units[level + 1] is not pods[level + 1]:
+            units[level] = tree.sum_children(level, units[level + 1])
+        else:
+            units[level] = here
+    return Fits(tuple(pods), tuple(units))
+
+
+def _mend_sums(tree: TopologyTree, slice_level: int, sizes: tuple[int, ...], per_node: Indices, fits: Fits, changed: Indices) -> None:
+    """As `count_fits`, for the domains of the nodes that changed alone."""
+    lowest, at = tree.lowest, changed
+    if tree.is_hostname:
+        held = per_node[at]
+    else:
+        at = tree.parents_of(lowest + 1, at)
+        held = tree.over_children(np.add, lowest, per_node, at)
+    for level in range(lowest, -1, -1):
+        if level < lowest:
+            at = tree.parents_of(level + 1, at)
+            held = tree.over_children(np.add, level, fits.pods[level + 1], at)
+        if level > slice_level and sizes[level] > 1:
+            held = held // sizes[level] * sizes[level]
+        fits.pods[level][at] = held
+        if level == slice_level and sizes[level] > 1:
+            fits.units[level][at] = held // sizes[level]
+        elif fits.units[level] is not fits.pods[level]:
+            fits.units[level][at] = tree.over_children(np.add, level, fits.units[level + 1], at)

@@ -1,0 +1,160 @@
+"""Placing pod sets that have host ports or pod affinity, among which are pods that must stay near to or apart from their own kind.
+
+Pods with affinity to their own kind follow the first of them into its domain: the domains are tried one
+by one, the tightest first. No place is given that kube-scheduler would refuse; one that it would take
+may be missed, and then the refusal says so.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from core.model.podset import Mode, PodSetRequest
+from core.placement.algorithms.decision import Decision
+from core.placement.algorithms.domain_capacity import fits_on_nodes
+from core.placement.algorithms.own_limit import own_terms, required_domains
+from core.placement.algorithms.slices import find_shape
+from core.placement.refusals import Explanation, NotFit, Refusal
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.node_eligibility import InvalidSelector
+from core.placement.topology.pod_affinity import Around
+from core.placement.topology.tree import Indices
+
+_MOST_DOMAINS = 256  # tried one by one
+_SORT_PASSES = 6  # what it costs to count pods by domains that are none of a level
+# Places requests one after the other on a view.
+PlaceInOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], Decision]
+
+
+def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
+    """Places requests some of which have host ports or pod affinity."""
+    refusal: NotFit | None = None
+    refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that is to say why
+    try:
+        for world, asked in _attempts(view.set_explains(False), _followed_first(view.around, requests), free):
+            if refusal is not None and not view.budget.spend(view.pass_steps):
+                break
+            decision = in_order(world, asked, free)
+            wrong = find_conflict(view, asked, decision) if decision.refusal is None else decision.refusal
+            if wrong is None:
+                by_name = {placement.pod_set: placement for placement in decision.placements}
+                return replace(decision, placements=tuple(by_name[request.name] for request in requests))
+            if refusal is None or wrong.fit > refusal.fit:
+                refusal, refused = wrong, (world, asked) if wrong is decision.refusal else None
+        if refused is not None and view.explains:
+            world, asked = refused
+            refusal = in_order(world.set_explains(True), asked, free).refusal
+    except InvalidSelector:
+        refusal = in_order(view, requests, free).refusal  # says which and why
+    assert refusal is not None
+    return Decision((), refusal)
+
+
+def _followed_first(around: Around, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
+    """In the order given, but whoever has affinity to the pods of another pod set comes after that."""
+    waiting, ordered = list(requests), list[PodSetRequest]()
+    while waiting:
+
+        def follows(request: PodSetRequest) -> bool:
+            terms = request.traits.affinity
+            others = (other for other in waiting if other is not request)  # noqa: B023 - asked at once
+            own = all(around.matches(term, request.traits) for term in terms)
+            return bool(terms) and not own and any(all(around.matches(term, other.traits) for term in terms) for other in others)
+
+        ordered.append(next((request for request in waiting if not follows(request)), waiting[0]))
+        waiting = [request for request in waiting if request is not ordered[-1]]
+    return ordered
+
+
+# --- what is tried ------------------------------------------------------------------------------------
+
+
+def _attempts(
+    view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
+) -> Iterator[tuple[FreeCapacity, Sequence[PodSetRequest]]]:
+    for asked in _widened(view, requests):
+        for world in _worlds(view, asked, free):
+            yield world, asked
+
+
+def _widened(view: FreeCapacity, requests: Sequence[PodSetRequest]) -> Iterator[Sequence[PodSetRequest]]:
+    """Which node a domain lends depends on the level that pods must share, so a preferred level is required first,
+    then the one above it, and so on."""
+    starts = {
+        request.name: shape.start
+        for request in requests
+        if request.topology is not None and request.topology.mode is Mode.PREFERRED and _lends(view, request)
+        if not isinstance(shape := find_shape(view.tree, request), NotFit)
+    }
+    for wider in range(max(starts.values(), default=-1) + 1):
+        yield [
+            replace(request, topology=replace(request.topology, mode=Mode.REQUIRED, level=view.tree.declared[starts[request.name] - wider]))
+            if request.topology is not None and starts.get(request.name, -1) >= wider
+            else request
+            for request in requests
+        ]
+    yield requests
+
+
+def _lends(view: FreeCapacity, request: PodSetRequest) -> bool:
+    """Whether it goes one to a domain of several nodes."""
+    for term in own_terms(view.around, request.traits):
+        codes = view.tree.codes(term.key)[0]
+        codes = codes[codes >= 0]
+        if len(np.unique(codes)) < len(codes):
+            return True
+    return False
+
+
+def _worlds(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Iterator[FreeCapacity]:
+    """The view; where pods follow the first of their own kind, confined for these to one domain after the other."""
+    series = [request for request in requests if request.traits.affinity and view.around.judge(request.traits).first]
+    if not series:
+        yield view
+        return
+    view.budget.charge(_SORT_PASSES * view.pass_steps * len(series))
+    keys = sorted({term.key for request in series for term in request.traits.affinity})
+    codes = np.stack([view.tree.codes(key)[0] for key in keys])
+    _, domain_of = np.unique(codes, axis=1, return_inverse=True)
+    domain_of = domain_of.reshape(-1)
+    held = np.stack([_held(view, request, domain_of, free) for request in series])
+    wanted = np.array([request.count for request in series])[:, None]
+    largest = int(wanted.argmax())
+    order = held[largest].argsort(kind="stable")
+    holds = np.logical_and.reduce(held >= wanted)
+    domains = order[holds[order]][:_MOST_DOMAINS]
+    for domain in domains.tolist() or [int((held - wanted).min(axis=0).argmax())]:
+        yield view.confined([request.traits for request in series], domain_of == domain)
+
+
+def _held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, free: Matrix | None) -> Indices:
+    """Pods that each domain holds; of those in one domain of the level that all must share, if there is one."""
+    per_node = fits_on_nodes(view, request, free).per_node
+    shared = required_domains(view, request)
+    pairs, both = np.unique(np.stack([domain_of, shared]), axis=1, return_inverse=True)
+    held = np.zeros(int(domain_of.max()) + 1, dtype=np.int64)
+    np.maximum.at(held, pairs[0], np.bincount(both.reshape(-1), per_node).astype(np.int64))
+    return held
+
+
+# --- whether it holds ---------------------------------------------------------------------------------
+
+
+def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision) -> NotFit | None:
+    """Pods of a workload that kube-scheduler would keep apart, though they were placed together.
+
+    Placed one after the other pod sets see each other, but those of a group are placed at once, seeing no
+    more than that both cannot be on one node.
+    """
+    around = view.around
+    placed = {placement.pod_set: placement.nodes for placement in decision.placements}
+    for one, other in combinations(requests, 2):
+        mine, others = [name for name, _ in placed[one.name]], [name for name, _ in placed[other.name]]
+        for key in dict.fromkeys(term.key for term in around.terms_between(one.traits, other.traits)):
+            if around.are_in_one_domain(key, mine, others):
+                met = f"pod anti-affinity by {key}"
+                note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"
+                return NotFit(Refusal.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
+    return None

@@ -1,0 +1,227 @@
+"""Pod set groups: a leader and its workers in one domain (KEP-2724, Cross-PodSet Topology Aware scheduling).
+
+What a domain holds is counted twice, alone and beside the leader. A node that could take the leader
+holds fewer workers beside it; of all nodes of a domain the leader goes where that costs least, so a
+domain's count beside the leader is its count less its cheapest child's loss.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
+from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes, request_shape
+from core.placement.algorithms.levels import hand_down_each
+from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm
+from core.placement.algorithms.slices import Shape
+from core.placement.refusals import NotFit, Refusal
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.tree import Flags, Indices, TopologyTree
+
+_NEVER = np.iinfo(np.int64).max // 4  # the loss of a domain that cannot take the leader
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFits:
+    """Fits of the workers alone, and the same with the leader beside them.
+
+    Per level and domain also whether it takes the leader, and what that costs it in pods and in units.
+    """
+
+    alone: Fits
+    beside: Fits
+    takes_leader: tuple[Flags, ...]
+    loss: tuple[Indices, ...]
+    unit_loss: tuple[Indices, ...]
+
+
+@dataclass(slots=True)
+class GroupNodeFits:
+    """Per node whether it takes the leader and what that costs the workers; kept and mended as `NodeFits` are."""
+
+    position: int
+    workers: NodeFits
+    takes_leader: Flags
+    loss: Indices
+    by_shape: dict[tuple[int, tuple[int, ...]], GroupFits] = field(default_factory=dict)
+
+    def sum_up(self, tree: TopologyTree, shape: Shape) -> GroupFits:
+        """Fits of every domain for a shape."""
+        key = (shape.slice_level, shape.sizes)
+        found = self.by_shape.get(key)
+        if found is None:
+            found = self.by_shape[key] = _empty_fits(tree, self.workers.sum_up(tree, shape))
+            _count_levels(tree, key, self, found, None)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChosen:
+    """Domains of one level, units of workers on each, and the domain that has the leader, too."""
+
+    domains: Indices
+    units: Indices
+    leader: int
+
+
+def find_mixed(requests: Sequence[PodSetRequest]) -> NotFit | None:
+    """Why the pod sets of a larger group cannot share a domain, where they do not all ask for the same one; None where they do."""
+    asked = {(request.topology.mode, request.topology.level) for request in requests if request.topology is not None}
+    if len(requests) <= 2 or len(asked) <= 1:
+        return None
+    names, group = tuple(request.name for request in requests), requests[0].topology.group if requests[0].topology is not None else ""
+    shown = ", ".join(f"{request.name} {_show(request.topology)}" for request in requests)
+    return NotFit(
+        Refusal.MIXED_GROUP,
+        names[0],
+        f"pod set group {group}: all its pod sets must have the same required or preferred level, not {shown}",
+        group=names,
+    )
+
+
+def _show(topology: TopologyRequest | None) -> str:
+    return "none" if topology is None else f"{topology.mode.value} {topology.level or ''}".strip()
+
+
+def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequest, PodSetRequest]:
+    """Workers and leader: the leader is the smaller pod set; on a tie the first listed is the workers."""
+    return (second, first) if first.count < second.count else (first, second)
+
+
+def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequest, free: Matrix | None = None) -> GroupNodeFits:
+    """Workers and leader on every node; `free` as in `fits_on_nodes`. Raises InvalidSelector."""
+    leads, alone = fits_on_nodes(view, leader, free), fits_on_nodes(view, workers, free)
+    beside = fits_on_nodes(view, workers, free, (leader.requests, leader.count))
+    particular = view.is_particular(workers.traits) or view.is_particular(leader.traits)
+    if particular and view.around.conflict(workers.traits, leader.traits):
+        beside = replace(beside, per_node=np.zeros_like(beside.per_node))
+    keeps = free is None and not particular
+    key = ("group", request_shape(view, workers), request_shape(view, leader), leader.count)
+    kept: GroupNodeFits | None = view.kept.pop(key, None) if keeps else None
+    changed = view.changed_since(kept.position) if kept is not None else None
+    if kept is None or changed is None or kept.workers is not alone:
+        takes_leader = leads.eligible & (leads.per_node >= leader.count)
+        kept = GroupNodeFits(view.position, alone, takes_leader, np.where(takes_leader, alone.per_node - beside.per_node, _NEVER))
+    elif len(changed):
+        kept.takes_leader[changed] = takes_leader = leads.eligible[changed] & (leads.per_node[changed] >= leader.count)
+        kept.loss[changed] = np.where(takes_leader, alone.per_node[changed] - beside.per_node[changed], _NEVER)
+        kept.position = view.position
+        for shape_key, fits in kept.by_shape.items():
+            _count_levels(view.tree, shape_key, kept, fits, changed)
+    if keeps:
+        view.keep(key, kept)
+    return kept
+
+
+def _empty_fits(tree: TopologyTree, alone: Fits) -> GroupFits:
+    def arrays() -> tuple[Indices, ...]:
+        return tuple(np.empty(tree.levels[level].count, dtype=np.int64) for level in range(tree.lowest + 1))
+
+    flags = tuple(np.empty(tree.levels[level].count, dtype=bool) for level in range(tree.lowest + 1))
+    return GroupFits(alone, Fits(arrays(), arrays()), flags, arrays(), arrays())
+
+
+def _count_levels(
+    tree: TopologyTree, shape: tuple[int, tuple[int, ...]], on_nodes: GroupNodeFits, fits: GroupFits, changed: Indices | None
+) -> None:
+    """Fills in `fits` from the nodes up; with `changed`, for the domains of these nodes alone."""
+    (slice_level, sizes), lowest, at = shape, tree.lowest, changed
+    for level in range(lowest, -1, -1):
+        if level == lowest and tree.is_hostname:
+            here, loss = (on_nodes.takes_leader, on_nodes.loss) if at is None else (on_nodes.takes_leader[at], on_nodes.loss[at])
+            unit_loss = loss
+        else:
+            flags, losses, unit_losses = on_nodes.takes_leader, on_nodes.loss, on_nodes.loss
+            if level < lowest:
+                flags, losses, unit_losses = fits.takes_leader[level + 1], fits.loss[level + 1], fits.unit_loss[level + 1]
+            at = None if at is None else tree.parents_of(level + 1, at)
+            here = tree.over_children(np.logical_or, level, flags, at)
+            loss = tree.over_children(np.minimum, level, losses, at)
+            unit_loss = tree.over_children(np.minimum, level, unit_losses, at)
+        these: Indices | slice = slice(None) if at is None else at
+        pods, units, size = fits.alone.pods[level][these], fits.alone.units[level][these], sizes[level]
+        held = pods - loss
+        if level > slice_level and size > 1:  # `pods` are whole slices, but the leader may fit into what they leave over
+            below = on_nodes.workers.per_node if level == lowest else fits.alone.pods[level + 1]
+            every = below[these] if level == lowest and tree.is_hostname else tree.over_children(np.add, level, below, at)
+            held = (every - loss) // size * size
+            loss = np.where(here, pods - held, _NEVER)
+        fits.beside.pods[level][these] = held = np.where(here, held, 0)
+        if level == slice_level:
+            unit_loss = np.where(here, units - held // size, _NEVER)
+        elif level > slice_level:
+            unit_loss = loss
+        fits.beside.units[level][these] = np.where(here, units - unit_loss, 0)
+        fits.takes_leader[level][these], fits.loss[level][these], fits.unit_loss[level][these] = here, loss, unit_loss
+
+
+def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:
+    """As `levels.find_start`, with the leader in one of the domains chosen."""
+    level = shape.start
+    while True:
+        beside = fits.beside.candidates(level, shape)
+        holds = (fits.takes_leader[level] & (beside.units >= wanted)).nonzero()[0]
+        if len(holds):
+            chosen = algorithm.choose(beside.some(holds), wanted)
+            assert chosen is not None  # each of them holds everything
+            domain = int(holds[chosen[0][0]])
+            return level, GroupChosen(np.array([domain]), np.array([wanted]), domain)
+        if mode is Mode.REQUIRED and (not shape.auto or level == 0):
+            return None
+        if mode not in (Mode.REQUIRED, Mode.PREFERRED) or level == 0:
+            spread = _fill_with_leader(fits, shape, algorithm, level, np.arange(len(beside.units)), wanted)
+            return (level, spread) if spread is not None else None
+        level -= 1
+
+
+def descend_group(
+    tree: TopologyTree, fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, chosen: GroupChosen
+) -> tuple[Indices, Indices, int]:
+    """As `levels.descend`; also the lowest domain that has the leader."""
+    while level < min(shape.slice_level, tree.lowest):
+        pool = tree.children_of_all(level, chosen.domains)
+        level += 1
+        chosen = hand_down_with_leader(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
+    size = shape.slice_size if level <= shape.slice_level else shape.unit_below(level)
+    domains, pods, leader = chosen.domains, chosen.units * size, chosen.leader
+    while level < tree.lowest:
+        level += 1
+        size = shape.unit_below(level)
+        led = domains == leader
+        children = tree.children(level - 1, leader)
+        part = hand_down_with_leader(fits, shape, LEAST_FREE_CAPACITY, level, children, int(pods[led][0]) // size)
+        others = hand_down_each(tree, fits.alone, shape, level, domains[~led], pods[~led])
+        domains, leader = np.append(part.domains, others[0]), part.leader
+        pods = np.append(part.units * size, others[1])
+    order = domains.argsort()
+    return domains[order], pods[order], leader
+
+
+def hand_down_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen:
+    """As `levels.hand_down`, with the leader in one of the domains."""
+    chosen = _fill_with_leader(fits, shape, algorithm, level, domains, wanted)
+    # What a parent holds beside the leader is counted with its cheapest child, so the children always hold it.
+    assert chosen is not None, f"level {level} lost the leader's place on the way down"
+    return chosen
+
+
+def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen | None:
+    """Units for domains of a level: the first that can take the leader and leave room for all the rest goes first."""
+    alone, beside = fits.alone.some_candidates(level, shape, domains), fits.beside.some_candidates(level, shape, domains)
+    ordered = algorithm.order(alone)
+    left_over = int(alone.units.sum()) - alone.units + beside.units
+    able = ordered[(fits.takes_leader[level][domains] & (left_over >= wanted))[ordered]]
+    if not len(able):
+        return None
+    leader = able[0]
+    if algorithm.tightest and beside.units[leader] >= wanted:
+        held = beside.units[able]
+        leader = able[np.argmin(np.where(held >= wanted, held, _NEVER))]
+    taken = min(int(beside.units[leader]), wanted)
+    left = np.ones(len(domains), dtype=bool)
+    left[leader] = False
+    others = left.nonzero()[0]
+    rest = algorithm.fill(alone.some(others), wanted - taken)
+    assert rest is not None  # `left_over` says so
+    return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))

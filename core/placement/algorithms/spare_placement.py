@@ -1,0 +1,271 @@
+"""Spares: nodes of the domain that a pod set is in, kept free beside it, each with room for what its fullest node has.
+
+A pod set is placed as if it asked for none; most times its domain has the spares, too. Where it has not, the domains that have room for
+both are tried, the tightest first. One that has it is found by a number f, the most pods that any node gets: k spares are room for f
+pods each, and all other nodes hold f at most, so that there is room for n pods where
+
+    sum over nodes of min(room, f)  -  k * f  >=  n        with at least k nodes that hold f
+
+Between two values of the nodes' room this only grows with f, so these values are all that need be looked at. Without slices that is
+exact: whichever of the nodes with room for f are spares, the others hold as much. With slices it matters which they are: with one spare
+that is exact, too; with more a fit may be missed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from core.model.pod_resources import PODS
+from core.model.podset import Mode, PodSetRequest
+from core.model.quantity import show_count
+from core.placement.algorithms.decision import Decision, Placement, take_from
+from core.placement.algorithms.domain_capacity import count_fits, fits_on_nodes
+from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.refusals import NotFit, Refusal
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.tree import Flags, Indices, TopologyTree
+
+_MOST_TRIALS = 64  # at one level, a quarter of these where pods are in slices
+_WEIGHED = 4  # spares that are chosen by what they cost slices; of more the others are the tightest
+# Places a unit on a free matrix, None for the view's own.
+PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[Placement] | NotFit]
+
+
+def place_with_spares(
+    view: FreeCapacity, unit: Sequence[PodSetRequest], free: Matrix | None, place: PlaceUnit
+) -> Sequence[Placement] | NotFit:
+    """Places a unit, and names the spares that its pod sets ask for; `place` does so without them."""
+    asking = next(request for request in unit if request.spares)
+    for request in unit:
+        shape = find_shape(view.tree, request)
+        if isinstance(shape, NotFit):
+            return shape
+    shape = find_shape(view.tree, max(unit, key=lambda request: request.count))
+    assert isinstance(shape, Shape)
+    found = place(view, free)
+    if isinstance(found, NotFit):
+        return found
+    before = view.free if free is None else free
+    room = np.minimum(fits_on_nodes(view, asking, free).per_node, asking.count)
+    quiet = view.set_explains(False)
+    for level in _levels(asking, shape):
+        inside = _span_of(view.tree, level, found)
+        chosen = _choose(view, unit, found, before, inside) if inside is not None else None
+        if chosen is not None:
+            return chosen
+        for trial, allowed, spares in _trials(view, unit, shape, level, room, before):
+            if not view.budget.spend(2 * view.pass_steps * len(unit)):
+                return _refuse(view, asking, _levels(asking, shape)[-1], room)
+            again = place(quiet, trial)
+            chosen = None if isinstance(again, NotFit) else _choose(view, unit, again, before, allowed if spares is None else spares)
+            if chosen is not None:
+                return chosen
+    return _refuse(view, asking, _levels(asking, shape)[-1], room)
+
+
+def pick_spares(
+    view: FreeCapacity,
+    request: PodSetRequest,
+    wanted: int,
+    pods: int,
+    *,
+    free: Matrix,
+    used: Flags,
+    near: Flags,
+    inside: Flags,
+) -> list[int]:
+    """Up to `wanted` nodes with room for so many pods, none of them `used`: the nearest to the nodes in `near` first, of these the
+    tightest. Raises InvalidSelector."""
+    tree = view.tree
+    room = np.where(view.eligible(request) & inside & ~used, view.pods_that_fit(request, free), 0)
+    able = np.flatnonzero(room >= max(1, pods))
+    shared = np.zeros(len(tree), dtype=np.int64)  # how many of their levels' domains have pods
+    for level in tree.levels[: tree.lowest + 1] if len(tree) else ():
+        shared += np.repeat(np.logical_or.reduceat(near, level.starts), level.ends - level.starts)
+    order = np.lexsort((room[able], -shared[able]))
+    return [int(node) for node in able[order[:wanted]]]
+
+
+def with_spares_kept(
+    view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, held: Mapping[str, Sequence[str]], free: Matrix | None
+) -> Decision:
+    """A decision on pods with the spares that it leaves room for: of the nodes that are held, by pod set, else others. There may be fewer
+    than are asked for: what runs does not wait for them."""
+    if decision.refusal is not None or not view.tree.is_hostname:
+        return decision
+    tree, left = view.tree, (view.free if free is None else free).copy()
+    for request, placement in zip(requests, decision.placements, strict=True):
+        take_from(view, left, request, placement.nodes)
+    placements = []
+    for request, placement in zip(requests, decision.placements, strict=True):
+        own, pods = _used(tree, [placement]), max((count for _, count in placement.nodes), default=0)
+        inside, nodes = domain_of(tree, request, own), list[int]()
+        for allowed in (inside & flags_of(tree, held.get(request.name, ())), inside) if request.spares and pods else ():
+            taken = own.copy()
+            taken[nodes] = True
+            nodes += pick_spares(view, request, request.spares - len(nodes), pods, free=left, used=taken, near=own, inside=allowed)
+        spares = tuple(sorted((tree.names[node], pods) for node in nodes))
+        take_from(view, left, request, spares)
+        placements.append(replace(placement, spares=spares))
+    return replace(decision, placements=tuple(placements))
+
+
+def flags_of(tree: TopologyTree, names: Iterable[str]) -> Flags:
+    """Nodes by name, of those that are there."""
+    flags = np.zeros(len(tree), dtype=bool)
+    flags[[tree.index[name] for name in names if name in tree.index]] = True
+    return flags
+
+
+def domain_of(tree: TopologyTree, request: PodSetRequest, used: Flags) -> Flags:
+    """Nodes among which the spares of a pod set may be that is on the used nodes: of its required domain, else all."""
+    anywhere = np.ones(len(tree), dtype=bool)
+    shape = find_shape(tree, request)
+    if isinstance(shape, NotFit) or request.topology is None or request.topology.mode is not Mode.REQUIRED or not used.any():
+        return anywhere
+    for level in range(shape.start, -1, -1):
+        domains = np.flatnonzero(tree.any_nodes(level, used))
+        if len(domains) == 1:
+            return _nodes_of(tree, level, int(domains[0]))
+    return anywhere
+
+
+def _levels(request: PodSetRequest, shape: Shape) -> list[int | None]:
+    """Levels at which one domain should have pods and spares, the best first; None: all nodes are one domain."""
+    mode = request.topology.mode if request.topology is not None else Mode.IMPLIED
+    upwards: list[int | None] = [*range(shape.start, -1, -1)]
+    if mode is Mode.REQUIRED:
+        return upwards if shape.auto else upwards[:1]
+    return [*upwards, None] if mode is Mode.PREFERRED else [None]
+
+
+def _nodes_of(tree: TopologyTree, level: int | None, domain: int) -> Flags:
+    if level is None:
+        return np.ones(len(tree), dtype=bool)
+    flags = np.zeros(len(tree), dtype=bool)
+    flags[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = True
+    return flags
+
+
+def _span_of(tree: TopologyTree, level: int | None, placements: Sequence[Placement]) -> Flags | None:
+    """The domain of a level that all pods are in; None if they are in several."""
+    if level is None:
+        return _nodes_of(tree, None, 0)
+    used = _used(tree, placements)
+    domains = np.flatnonzero(tree.any_nodes(level, used))
+    return _nodes_of(tree, level, int(domains[0])) if len(domains) == 1 else None
+
+
+def _used(tree: TopologyTree, placements: Sequence[Placement]) -> Flags:
+    return flags_of(tree, (name for placement in placements for name, _ in placement.nodes))
+
+
+def _choose(
+    view: FreeCapacity, unit: Sequence[PodSetRequest], placements: Sequence[Placement], before: Matrix, inside: Flags
+) -> list[Placement] | None:
+    """The placements with their spares, all on nodes `inside`; None where there are not enough."""
+    left, used = before.copy(), _used(view.tree, placements)
+    by_name = {placement.pod_set: placement for placement in placements}
+    for request in unit:
+        take_from(view, left, request, by_name[request.name].nodes)
+    for request in unit:
+        placement = by_name[request.name]
+        pods = max((count for _, count in placement.nodes), default=0)
+        wanted, own = request.spares if pods else 0, _used(view.tree, [placement])
+        nodes = pick_spares(view, request, wanted, pods, free=left, used=used, near=own, inside=inside) if wanted else []
+        if len(nodes) < wanted:
+            return None
+        spares = tuple(sorted((view.tree.names[node], pods) for node in nodes))
+        take_from(view, left, request, spares)
+        used[nodes] = True
+        by_name[request.name] = replace(placement, spares=spares)
+    return [by_name[placement.pod_set] for placement in placements]
+
+
+def _trials(
+    view: FreeCapacity, unit: Sequence[PodSetRequest], shape: Shape, level: int | None, room: Indices, before: Matrix
+) -> Iterator[tuple[Matrix, Flags, Flags | None]]:
+    """What is left free for the pods, per trial: one domain, less spares where these are chosen first; the domain, and these spares."""
+    asking, tree = next(request for request in unit if request.spares), view.tree
+    trials = 0
+    for domain in _able(tree, level, room, asking.count, asking.spares):
+        inside = _nodes_of(tree, level, domain)
+        alone = before.copy()
+        alone[:, ~inside] = np.minimum(alone[:, ~inside], 0)
+        for most in _caps(room[inside], asking.count, asking.spares) if len(unit) == 1 else []:
+            trial, spares = alone.copy(), np.zeros(len(tree), dtype=bool)
+            spares[_set_aside(tree, shape, np.where(inside, room, 0), most, asking.spares)] = True
+            trial[:, spares] = np.minimum(trial[:, spares], 0)
+            trial[view.axis[PODS]] = np.minimum(trial[view.axis[PODS]], most)
+            yield trial, inside, spares
+            trials += 1
+        if len(unit) > 1 or shape.slice_size > 1:
+            yield alone, inside, None
+            trials += 1
+        if trials >= (_MOST_TRIALS if shape.slice_size == 1 else _MOST_TRIALS // 4):
+            return
+
+
+def _set_aside(tree: TopologyTree, shape: Shape, room: Indices, most: int, spares: int) -> list[int]:
+    """Nodes with room for `most` pods, the tightest first; where pods are in slices one after the other that costs fewest of these."""
+    able = np.flatnonzero(room >= most)
+    able = able[np.argsort(room[able], kind="stable")]
+    if shape.slice_size == 1:
+        return [int(node) for node in able[:spares]]
+    finest = max(level for level, size in enumerate(shape.sizes) if size > 1)
+    left, aside = np.minimum(room, most), list[int]()
+    homes = np.searchsorted(tree.levels[finest].starts, able, side="right")
+    for _ in range(min(spares, _WEIGHED)):
+        best, best_units = -1, -1
+        free = np.array([node not in aside for node in able.tolist()], dtype=bool)
+        for first in np.unique(homes[free], return_index=True)[1][: _MOST_TRIALS // 4].tolist():
+            node = int(able[free][first])
+            without = left.copy()
+            without[node] = 0
+            units = int(count_fits(tree, shape, without).units_at(0, shape).sum())
+            if units > best_units:
+                best, best_units = node, units
+        aside.append(best)
+        left[best] = 0
+    return aside + [node for node in able.tolist() if node not in aside][: spares - len(aside)]
+
+
+def _able(tree: TopologyTree, level: int | None, room: Indices, count: int, spares: int) -> list[int]:
+    """Domains of a level that have room for the pods and so many spares, the tightest first."""
+    if level is None:
+        return [0] if _caps(room, count, spares) else []
+    held = tree.sum_nodes(level, room)
+    enough = np.flatnonzero(held >= count + spares)
+    starts, ends = tree.levels[level].starts, tree.levels[level].ends
+    able = [domain for domain in enough.tolist() if _caps(room[starts[domain] : ends[domain]], count, spares)]
+    return sorted(able, key=lambda domain: (int(held[domain]), domain))
+
+
+def _caps(room: Indices, count: int, spares: int) -> list[int]:
+    """The most pods that a node may get so that there is room for spares as large, the largest number first."""
+    sizes = np.unique(room[room > 0])[::-1].tolist()
+    return [most for most in sizes if (room >= most).sum() >= spares and int(np.minimum(room, most).sum()) - spares * most >= count]
+
+
+def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room: Indices) -> NotFit:
+    """Where there is room for the pods, and for how many of the spares."""
+    tree, count = view.tree, request.count
+    here = "the topology" if level is None else tree.declared[level]
+    best, where = 0, here
+    domains = 1 if level is None else tree.levels[level].count
+    for domain in range(domains):
+        held = room[_nodes_of(tree, level, domain)]
+        while best + 1 < request.spares and _caps(held, count, best + 1):  # who has no room for so many has none for more
+            best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
+    has = (
+        f"{where} has room for the pods and {best} of the {show_count(request.spares, 'spare node')}"
+        if best
+        else f"no {here} has room for both"
+    )
+    if level is None and not best:
+        has = f"{here} has room for no spare node beside them"
+    spares = show_count(request.spares, "spare node")
+    text = f"pod set {request.name}: its {show_count(count, 'pod')} would fit, but not with {spares} beside them: {has}"
+    text += ". It would fit with fewer spare nodes, or with more nodes free"
+    return NotFit(Refusal.NO_SPARES, request.name, text, wanted=request.spares)

@@ -1,0 +1,172 @@
+"""The facts behind a refusal: per level the best domain and what it lacks, which nodes are out by what, what would help.
+
+Made only when a pod set does not fit, never on the way to a placement.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from core.model.pod_traits import PodTerm
+from core.model.podset import Mode, PodSetRequest
+from core.model.quantity import show_count
+from core.placement.algorithms.domain_capacity import Fits, count_fits
+from core.placement.algorithms.own_limit import own_terms
+from core.placement.algorithms.slices import Shape
+from core.placement.changes import Amount, show_taint
+from core.placement.explain.never_fits import find_never
+from core.placement.explain.suggested_changes import WHOLE, Refused, find_changes
+from core.placement.refusals import Exclusion, Explanation, LevelFact, NotFit, Refusal, show_exclusions
+from core.placement.topology.free_capacity import FreeCapacity, Matrix, sum_amounts, with_pod
+from core.placement.topology.node_eligibility import InvalidSelector
+from core.placement.topology.tree import Flags, Indices
+
+
+def refuse(refused: Refused) -> NotFit:
+    """Explains why a pod set whose levels are known does not fit."""
+    view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
+    if not view.explains:
+        return NotFit(Refusal.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
+    eligible, free = refused.eligible, refused.free
+    required = refused.mode is Mode.REQUIRED
+    reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
+    lends = own_terms(view.around, request.traits) if request.traits.anti_affinity else []
+    if lends:  # which node counts for a domain of the term depends on the level asked for
+        reachable = reachable[:1]
+    facts = [_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
+    if required:
+        fit = facts[-1 if shape.auto else 0].fit
+    else:
+        fit = int(refused.units(fits, WHOLE).sum())
+        short = _short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
+        facts.append(LevelFact("", 1, (), fit, wanted, shape.unit, short))
+    notes = []
+    if refused.group is not None and not refused.group.takes_leader[0].any():
+        notes.append("No node can take the leader")
+    notes += _caveats(request, lends)
+    changes = find_changes(refused, fit)
+    explanation = Explanation(
+        request.name,
+        tuple(facts),
+        find_exclusions(view, request, free),
+        len(view.tree),
+        fit * shape.slice_size,
+        tuple(notes),
+        changes,
+        None if changes else find_never(refused),
+    )
+    return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
+
+
+def _count_fit(refused: Refused) -> int:
+    """As many units as an explanation says that fit."""
+    view, request, shape, fits = refused.view, refused.request, refused.shape, refused.fits
+    if refused.mode is not Mode.REQUIRED:
+        return int(refused.units(fits, WHOLE).sum())
+    lends = bool(request.traits.anti_affinity) and bool(own_terms(view.around, request.traits))
+    return int(fits.units_at(0 if shape.auto and not lends else shape.start, shape).max())
+
+
+def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
+    """Explains that there is no node at all to place anything on: nodes not ready or cordoned make no domain."""
+    tree, name = view.tree, request.name
+    text = f"pod set {name}: no topology domains at level {tree.declared[shape.start]}; "
+    if not len(tree):
+        lacking = (
+            f"{show_count(len(nodes), 'node')} without label {label} (e.g. {nodes[0]})"
+            for label, nodes in tree.left_out.missing_label.items()
+        )
+        return NotFit(Refusal.NO_DOMAINS, name, text + (", ".join(lacking) or "no node of the flavor has it"))
+    none = np.zeros(len(tree), dtype=np.int64)
+    refused = Refused(view, request, shape, count_fits(tree, shape, none), none > 0, none, view.free)
+    try:
+        exclusions, changes = find_exclusions(view, request, view.free), find_changes(refused, 0)
+        never = None if changes else find_never(refused)
+    except InvalidSelector as error:
+        return NotFit(Refusal.INVALID_SELECTOR, name, f"pod set {name}: {error}")
+    text += f"none of the flavor's {show_count(len(tree), 'node')} can be used ({show_exclusions(exclusions)})"
+    explanation = Explanation(name, exclusions=exclusions, total_nodes=len(tree), changes=changes, never=never)
+    return NotFit(Refusal.NO_DOMAINS, name, text, explanation=explanation)
+
+
+def _daemon_share(view: FreeCapacity, resource: str) -> Indices:
+    """What is kept of a resource for pods of DaemonSets that are not there yet, per node."""
+    return np.fromiter(
+        (view.daemon_shares.get(name, {}).get(resource, 0) for name in view.tree.names), dtype=np.int64, count=len(view.tree)
+    )
+
+
+def _caveats(request: PodSetRequest, lends: Sequence[PodTerm]) -> list[str]:
+    """What stands between this judgement and kube-scheduler's own."""
+    notes = [f"Its pods go one to each {key}, by their own anti-affinity" for key in sorted({term.key for term in lends})]
+    if request.traits.host_ports:
+        notes.append(f"Its pods go one to a node, by host port {', '.join(map(str, request.traits.host_ports))}")
+    if request.traits.affinity:
+        notes.append("Pods with affinity to their own kind follow the first: one domain is chosen per pod set, not for all of the workload")
+    if request.traits.unjudged:
+        notes.append(f"Not judged: {', '.join(request.traits.unjudged)}")
+    return notes
+
+
+def _level_fact(
+    view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, level: int, wanted: int, eligible: Flags, free: Matrix
+) -> LevelFact:
+    tree = view.tree
+    units = fits.units_at(level, shape)
+    best = int(np.argmax(units))
+    span = slice(int(tree.levels[level].starts[best]), int(tree.levels[level].ends[best]))
+    fit = int(units[best])
+    short = _short(view, request, eligible, free, span) if 0 < fit < wanted else ()
+    return LevelFact(tree.declared[level], len(units), tree.values(level, best), fit, wanted, shape.unit, short)
+
+
+def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Matrix, span: slice) -> tuple[Amount, ...]:
+    """What the eligible nodes of a domain together lack for the whole pod set; nothing where only whole pods do not fit."""
+    missing = []
+    for resource, amount in with_pod(request.requests).items():
+        row = view.axis.get(resource)
+        have = 0 if row is None else sum_amounts(free[row, span][eligible[span]])
+        if amount * request.count > have:
+            missing.append(Amount(resource, amount * request.count - have))
+    return tuple(missing)
+
+
+def reasons_of_nodes(view: FreeCapacity, request: PodSetRequest) -> Iterator[tuple[str, Flags]]:
+    """Why nodes take no pod whatever is free on them, in the order kube-scheduler's filters have, and which."""
+    yield "NotReady", ~view.ready
+    yield "unschedulable", view.cordoned
+    for number, taint in enumerate(view.taint_verdicts(request.tolerations)):
+        if taint is not None:
+            yield f'taint "{show_taint(taint)}"', view.taint_class == number
+
+
+def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
+    """Each node that takes no pod, counted under the first reason in the order kube-scheduler's filters have."""
+    left = np.ones(len(view.tree), dtype=bool)
+    found: list[Exclusion] = []
+
+    def exclude(reason: str, hit: Flags) -> None:
+        nonlocal left
+        hit = hit & left
+        if hit.any():
+            found.append(Exclusion(reason, int(hit.sum()), view.tree.names[int(np.argmax(hit))]))
+            left = left & ~hit
+
+    for reason, hit in reasons_of_nodes(view, request):
+        exclude(reason, hit)
+    exclude("nodeSelector", ~view.label_mask(request.node_selector, None))
+    exclude("affinity", ~view.label_mask({}, request.affinity))
+    for port in request.traits.host_ports:
+        exclude(f"host port {port}", view.around.port_taken(port))
+    for resource, amount in sorted(with_pod(request.requests).items()):
+        row = view.axis.get(resource)
+        short = np.ones_like(left) if row is None else free[row] < amount
+        if row is not None and view.daemon_shares:
+            exclude("DaemonSet share", short & (free[row] + _daemon_share(view, resource) >= amount))
+        exclude(f'resource "{resource}"', short)
+    if view.is_particular(request.traits):
+        verdicts = view.around.judge(request.traits)
+        exclude("inter-pod affinity", verdicts.far)
+        exclude("inter-pod anti-affinity", verdicts.apart)
+        exclude("existing pods' inter-pod anti-affinity", verdicts.repelled)
+    return tuple(sorted(found, key=lambda exclusion: exclusion.reason))

@@ -1,0 +1,376 @@
+"""Looks for the smallest changes that would make a refused pod set fit.
+
+Three kinds: a higher level instead of the one required (or, where no domain of any level is enough, preferring it),
+fewer pods, and changes to nodes: ready, uncordoned, a taint less, so much freed. The smallest takes the fewest levels,
+pods or nodes; of equal ones level goes before pods and pods before nodes, since the first two are the owner's to change.
+Only where none of the three is enough by itself, a higher level and nodes are named together.
+
+Nodes are chosen in the domain that needs the fewest of them, then the one that lacks fewest pods, then by level
+values. Of its nodes those that gain most go first, then those on which the least share of a node must be freed, then
+by level values; the last one is the one with the least share to free for what is still missing. Where slices are
+kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; what
+turns out to be too much is taken away again. So the nodes need not be the fewest there, but none is there in vain.
+The first domain is looked into in any case, the others as long as the decision has steps left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from core.model.podset import Mode, PodSetRequest
+from core.placement.algorithms.domain_capacity import Fits, count_fits
+from core.placement.algorithms.podset_groups import GroupFits
+from core.placement.algorithms.slices import Shape
+from core.placement.changes import Change, NodeFixes
+from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
+from core.placement.topology.node_eligibility import Tolerations
+from core.placement.topology.tree import Flags, Indices
+
+_PICK_STEPS = 40  # of choosing nodes of one domain, or of counting what they make
+_MOST_HOMES = 32  # domains looked into: the most promising ones
+_MOST_PARTS = 64  # slice domains completed
+_MOST_CHECKS = 64  # tries to leave something out
+WHOLE = -1  # the "level" of all domains together
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A pod set that does not fit, and what was counted for it.
+
+    `free` is what it was placed by, `world` what was free before the pod sets that come before it took theirs (None where
+    that is not known, as of what is being completed), `room` what each node holds of it (0 where it may not go). With a
+    `group` it is the workers, and `fits` are those beside the leader. Of an assignment that is being completed `own` pods per
+    node stay, and `among` are the only nodes it may have; neither the number of its pods nor its level can be another then.
+    """
+
+    view: FreeCapacity
+    request: PodSetRequest
+    shape: Shape
+    fits: Fits
+    eligible: Flags
+    room: Indices
+    free: Matrix
+    group: GroupFits | None = None
+    world: Matrix | None = None
+    among: Flags | None = None
+    own: Indices | None = None
+
+    @cached_property
+    def gain(self) -> Indices:
+        """Pods more that each node could hold."""
+        return self.could - self.room
+
+    @property
+    def wanted(self) -> int:
+        """Units that must fit."""
+        return self.request.count // self.shape.slice_size
+
+    @property
+    def is_particular(self) -> bool:
+        """Whether other pods decide what fits, too: what was counted then holds for nodes and levels as they are alone."""
+        return self.view.is_particular(self.request.traits)
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of the request."""
+        assert self.request.topology is not None  # else it has no shape
+        return self.request.topology.mode
+
+    @cached_property
+    def emptied(self) -> Matrix:
+        """What would be free if all were gone that is not this workload's; where `world` is not known the least that can be said."""
+        if self.free is self.view.free and self.own is None:
+            return self.view.allocatable
+        if self.world is not None:
+            others_gone: Matrix = self.view.allocatable - (self.world - self.free)
+            return others_gone
+        emptied: Matrix = self.free + self.view.allocatable - np.maximum(self.view.free, self.free)
+        if self.own is not None:
+            for resource, amount in with_pod(self.request.requests).items():
+                if resource in self.view.axis:
+                    emptied[self.view.axis[resource]] -= amount * self.own
+        return np.maximum(emptied, self.free)
+
+    @cached_property
+    def allowed(self) -> Flags:
+        """Nodes that the pod set may use or might use once they are ready, uncordoned and without taints."""
+        view, request = self.view, self.request
+        out = ~view.usable
+        verdicts = view.taint_verdicts(request.tolerations)
+        if any(taint is not None for taint in verdicts):
+            out |= np.array([taint is not None for taint in verdicts])[view.taint_class]
+        allowed = view.label_mask(request.node_selector, request.affinity) & (out | self.eligible)
+        if view.closed is not None:
+            allowed &= ~view.closed
+        return allowed if self.among is None else allowed & self.among
+
+    @cached_property
+    def could(self) -> Indices:
+        """Pods that each node could hold at most."""
+        could = self.view.pods_that_fit(self.request, self.emptied)
+        could *= self.allowed
+        return np.maximum(could, self.room, out=could)
+
+    @cached_property
+    def could_fit(self) -> Fits:
+        """What would fit in every domain at most."""
+        return count_fits(self.view.tree, self.shape, self.could)
+
+    def units(self, fits: Fits, level: int) -> Indices:
+        """Units per domain of a level, or in all of them."""
+        if level != WHOLE:
+            return fits.units_at(level, self.shape)
+        in_all: Indices = fits.units_at(0, self.shape).sum(keepdims=True)
+        if self.group is None or fits is not self.fits:
+            return in_all
+        # Of all domains one alone pays for the leader.
+        alone, led = self.group.alone.units_at(0, self.shape), self.group.takes_leader[0]
+        costs = (alone - fits.units_at(0, self.shape))[led]
+        return np.array([alone.sum() - costs.min()]) if len(costs) else in_all
+
+    def held_at(self, level: int, fits: Fits, per_node: Indices) -> Indices:
+        """Pods per domain of a level, none of them left over for making no whole slice there."""
+        tree = self.view.tree
+        return tree.sum_nodes(level, per_node) if level == tree.lowest else tree.sum_children(level, fits.pods[level + 1])
+
+    def unlocked(self, at: Indices) -> Indices:
+        """Pods that nodes hold as soon as they may be used, before anything is freed."""
+        if self.eligible[at].all():
+            return np.zeros_like(at)
+        return np.where(self.eligible[at], 0, np.minimum(self.view.pods_that_fit(self.request, self.free, at), self.gain[at]))
+
+    def burden(self, at: Indices, extra: Indices) -> npt.NDArray[np.float64]:
+        """What share of a node must be freed for so many more pods, summed over resources."""
+        held, shares = self.room[at] + extra, np.zeros(len(at))
+        for resource, amount in with_pod(self.request.requests).items():
+            row = self.view.axis[resource]
+            shares += np.maximum(amount * held - self.free[row, at], 0) / np.maximum(self.view.allocatable[row, at], 1)
+        return shares.round(9)
+
+    def span(self, level: int, domain: int) -> slice:
+        """Nodes of a domain."""
+        if level == WHOLE:
+            return slice(0, len(self.view.tree))
+        here = self.view.tree.levels[level]
+        return slice(int(here.starts[domain]), int(here.ends[domain]))
+
+
+def find_changes(refused: Refused, fit: int) -> tuple[Change, ...]:
+    """Changes each of which would do, the smallest first; `fit` units fit as asked."""
+    shape, is_new = refused.shape, refused.own is None
+    required = refused.mode is Mode.REQUIRED
+    asked = (0 if shape.auto else shape.start) if required else WHOLE
+    higher = [*range(asked - 1, -1, -1), WHOLE] if required and is_new and not refused.is_particular else []
+    changes = []
+    wider = next((level for level in higher if refused.units(refused.fits, level).max() >= refused.wanted), None)
+    if wider is not None:
+        changes.append(_raised(refused, asked, wider))
+    if fit and is_new:
+        changes.append(Change((refused.wanted - fit) * shape.slice_size, pods=fit * shape.slice_size))
+    nodes = find_nodes(refused, asked)
+    if nodes is not None:
+        changes.append(Change(len(nodes), nodes=nodes))
+    if changes:
+        return tuple(sorted(changes, key=lambda change: change.size))
+    for level in higher:
+        nodes = find_nodes(refused, level)
+        if nodes is not None:
+            raised = _raised(refused, asked, level)
+            return (Change(raised.size + len(nodes), raised.level, raised.preferred, nodes=nodes),)
+    return ()
+
+
+def _raised(refused: Refused, asked: int, level: int) -> Change:
+    if level == WHOLE:
+        return Change(asked + 1, preferred=True)
+    return Change(asked - level, level=refused.view.tree.declared[level])
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+Gains = tuple[Indices, Indices]  # nodes, and how many more pods each is to hold
+
+
+def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
+    """What must change on nodes of one domain of a level so that it holds the pod set; None if nothing is enough."""
+    if refused.group is not None or refused.is_particular:
+        return None
+    shape, wanted = refused.shape, refused.wanted
+    held = refused.units(refused.fits, level)
+    homes = (refused.units(refused.could_fit, level) >= wanted).nonzero()[0]
+    if not len(homes):
+        return None
+    missing = wanted - held[homes]
+    # No home can do with fewer nodes than this, so the search may end before all are looked into.
+    least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_most_gained(refused, level)[homes], 1))
+    ranks = least * (wanted + 1) + missing
+    best: tuple[int, int, Gains] | None = None
+    for number in range(min(len(homes), _MOST_HOMES)):
+        if number and not refused.view.budget.spend(refused.view.pass_steps):
+            break
+        place = int(ranks.argmin())
+        home, rank = int(homes[place]), int(ranks[place])
+        if best is not None and best[:2] <= (rank, home):
+            break
+        ranks[place] = np.iinfo(np.int64).max
+        gains = _choose(refused, level, home, int(missing[place]))
+        if gains is not None:
+            here = len(gains[0]) * (wanted + 1) + int(missing[place]), home, gains
+            best = here if best is None or here[:2] < best[:2] else best
+    return None if best is None else _name(refused, *best[2])
+
+
+def _most_gained(refused: Refused, level: int) -> Indices:
+    """Per domain the most pods that one node of it can gain."""
+    gain: Indices = refused.gain
+    if level == WHOLE:
+        return np.array([gain.max()])
+    starts = refused.view.tree.levels[level].starts
+    return gain if len(starts) == len(gain) else np.maximum.reduceat(gain, starts)
+
+
+def _choose(refused: Refused, level: int, home: int, missing: int) -> Gains | None:
+    """Nodes of a domain that together gain so many units; None if that takes too long to find."""
+    layers = [below for below, size in enumerate(refused.shape.sizes) if size > 1]
+    span = refused.span(level, home)
+    if not layers:
+        at, extra = _pick(refused, span, missing)
+        return _no_more_than_needed(refused, at, missing)
+    parts: list[Gains] = []
+    if not _grow(refused, layers, span, missing, parts):
+        return None
+    at, extra = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return _leave_out(refused, level, home, at, extra)
+
+
+def _pick(refused: Refused, span: slice, missing: int) -> Gains:
+    """As few nodes of a span as gain so many pods together."""
+    refused.view.budget.charge(_PICK_STEPS + (span.stop - span.start) // 40)
+    gain = refused.gain[span]
+    most = int(gain.max())
+    before, needed = 0, 1
+    if most < missing:
+        sums = np.sort(gain)[::-1].cumsum()
+        needed = int(sums.searchsorted(missing)) + 1
+        most, before = int(sums[needed - 1] - sums[needed - 2]), int(sums[needed - 2])
+    taken = (gain > most).nonzero()[0] if needed > 1 else np.zeros(0, dtype=np.int64)
+    if needed - 1 > len(taken):
+        equal = (gain == most).nonzero()[0]
+        first = _least(refused.burden(equal + span.start, np.full(len(equal), most)), needed - 1 - len(taken))
+        taken = np.append(taken, equal[first])
+    rest = missing - before
+    able = gain >= rest
+    able[taken] = False
+    last = able.nonzero()[0]
+    last = last[_least(refused.burden(last + span.start, np.full(len(last), rest)), 1)]
+    return np.append(taken, last) + span.start, np.append(gain[taken], rest)
+
+
+def _least(keys: npt.NDArray[np.float64], count: int) -> Indices:
+    """Places of the smallest keys, of equal ones the first."""
+    if count == 1:
+        return np.array([keys.argmin()])
+    bound = np.partition(keys, count - 1)[count - 1]
+    below, equal = (keys < bound).nonzero()[0], (keys == bound).nonzero()[0]
+    return np.append(below, equal[: count - len(below)])
+
+
+def _no_more_than_needed(refused: Refused, at: Indices, missing: int) -> Gains:
+    """The same nodes, with nothing freed that those which become usable make unnecessary."""
+    usable_then = refused.unlocked(at)
+    more = refused.gain[at] - usable_then
+    rest = missing - int(usable_then.sum())
+    return at, usable_then + np.clip(rest - (more.cumsum() - more), 0, more)
+
+
+def _grow(refused: Refused, layers: Sequence[int], span: slice, missing: int, parts: list[Gains]) -> bool:
+    """Adds nodes of a span that make so many more units of the first layer; False if that takes too many steps."""
+    if not layers:
+        parts.append(_pick(refused, span, missing))
+        return len(parts) <= _MOST_PARTS
+    level, tree = layers[0], refused.view.tree
+    size = refused.shape.sizes[level]
+    starts, ends = tree.levels[level].starts, tree.levels[level].ends
+    first, last = (int(edge) for edge in starts.searchsorted([span.start, span.stop]))
+    held = refused.held_at(level, refused.fits, refused.room)[first:last]
+    could = refused.held_at(level, refused.could_fit, refused.could)[first:last]
+    more, lacks = could // size - held // size, size - held % size
+    nodes = -(-lacks // np.maximum(_most_gained(refused, level)[first:last], 1))
+    unit = next((refused.shape.sizes[below] for below in layers[1:]), 1)
+    for domain in np.lexsort((lacks, nodes, more == 0)).tolist():
+        taken = min(int(more[domain]), missing)
+        inside = slice(int(starts[first + domain]), int(ends[first + domain]))
+        if not _grow(refused, layers[1:], inside, (taken * size - int(held[domain]) % size) // unit, parts):
+            return False
+        missing -= taken
+        if not missing:
+            break
+    return True
+
+
+def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indices) -> Gains | None:
+    """Without what is in vain: a node that becomes usable may hold more than it was chosen for. None if that takes too long."""
+    unlocked = refused.unlocked(at)
+    if not (unlocked > extra).any():
+        return at, extra
+    span = refused.span(level, home)
+    checks = 0
+
+    def is_enough(extra: Indices) -> bool:
+        nonlocal checks
+        checks += 1
+        refused.view.budget.charge(_PICK_STEPS + (span.stop - span.start) // 40)
+        room = refused.room[span].copy()
+        room[at - span.start] += np.where(extra > 0, np.maximum(extra, unlocked), 0)
+        return _units_of(refused, level, span, room) >= refused.wanted
+
+    for i in range(len(at)):
+        kept, extra[i] = int(extra[i]), 0
+        if is_enough(extra):
+            continue
+        low, high = max(1, int(unlocked[i])), max(kept, int(unlocked[i]))
+        while low < high:
+            extra[i] = middle = (low + high) // 2
+            low, high = (low, middle) if is_enough(extra) else (middle + 1, high)
+        extra[i] = high
+        if checks > _MOST_CHECKS:
+            return None
+    return at[extra > 0], extra[extra > 0]
+
+
+def _units_of(refused: Refused, level: int, span: slice, room: Indices) -> int:
+    """Units that one domain holds, counted from the room of its nodes alone."""
+    tree, shape = refused.view.tree, refused.shape
+    units = None
+    for below in range(tree.lowest, max(level, 0) - 1, -1):
+        here = tree.levels[below]
+        first, last = here.starts.searchsorted([span.start, span.stop])
+        bounds = here.starts[first:last] - span.start if below == tree.lowest else here.first_child[first:last] - here.first_child[first]
+        room = np.add.reduceat(room, bounds)
+        units = np.add.reduceat(units, bounds) if units is not None else None
+        if below > shape.slice_level:
+            room = room // shape.sizes[below] * shape.sizes[below]
+        elif below == shape.slice_level:
+            units = room // shape.slice_size
+    return int((room // shape.unit_below(max(level, 0)) if units is None else units).sum())
+
+
+def _name(refused: Refused, at: Indices, extra: Indices) -> NodeFixes:
+    """What must change on nodes so that they hold so many more pods, in the order of the tree."""
+    order = at.argsort()
+    at, extra = at[order], extra[order]
+    view, held = refused.view, refused.room[at] + extra
+    freed = {
+        resource: np.maximum(amount * held - refused.free[view.axis[resource], at], 0)
+        for resource, amount in sorted(with_pod(refused.request.requests).items())
+    }
+    classes = view.taint_class[at]
+    all_taints, tolerations = view.taints_by_class, Tolerations(refused.request.tolerations)
+    taints = {
+        number: tuple(taint for taint in all_taints[number] if tolerations.find_untolerated([taint]))
+        for number in np.unique(classes).tolist()
+    }
+    return NodeFixes([view.tree.names[node] for node in at.tolist()], view.ready[at], view.cordoned[at], classes, taints, freed)

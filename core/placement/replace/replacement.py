@@ -1,0 +1,94 @@
+"""Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed ones are placed anew.
+
+Any number of nodes at once. A pod set, or group of pod sets, that still has pods somewhere is completed
+around them (completion.py); those that have lost all of them are placed like a new workload.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from core.placement.algorithms.profile import Profile
+from core.placement.engine import Decision, Placement, place
+from core.placement.refusals import NotFit, Refusal
+from core.placement.replace.unit import Part, add_placed, complete_unit, group_parts, name_nodes
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.placed_pods import Held, Located, add_outside, count_stuck, find_failed, locate
+
+
+def replace_failed(
+    view: FreeCapacity,
+    held: Sequence[Held],
+    failed: Collection[str | tuple[str, ...]],
+    profile: Profile,
+    *,
+    free: Matrix | None = None,
+    recreated: bool = True,
+) -> Decision:
+    """Assignments for all pod sets of a workload some of whose nodes have failed, in the order of `held`.
+
+    `held` are all pod sets of the workload; in the free matrix their pods count as used. `failed` names
+    nodes, or domains by their level values, that take no pods any more. A pod set that has lost none keeps
+    its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False). One that has,
+    but has other pods on a node that is not ready either, is refused as stale until that node is named, too.
+    Of a node that does not take some of its pods (`Held.stuck`) only so many move, and none comes to it. Pods on nodes that are there
+    and not in the tree (`Held.outside`) keep their places.
+    """
+    out = find_failed(view.tree, failed)
+    located = [locate(view, each, failed, out) for each in held]
+    placed = {each.request.name: _unchanged(view, each, found) for each, found in zip(held, located, strict=True)}
+    if not recreated:
+        return Decision(tuple(placed.values()))
+    for each, found in zip(held, located, strict=True):
+        if found.stale is not None and found.missing:
+            name = each.request.name
+            return _refuse(placed, located, NotFit(Refusal.STALE_ASSIGNMENT, name, f"pod set {name}: {found.stale}"))
+    free = (view.free if free is None else free).copy()
+    closed = out | (count_stuck(view.tree, held) > 0)  # a node that does not take one pod takes no other in its place
+    free[:, closed] = np.minimum(free[:, closed], 0)
+    view = view.close_nodes(closed)
+    parts = [_make_part(each, found) for each, found in zip(held, located, strict=True)]
+    units = [unit for unit in group_parts(parts) if any(part.missing for part in unit)]
+    # Those that the pods which stay tie to a place come first, those that are free to go anywhere later, and these all at once.
+    for unit in filter(_has_pods, units):
+        outcome = complete_unit(view, unit, profile, free, ~out)
+        if isinstance(outcome, NotFit):
+            return _refuse(placed, located, outcome)
+        placed |= {part.request.name: outcome[part.request.name] for part in unit if part.missing}
+        view = add_placed(view, parts, *outcome.values())
+    anew = [part for unit in units if not _has_pods(unit) for part in unit]
+    decision = place(view, [part.request for part in anew], profile, free=free) if anew else Decision(())
+    if decision.refusal is not None:
+        return _refuse(placed, located, decision.refusal)
+    missing = {part.request.name for part in anew if part.missing}
+    placed |= {placement.pod_set: placement for placement in decision.placements if placement.pod_set in missing}
+    whole = (_with_outside(placed[each.request.name], each, found) for each, found in zip(held, located, strict=True))
+    return Decision(tuple(whole))
+
+
+def _make_part(held: Held, found: Located) -> Part:
+    request = replace(held.request, count=held.assignment.count)
+    return Part(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors, found.beside)
+
+
+def _with_outside(placement: Placement, held: Held, found: Located) -> Placement:
+    """Returns the placement of a pod set with its domains outside of the tree; one that has lost no pod has them already."""
+    if not found.outside or not found.missing:
+        return placement
+    return replace(placement, assignment=add_outside(placement.assignment, held.assignment, found.outside))
+
+
+def _has_pods(unit: Sequence[Part]) -> bool:
+    """Whether any pod of a unit stays where it is."""
+    return any(part.has_pods for part in unit)
+
+
+def _unchanged(view: FreeCapacity, held: Held, found: Located) -> Placement:
+    nodes = tuple(held.nodes) if held.nodes is not None else name_nodes(view, found.kept + found.lost)
+    return Placement(held.request.name, held.assignment, view.tree.declared[-1], nodes)
+
+
+def _refuse(placed: dict[str, Placement], located: Sequence[Located], refusal: NotFit) -> Decision:
+    """Nothing is replaced; pod sets that have lost no pod keep what they have."""
+    return Decision(tuple(each for each, found in zip(placed.values(), located, strict=True) if not found.missing), refusal)

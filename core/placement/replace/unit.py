@@ -1,0 +1,141 @@
+"""A pod set, or a group of pod sets, some of whose pods stay where they are while the others find a place near them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from core.model.podset import PodSetRequest
+from core.placement.algorithms.decision import Placement, emit, take_from, take_placed
+from core.placement.algorithms.podset_groups import split_roles
+from core.placement.algorithms.profile import Profile
+from core.placement.algorithms.slices import find_shape
+from core.placement.engine import place
+from core.placement.refusals import NotFit, Refusal
+from core.placement.replace.added_pods import Around, Completion
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.node_eligibility import InvalidSelector
+from core.placement.topology.tree import Flags, Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One pod set of a unit: its pods per node that stay, those that lost their node, and how many need a place.
+
+    `gone` of the lost pods were on nodes that are not in the tree any more; `before` were all its pods until now. `anchors`, where pods
+    stay on nodes outside of the tree, counts these on nodes of the tree that are in the same domains, as far as there are such; `beside`
+    those of them with the same domains of all levels but the lowest.
+    """
+
+    request: PodSetRequest
+    kept: Indices
+    lost: Indices
+    missing: int
+    gone: int = 0
+    before: int = 0
+    anchors: Indices | None = None
+    beside: Indices | None = None
+
+    @property
+    def present(self) -> Indices:
+        """Pods per node of the tree that say in which domains the pod set is."""
+        return self.kept if self.anchors is None else self.kept + self.anchors
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether any of its pods stays where it is."""
+        return self.anchors is not None or bool(self.kept.any())
+
+
+def group_parts(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Parts that belong together: those of one group, all else alone; in the order of the first of each."""
+    units: dict[str, list[Part]] = {}
+    for part in parts:
+        topology = part.request.topology
+        key = f"group {topology.group}" if topology is not None and topology.group else f"pod set {part.request.name}"
+        units.setdefault(key, []).append(part)
+    return [tuple(unit) for unit in units.values()]
+
+
+def complete_unit(
+    view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
+) -> dict[str, Placement] | NotFit:
+    """Places what is missing, on healthy nodes; takes from `free` what that uses, nothing if it is refused.
+
+    Where all of the unit's pods are missing it is placed like a new one. In a group the pods of every member
+    that stay say together where the group is, and the member that lacks fewest pods chooses first; if that
+    fails, the one that lacks most.
+    """
+    if not len(view.tree) or not any(part.has_pods for part in unit):  # without nodes the refusal is that of a new one
+        return _place_anew(view, unit, profile, free)
+    fewest_first = sorted(_as_group(unit), key=lambda part: part.missing)
+    refused: NotFit | None = None
+    for order in (fewest_first, fewest_first[::-1])[: len(unit)]:
+        trial = free.copy()
+        outcome = _complete_in_order(view, order, profile, trial, healthy)
+        if not isinstance(outcome, NotFit):
+            free[:] = trial
+            return {part.request.name: outcome[part.request.name] for part in unit}
+        refused = refused or outcome
+    assert refused is not None
+    members = tuple(part.request.name for part in unit if part.missing)
+    return replace(refused, group=members) if len(unit) > 1 else refused
+
+
+def _place_anew(view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix) -> dict[str, Placement] | NotFit:
+    requests = [part.request for part in unit]
+    decision = place(view, requests, profile, free=free)
+    if decision.refusal is not None:
+        return decision.refusal
+    for request, placement in zip(requests, decision.placements, strict=True):
+        take_placed(view, free, request, placement)
+    return {placement.pod_set: placement for placement in decision.placements}
+
+
+def _as_group(unit: Sequence[Part]) -> list[Part]:
+    """A leader goes by its workers' topology and is never sliced. It is the smaller pod set before anything changed,
+    so that a group shrunk to one worker does not swap roles."""
+    if len(unit) != 2:
+        return list(unit)
+    before = [replace(part.request, count=part.before) for part in unit]
+    workers, leader = split_roles(*before)
+    shared = replace(workers.topology, slices=()) if workers.topology is not None else None
+    return [replace(part, request=replace(part.request, topology=shared)) if part.request.name == leader.name else part for part in unit]
+
+
+def _complete_in_order(
+    view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
+) -> dict[str, Placement] | NotFit:
+    present: Indices = np.sum([part.present for part in unit], axis=0)
+    placed: dict[str, Placement] = {}
+    for part in unit:
+        shape = find_shape(view.tree, part.request)
+        if isinstance(shape, NotFit):
+            return shape
+        try:
+            eligible = view.eligible(part.request) & healthy
+            around = Around(part.kept, present, part.lost, part.gone, part.beside)
+            completion = Completion(view, part.request, shape, profile, around, eligible, free)
+        except InvalidSelector as error:
+            return NotFit(Refusal.INVALID_SELECTOR, part.request.name, f"pod set {part.request.name}: {error}")
+        refusal = completion.add(part.missing) if part.missing else None
+        if refusal is not None:
+            return refusal
+        take_from(view, free, part.request, name_nodes(view, completion.added))
+        present = present + completion.added
+        placed[part.request.name] = emit(view, part.request, part.kept + completion.added, shape.start)
+        view = add_placed(view, unit, placed[part.request.name])
+    return placed
+
+
+def add_placed(view: FreeCapacity, parts: Sequence[Part], *placed: Placement) -> FreeCapacity:
+    """The same capacity with the pods of some of the parts where they were placed, if pods of any of these mind others."""
+    if not any(part.request.traits.is_particular for part in parts):
+        return view
+    traits = {part.request.name: part.request.traits for part in parts}
+    return view.beside(*((traits[placement.pod_set], placement.nodes) for placement in placed))
+
+
+def name_nodes(view: FreeCapacity, per_node: Indices) -> tuple[tuple[str, int], ...]:
+    """Nodes that have pods, by name."""
+    return tuple((view.tree.names[node], int(per_node[node])) for node in np.flatnonzero(per_node))

@@ -1,0 +1,208 @@
+"""Which nodes the pods that are there already leave to a pod: host ports, and required pod affinity and anti-affinity.
+
+Semantics are those of kube-scheduler's NodePorts and InterPodAffinity filters. *Neighbours* are the pods
+of the whole cluster, on nodes of other flavors, too, since a topology key may join what flavors part;
+*company* are pods of the same workload that were placed a moment ago.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from core.model.pod_traits import HostPort, Labels, PodTerm, PodTraits, has_conflict
+from core.placement.topology.tree import Flags, TopologyTree
+
+Company = tuple[PodTraits, Sequence[tuple[str, int]]]  # equal pods, and how many of them are on which node
+
+
+class Neighbours(Protocol):
+    """Pods that are bound, or assigned and on their way."""
+
+    def using(self, port: HostPort) -> Collection[str]:
+        """Nodes where a pod has a port that conflicts."""
+
+    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+        """Nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
+
+    def repels(self, traits: PodTraits) -> bool:
+        """Whether anti-affinity of any pod speaks of such a pod."""
+
+    def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+        """Terms of anti-affinity that speak of such a pod, and the nodes of the pods that have them."""
+
+    def node_labels(self, node: str) -> Labels:
+        """Labels of any node of the cluster."""
+
+    def namespace_labels(self, namespace: str) -> Labels | None:
+        """Labels of a namespace."""
+
+
+class Nobody:
+    """No pod at all."""
+
+    def using(self, port: HostPort) -> Collection[str]:
+        return ()
+
+    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+        return ()
+
+    def repels(self, traits: PodTraits) -> bool:
+        return False
+
+    def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+        return ()
+
+    def node_labels(self, node: str) -> Labels:
+        return {}
+
+    def namespace_labels(self, namespace: str) -> Labels | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Nodes that are out, by the filter that says so; `first`: no pod is there that the affinity speaks of but its own kind."""
+
+    ports: Flags
+    far: Flags
+    apart: Flags
+    repelled: Flags
+    first: bool = False
+
+    def allowed(self) -> Flags:
+        """Nodes that none of the filters keeps."""
+        return ~(self.ports | self.far | self.apart | self.repelled)
+
+
+class Around:
+    """The neighbours and the company of pods to be placed on the nodes of a tree."""
+
+    def __init__(self, tree: TopologyTree, neighbours: Neighbours, company: Sequence[Company]) -> None:
+        self._tree, self._neighbours, self._company = tree, neighbours, company
+
+    def judge(self, traits: PodTraits) -> Verdicts:
+        """Which nodes may not take a pod, and why."""
+        near, first = self._near(traits)
+        return Verdicts(self._ports(traits.host_ports), ~near, self._apart(traits), self._repelled(traits), first)
+
+    def matches(self, term: PodTerm, traits: PodTraits) -> bool:
+        """Whether a term speaks of pods with these traits."""
+        return term.matches(traits.namespace, traits.labels, self._neighbours.namespace_labels)
+
+    def find_matching_domains(self, term: PodTerm) -> Flags:
+        """Nodes in a domain with a pod that a term selects."""
+        names = {*self._neighbours.matching((term,))}
+        for other, nodes in self._company:
+            if self.matches(term, other):
+                names |= {name for name, _ in nodes}
+        return self.domains(term.key, names)
+
+    def conflict(self, one: PodTraits, other: PodTraits) -> bool:
+        """Whether no node can have pods of both."""
+        return has_conflict(one.host_ports, other.host_ports) or any(self.terms_between(one, other))
+
+    def terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:
+        """Terms of anti-affinity by which either keeps away from the other."""
+        yield from (term for term in one.anti_affinity if self.matches(term, other))
+        yield from (term for term in other.anti_affinity if self.matches(term, one))
+
+    def domains(self, key: str, nodes: Iterable[str]) -> Flags:
+        """Nodes of the tree that share the value of a label with any of some nodes of the cluster."""
+        if isinstance(nodes, frozenset) and nodes <= self._tree.index.keys():
+            return self._tree.keep_domains(key, nodes, self._find_domains)
+        return self._find_domains(key, nodes)
+
+    def are_in_one_domain(self, key: str, nodes: Iterable[str], others: Iterable[str]) -> bool:
+        """Whether any of some nodes of the cluster shares the value of a label with any of the others."""
+        return not self._find_values(key, nodes).isdisjoint(self._find_values(key, others))
+
+    def _find_values(self, key: str, nodes: Iterable[str]) -> set[str]:
+        return {value for name in nodes if (value := self._labels(name).get(key)) is not None}
+
+    def _find_domains(self, key: str, nodes: Iterable[str]) -> Flags:
+        codes, meaning = self._tree.codes(key)
+        code_of = self._tree.find_code(key)
+        found = {code_of[value] for value in self._find_values(key, nodes) if value in code_of}
+        if not found:
+            return self._none()
+        is_hit = np.zeros(len(meaning) + 1, dtype=bool)  # the last one is of nodes without the label
+        is_hit[list(found)] = True
+        return is_hit[codes]
+
+    def _labels(self, name: str) -> Labels:
+        place = self._tree.index.get(name)
+        return self._neighbours.node_labels(name) if place is None else self._tree.labels[place]
+
+    def _none(self) -> Flags:
+        return np.zeros(len(self._tree), dtype=bool)
+
+    # --- the filters ------------------------------------------------------------------------------------
+
+    def _ports(self, ports: Sequence[HostPort]) -> Flags:
+        taken = self._none()
+        if ports:
+            names = {name for port in ports for name in self._neighbours.using(port)}
+            names.update(name for traits, nodes in self._company if has_conflict(ports, traits.host_ports) for name, _ in nodes)
+            taken[[place for name in names if (place := self._tree.index.get(name)) is not None]] = True
+        return taken
+
+    def port_taken(self, port: HostPort) -> Flags:
+        """Nodes where a pod has a port that conflicts."""
+        taken, names = self._none(), [*self._neighbours.using(port)]
+        for traits, nodes in self._company:
+            if any(port.conflicts(other) for other in traits.host_ports):
+                names += (name for name, _ in nodes)
+        taken[[place for name in names if (place := self._tree.index.get(name)) is not None]] = True
+        return taken
+
+    def _near(self, traits: PodTraits) -> tuple[Flags, bool]:
+        """Nodes near a pod that all terms of affinity speak of; where there is none, a pod that they all
+        speak of itself may be the first, on any node that has the labels."""
+        near = ~self._none()
+        if not traits.affinity:
+            return near, False
+        names = {*self._neighbours.matching(traits.affinity, awaits=True)}
+        for other, nodes in self._company:
+            if all(self.matches(term, other) for term in traits.affinity):
+                names |= {name for name, _ in nodes}
+        keys = {term.key for term in traits.affinity}
+        for key in keys:
+            near &= self._tree.codes(key)[0] >= 0
+        if not any(key in self._labels(name) for name in names for key in keys):
+            first = all(self.matches(term, traits) for term in traits.affinity)
+            return (near, True) if first else (self._none(), False)
+        for key in keys:
+            near &= self.domains(key, names)
+        return near, False
+
+    def _apart(self, traits: PodTraits) -> Flags:
+        """Nodes near a pod that a term of its own anti-affinity speaks of."""
+        hit = self._none()
+        by_key: dict[str, set[str]] = {}
+        for term in traits.anti_affinity:
+            names = self._neighbours.matching((term,))
+            if names:
+                hit |= self.domains(term.key, names)
+            for other, nodes in self._company:
+                if self.matches(term, other):
+                    by_key.setdefault(term.key, set()).update(name for name, _ in nodes)
+        for key, of_company in by_key.items():
+            hit |= self.domains(key, of_company)
+        return hit
+
+    def _repelled(self, traits: PodTraits) -> Flags:
+        """Nodes near a pod whose anti-affinity speaks of such a pod."""
+        hit = self._none()
+        by_key: dict[str, set[str]] = {}
+        for term, nodes in self._neighbours.repelling(traits):
+            if self._tree.has_label(term.key):
+                by_key.setdefault(term.key, set()).update(nodes)
+        for other, placed in self._company:
+            for term in other.anti_affinity:
+                if self.matches(term, traits):
+                    by_key.setdefault(term.key, set()).update(name for name, _ in placed)
+        for key, names in by_key.items():
+            hit |= self.domains(key, names)
+        return hit

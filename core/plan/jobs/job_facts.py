@@ -1,0 +1,127 @@
+"""What is known of one job when its next steps are planned."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from core.jobs.contract import JobKind, Resizable
+from core.jobs.prebuilt_label import prebuilt_name
+from core.names import FIELD_MANAGER
+from core.plan.jobs.workload_priority import Classes
+from core.plan.steps import api_resources as r
+from core.plan.steps.steps import Event
+from core.resource import Obj
+from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, family_of, object_key
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An object of a queued kind below a job, as a Job of a JobSet. Pods are counted when they are asked for."""
+
+    kind: JobKind
+    obj: Obj
+    has_pods: Callable[[], bool] = bool
+    find_live_pods: Callable[[], Sequence[PodFacts]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
+class PodsOfJob:
+    """Pods of a job, counted when they are asked for: a job may have 50,000, and most steps need no count of them."""
+
+    has_any: Callable[[], bool] = bool  # by the status of the job and by what is observed; of a job that makes no more pods
+    may_have_run: Callable[[], bool] = bool  # of a suspended job: pods may run that have not been observed yet
+    may_be_unseen: Callable[[], bool] = bool  # of a job that makes no more pods: some may run that have not been observed yet
+    find_running: Callable[[], Sequence[PodFacts]] = tuple  # those that are past their gates and not over
+    find_left: Callable[[], Sequence[PodFacts]] = tuple  # the same without those that end on nodes that are lost
+    find_of_workload: Callable[[], Sequence[PodFacts]] = tuple  # those that name its Workload and are not over
+    find_unmarked: Callable[[], Sequence[Obj]] = tuple  # gated pods that name no Workload
+    explain_excess: Callable[[], str] = str  # what its controller has made beyond the admission; empty where nothing
+    find_parts: Callable[[], Sequence[Part]] = tuple
+    find_named: Callable[[], frozenset[str]] = frozenset  # names of Workloads that its pods name
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The Workload that a job names (label `kueue.x-k8s.io/prebuilt-workload-name`), and what has it already; empty where nothing has."""
+
+    workload: Obj | None
+    held_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """One job. `job` has what it refers to and, of a job that is resized by a part, the counts of that.
+
+    `owned`: all Workloads that it controls, `workload` being that by which it runs or waits, and `siblings` those of the same family.
+    `missing`: what it refers to and does not exist. `place`: where the Workload's pods are.
+    """
+
+    kind: JobKind
+    job: Obj
+    now: str
+    workload: Obj | None = None
+    owned: Sequence[Obj] = ()
+    is_queued: bool = True  # it names a queue, and nothing above it does
+    missing: str = ""
+    facts: WorkloadFacts | None = None
+    place: str = ""
+    flavors: Mapping[str, FlavorFacts] = field(default_factory=dict)
+    classes: Classes = field(default_factory=lambda: Classes({}, {}))
+    pods: PodsOfJob = field(default_factory=PodsOfJob)
+    named: Holder = field(default_factory=lambda: Holder(None))
+    writers: frozenset[str] = frozenset()  # field managers from which `suspend` has its value; empty where that is not known
+    is_elastic_on: bool = False
+    is_elastic_with_topology: bool = False
+    suspensions: int = 0  # within the last minutes
+    suspension_wait_s: float = 0.0  # until its turn to be suspended comes again
+    pods_left_are_reported: bool = False
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the job makes no pods."""
+        return self.kind.is_suspended(self.job)
+
+    @property
+    def started(self) -> bool:
+        """Whether its templates carry what a start put there."""
+        return self.kind.is_started(self.job)
+
+    @property
+    def prebuilt(self) -> str | None:
+        """The Workload that it names."""
+        return prebuilt_name(self.job)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        labels: Mapping[str, str] = self.job["metadata"].get("labels") or {}
+        return labels
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it is being deleted."""
+        return bool(self.job["metadata"].get("deletionTimestamp"))
+
+    @property
+    def key(self) -> str:
+        """Its namespace and name."""
+        return object_key(self.job)
+
+    @property
+    def family(self) -> str:
+        """Of its Workload: what its pods name."""
+        return family_of(self.workload) if self.workload is not None else ""
+
+    @property
+    def is_resizable(self) -> bool:
+        """Whether it is resized while it runs: its pods wait behind the topology gate until they are admitted, on any flavor."""
+        return self.is_elastic_on and isinstance(self.kind, Resizable) and self.kind.is_resizable(self.job) and self.prebuilt is None
+
+    @property
+    def is_suspended_by_another(self) -> bool:
+        """Whether the suspension of a job that topogate had started is not its own: every stop is written under its name, and only on the
+        job as it was seen, so that a suspension that was there before is not taken over. False where its writer is not known."""
+        return bool(self.writers) and FIELD_MANAGER not in self.writers
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
+        """An event on the job."""
+        return Event(r.resource_of(self.kind), self.job, reason, message, warning)

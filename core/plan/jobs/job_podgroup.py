@@ -1,0 +1,45 @@
+"""The PodGroup of a job that asks for one by its annotation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.jobs.podgroup_annotation import Grouping, asked, member_of
+from core.jobs.podgroup_levels import read_levels
+from core.names import OWN_GROUP, OWN_VERSION, QUEUE_NAME_LABEL
+
+Json = Mapping[str, Any]
+
+
+def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
+    """The group as it should be; None where a job has none: it does not ask, its pods are no members, or it is queued.
+
+    It goes with the job, which controls it.
+    """
+    metadata = job["metadata"]
+    name, levels = member_of(kind, job), read_levels(asked(job) or "")
+    if name is None or not levels or QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
+        return None
+    gang = kind.gang(job)
+    owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": f"{OWN_GROUP}/{OWN_VERSION}",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": metadata["namespace"], "ownerReferences": [{**owner, "controller": True}]},
+        "spec": {
+            # One of no pods is none: a job that makes none now may make some later.
+            "schedulingPolicy": {"gang": {"minCount": max(1, gang.min_count)}},
+            "schedulingConstraints": {"topologyConstraints": [{"level": level.name, "mode": level.mode} for level in levels]},
+            "replicas": max(1, gang.replicas),
+        },
+    }
+
+
+def is_of(group: Json, job: Json) -> bool:
+    """Whether a group is controlled by that very job."""
+    owners = group["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == job["metadata"]["uid"] for owner in owners)
+
+
+def is_in_step(group: Json, wanted: Json) -> bool:
+    """Whether a group is what its job wants."""
+    return bool(group.get("spec") == wanted["spec"])

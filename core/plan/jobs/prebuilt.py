@@ -1,0 +1,90 @@
+"""A Workload that somebody made for a job before: whose it is, and whether it asks for what the job will run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from core.jobs.contract import JobKind, PodSetTemplate
+from core.jobs.templates import with_gate, without_start
+from core.model.podset import Mode
+from core.names import JOB_UID_LABEL, RESOURCE_IN_USE_FINALIZER, UNCONSTRAINED_TOPOLOGY
+from core.placement.refusals import truncate
+from core.state.facts import PodSetFacts
+
+Json = Mapping[str, Any]
+# Facts of a pod set by which it is queued and placed, as users know them.
+_COMPARED = {
+    "count": "count",
+    "requests": "resource requests",
+    "topology": "topology request",
+    "node_selector": "node selector",
+    "affinity": "affinity",
+    "tolerations": "tolerations",
+    "index_offset": "index offset",
+    "group": "pod set group",
+    "spares": "spare nodes",
+}
+_MAX_SHOWN_CHARS = 120
+
+
+def adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
+    """Merge patch by which a Workload that nobody controls becomes a job's."""
+    metadata, mine = workload["metadata"], job["metadata"]
+    owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": mine["name"], "uid": mine["uid"]}
+    others = [reference for reference in metadata.get("ownerReferences") or () if reference.get("uid") != mine["uid"]]
+    finalizers = metadata.get("finalizers") or []
+    return {
+        "metadata": {
+            "ownerReferences": [*others, owner | {"controller": True, "blockOwnerDeletion": True}],
+            "labels": {JOB_UID_LABEL: mine["uid"]},
+            "finalizers": [*finalizers, *({RESOURCE_IN_USE_FINALIZER} - set(finalizers))],
+        }
+    }
+
+
+def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | None:
+    """What of a job's pod sets is not as in its Workload, told with both; None where they ask for the same.
+
+    Compared is what they are queued and placed by: whoever made the Workload need not know an image, nor what an API server
+    adds to templates.
+    """
+    there = workload["spec"]["podSets"]
+    names, theirs = [pod_set.name for pod_set in wanted], [pod_set.get("name") for pod_set in there]
+    if names != theirs:
+        return f"the job's pod sets are {', '.join(names) or 'none'}, the Workload's {', '.join(map(str, theirs)) or 'none'}"
+    for pod_set, other in zip(wanted, there, strict=True):
+        mine, its = PodSetFacts.read(pod_set.to_wire()), PodSetFacts.read(other)
+        for field in fields(PodSetFacts):
+            one, two = getattr(mine, field.name), getattr(its, field.name)
+            if field.name == "index_offset":  # none is 0, but in a group
+                one, two = one or 0, two or 0
+            if field.name not in _COMPARED or one == two or (field.name == "topology" and _implied(one) and _implied(two)):
+                continue
+            shown = [truncate(str(value), _MAX_SHOWN_CHARS) for value in (one, two)]
+            return f"pod set {pod_set.name}: {_COMPARED[field.name]} of the job: {shown[0]}, of the Workload: {shown[1]}"
+    return None
+
+
+def _implied(topology: Any) -> bool:
+    """A request that names only how ranks are told asks for no more than none."""
+    return topology is None or topology.mode is Mode.IMPLIED
+
+
+def originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
+    """The pod sets of a job as they were before its start: its own labels and annotations, and what places them as the Workload
+    has it. The Workload's template is another's, and need not be the job's in all else."""
+    its = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
+    made = []
+    for pod_set in kind.pod_sets(job):
+        template, other = without_start(pod_set.template), its.get(pod_set.name, {})
+        spec, request = (other.get("template") or {}).get("spec") or {}, other.get("topologyRequest") or {}
+        if not any(request.get(mode) for mode in ("required", "preferred", "unconstrained")):
+            template["metadata"]["annotations"].pop(UNCONSTRAINED_TOPOLOGY, None)  # the start put it there (`start_infos`)
+        template = with_gate(template) if kind.always_gated is not None else template
+        template["spec"] = {
+            **(template.get("spec") or {}),
+            "nodeSelector": spec.get("nodeSelector"),
+            "tolerations": spec.get("tolerations"),
+        }
+        made.append(pod_set.to_wire() | {"template": template})
+    return made

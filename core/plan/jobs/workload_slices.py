@@ -1,0 +1,107 @@
+"""Elastic jobs: the Workload that takes over from another when a running job grows, and what is left of one when it shrinks."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from core.jobs.contract import JobKind
+from core.model.admission import Admission, PodSetAdmission
+from core.model.wire.assignment import TopologyAssignment
+from core.names import API_VERSION, FINISHED, RESOURCE_IN_USE_FINALIZER, SLICE_NAME, SLICE_REPLACES
+from core.plan.workloads.desired_workload import hashed_name
+from core.state.facts import PodFacts, condition_is_true, family_of, object_key, replaced_by
+
+Json = Mapping[str, Any]
+Domain = tuple[str, ...]
+
+
+def find_present(workloads: Iterable[Json]) -> Json | None:
+    """Of the workloads of an elastic job the one that its pods are admitted by, or that is to be admitted first."""
+    live = {object_key(w): w for w in workloads if not condition_is_true(w, FINISHED)}
+    return next((w for w in live.values() if replaced_by(w) not in live), None)
+
+
+def find_successor(present: Json, workloads: Iterable[Json]) -> Json | None:
+    """The workload that is to take over from the present one."""
+    key = object_key(present)
+    return next((w for w in workloads if replaced_by(w) == key and not condition_is_true(w, FINISHED)), None)
+
+
+def counts_of(workload: Json) -> dict[str, int]:
+    """Pods per pod set that a workload asks for."""
+    return {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
+
+
+def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    """A workload's pod sets with other counts: the job's templates carry by now what the start gave them."""
+    return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
+
+
+def is_alike(one: Json, other: Json) -> bool:
+    """Whether two workloads ask for the same but for how many pods there are of each pod set."""
+    bare = [[{**pod_set, "count": 0} for pod_set in workload["spec"]["podSets"]] for workload in (one, other)]
+    return bare[0] == bare[1]
+
+
+def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
+    """The Workload of a job that has grown. A workload has one successor at most, whose name tells so: whoever makes it twice
+    makes one."""
+    metadata, mine = present["metadata"], job["metadata"]
+    name = hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
+    own = {SLICE_NAME: family_of(present).partition("/")[2], SLICE_REPLACES: object_key(present)}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": dict(metadata.get("labels") or {}),
+            "annotations": {**(metadata.get("annotations") or {}), **own},
+            "finalizers": [RESOURCE_IN_USE_FINALIZER],
+            "ownerReferences": [dict(owner) for owner in metadata.get("ownerReferences") or ()],
+        },
+        "spec": {**present["spec"], "active": True, "podSets": with_counts(present, {p.name: p.count for p in kind.pod_sets(job)})},
+    }
+
+
+def shrink(admission: Admission, counts: Mapping[str, int], pods: Iterable[PodFacts]) -> Admission | None:
+    """What is left of an admission for fewer pods; None while more pods than these are still there.
+
+    Which pods go the Job controller decides, so a domain keeps as many as live in it. Places of pods that are not there (not
+    made yet, or made again) stay where most of the others are: the most scattered are given back.
+    """
+    live = list(pods)
+    left = [_shrink(given, counts.get(given.name, given.count), live) for given in admission.pod_sets]
+    return replace(admission, pod_sets=tuple(given for given in left if given is not None)) if None not in left else None
+
+
+def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> PodSetAdmission | None:
+    if count >= given.count:
+        return given
+    mine = [pod for pod in pods if pod.pod_set == given.name and not pod.terminal and not pod.gated]
+    if len(mine) > count:
+        return None
+    usage = {name: amount * count // given.count for name, amount in given.usage.items()}
+    if given.assignment is None or not count:  # no pods are nowhere
+        return replace(given, count=count, usage=usage, assignment=None)
+    assignment = keep_places(given.assignment, count, Counter(_domain(pod, given.assignment.levels) for pod in mine))
+    return replace(given, count=count, usage=usage, assignment=assignment) if assignment is not None else None
+
+
+def keep_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
+    """The places of an assignment that `count` pods keep, those of the pods that live first; None where more live than that."""
+    stay = [min(domain.count, live.get(domain.values, 0)) for domain in assignment.domains]
+    rest = count - sum(stay)
+    if rest < 0:
+        return None
+    for i in sorted(range(len(stay)), key=lambda i: (-stay[i], -assignment.domains[i].count, i)):
+        more = min(rest, assignment.domains[i].count - stay[i])
+        stay[i] += more
+        rest -= more
+    kept = (replace(domain, count=here) for domain, here in zip(assignment.domains, stay, strict=True) if here)
+    return replace(assignment, domains=tuple(kept))
+
+
+def _domain(pod: PodFacts, levels: Sequence[str]) -> Domain:
+    return tuple(pod.node_selector.get(level, "") for level in levels)

@@ -1,0 +1,129 @@
+"""What is to be done with the pods of a unit: which start, which are too many, which may go, and how it ends."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.jobs.contract import Finish
+from core.jobs.kinds.pod import has_admission_gate
+from core.names import (
+    MANAGED,
+    POD_GROUP_SERVING,
+    RETRIABLE_IN_GROUP,
+)
+from core.plan.pods.pod_units import ALONE, GROUP, Unit, is_going, is_terminal, note_of, seniority
+
+Json = dict[str, Any]
+_NONE: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What is to be done with the pods of an admitted unit now: those to start with their pod sets, those to delete and
+    why, those that are too many; `problems` say why others stay behind."""
+
+    start: tuple[tuple[Json, str], ...] = ()
+    delete: tuple[tuple[Json, str], ...] = ()
+    excess: tuple[Json, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def plan_start(
+    counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
+) -> PodPlan:
+    """Which pods of an admitted unit start: no more of a pod set than were admitted, whatever else is there.
+
+    `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it. One that
+    is being deleted has its place until it is gone: its replacement waits, and is not too many. `reclaimed`, per pod set, have given
+    their place back: it is another's, though nothing may be left of them.
+    """
+    start: list[tuple[Json, str]] = []
+    delete: list[tuple[Json, str]] = []
+    excess: list[Json] = []
+    problems: list[str] = []
+    by_role: dict[str, list[Json]] = {}
+    for pod, role in pods:
+        by_role.setdefault(role, []).append(pod)
+    for role, members in sorted(by_role.items()):
+        if role not in counts:
+            names = ", ".join(pod["metadata"]["name"] for pod in members[:3])
+            problems.append(f"the workload was admitted without pods like {names} (role {role})")
+            delete += [(pod, "it is no part of what was admitted") for pod in members if _stays(pod)]
+            continue
+        done = sum(1 for pod in members if (pod.get("status") or {}).get("phase") == "Succeeded") if deletes_excess else 0
+        room = max(0, counts[role] - max(done, reclaimed.get(role, 0)))
+        staying = [pod for pod in members if _stays(pod)]
+        if len(staying) > room:
+            over = sorted(staying, key=seniority)[room:]
+            delete += [(pod, f"more than the {counts[role]} pods that were admitted run") for pod in over]
+        waiting = sorted((pod for pod in members if _waits(pod)), key=seniority)
+        free = max(0, room - len(still_running(members)))
+        start += [(pod, role) for pod in waiting[:free]]
+        if deletes_excess:
+            excess += waiting[max(0, room - len(staying)) :]
+    return PodPlan(tuple(start), tuple(delete), tuple(excess), tuple(problems))
+
+
+def excess_of_group(pods: Sequence[Json], total: int) -> list[Json]:
+    """Pods that wait beyond the total of their plain group, the youngest; those that failed are replaced, not counted."""
+    counted = [pod for pod in sorted(pods, key=seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"]
+    return [pod for pod in counted[total:] if _waits(pod)]
+
+
+def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
+    """Pods of a unit that may not run: those that have passed the admission gate are deleted."""
+    return tuple((pod, reason) for pod in pods if _stays(pod))
+
+
+def still_running(pods: Sequence[Json]) -> list[Json]:
+    """Pods that have passed the admission gate and are not gone."""
+    return [pod for pod in pods if _runs(pod)]
+
+
+def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
+    """Pods whose finalizer has done its work: all of a finished unit, else those being deleted. Where success is counted by
+    pods (`remembers`), one that succeeded is kept until all is over. Of an evicted group (`is_evicted`) those that failed, or will, are
+    kept until all are replaced, as in Kueue: what replaces them sees them fail, and the group keeps its workload."""
+    return tuple(
+        pod
+        for pod in pods
+        if MANAGED in (pod["metadata"].get("finalizers") or ())
+        and (finished or (is_going(pod) and not (remembers and (pod.get("status") or {}).get("phase") == "Succeeded")))
+        and not (is_evicted and _is_failing(pod))
+    )
+
+
+def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Finish | None:
+    """How a unit ended, None while it has not: a pod with itself, a group once all its pods have succeeded, or all have
+    ended and one says that none will replace it. What serves never ends."""
+    ended = [pod for pod in pods if is_terminal(pod)]
+    succeeded = sum(1 for pod in ended if pod["status"]["phase"] == "Succeeded")
+    total = sum(counts.values())
+    if unit.source == ALONE and ended:
+        return Finish(succeeded > 0, "Pod succeeded" if succeeded else "Pod failed")
+    if unit.source != GROUP or not ended or any(note_of(pod, POD_GROUP_SERVING) == "true" for pod in pods):
+        return None
+    if succeeded >= total:
+        return Finish(True, f"Pods succeeded: {succeeded}/{total}")
+    final = any(note_of(pod, RETRIABLE_IN_GROUP) == "false" for pod in pods)
+    if final and len(ended) == len(pods):
+        return Finish(False, f"Pods succeeded: {succeeded}/{total}; the others may not be replaced")
+    return None
+
+
+def _is_failing(pod: Json) -> bool:
+    """Whether a pod has failed, or its kubelet will report how it ends: it has a grace period, unlike one without a node."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase == "Failed" or (phase != "Succeeded" and pod["metadata"].get("deletionGracePeriodSeconds") != 0)
+
+
+def _runs(pod: Json) -> bool:
+    return not has_admission_gate(pod) and not is_terminal(pod)
+
+
+def _stays(pod: Json) -> bool:
+    return _runs(pod) and not is_going(pod)
+
+
+def _waits(pod: Json) -> bool:
+    return has_admission_gate(pod) and not is_terminal(pod) and not is_going(pod)

@@ -1,0 +1,149 @@
+"""Pods that are queued themselves: which of them are one workload, and which workload is theirs.
+
+A unit is what one workload stands for: a pod alone, a pod group, the pods of a StatefulSet or of one replica of a
+LeaderWorkerSet. Plain functions of JSON objects as they are observed, pods cut down to what is kept of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.jobs.kinds.pod import Pod, group_name, has_admission_gate
+from core.jobs.kinds.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_group
+from core.names import (
+    COMPONENT_WORKLOAD_INDEX,
+    IS_GROUP_WORKLOAD,
+    JOB_UID_LABEL,
+    MAIN_POD_SET,
+    MANAGED,
+    POD_GROUP_SERVING,
+    QUEUE_NAME_LABEL,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+)
+from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS
+from core.state.facts import controller_of, read_index
+from core.state.owners import is_orphaned
+
+Json = dict[str, Any]
+ALONE, GROUP = "Pod", "PodGroup"
+UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is, or has let go of it
+_BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
+PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one workload stands for. `index` tells the workloads of one parent apart where it has several."""
+
+    source: str  # ALONE, GROUP, UNKNOWN, or the kind of the parent
+    namespace: str
+    name: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.namespace}/{self.name}" + ("" if self.index is None else f"/{self.index}")
+
+
+def unit_of_pod(pod: Json) -> Unit | None:
+    """The unit of a queued pod, None of others."""
+    metadata = pod["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
+        return None
+    namespace, parent = metadata["namespace"], _BY_PARENT.get(notes.get(SUSPENDING_PARENT, ""))
+    if parent is LeaderWorkerSet:
+        found = lws_group(pod)
+        return Unit(parent.kind, namespace, *found) if found is not None else Unit(UNKNOWN, namespace, metadata["name"])
+    owner = controller_of(pod)
+    if parent is StatefulSet and owner is None:
+        return Unit(UNKNOWN, namespace, metadata["name"])  # orphaned, or made by hand: it stays as it is
+    if parent is StatefulSet and owner is not None and owner["kind"] == parent.kind:
+        return Unit(parent.kind, namespace, owner["name"])
+    group = group_name(pod)
+    return Unit(GROUP, namespace, group) if group is not None else Unit(ALONE, namespace, metadata["name"])
+
+
+def unit_of_workload(workload: Json) -> Unit | None:
+    """The unit that a workload stands for, None where it is no workload of pods."""
+    metadata, owner = workload["metadata"], controller_of(workload)
+    notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
+    if owner is None:
+        # That of an orphaned parent still says that its pods are a group, but there is none of its name.
+        return Unit(GROUP, namespace, metadata["name"]) if IS_GROUP_WORKLOAD in notes and not is_orphaned(workload) else None
+    if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
+        return Unit(ALONE, namespace, owner["name"])
+    parent = PARENTS.get(owner["kind"])
+    if parent is None or owner["apiVersion"] != f"{parent.group}/{parent.version}":
+        return None
+    return Unit(parent.kind, namespace, owner["name"], read_index(notes.get(COMPONENT_WORKLOAD_INDEX, "")))
+
+
+def queue_to_follow(pod: Json) -> str:
+    """The queue that a workload of pods is in by its pods, if they may move it: what serves stays where it is."""
+    return "" if note_of(pod, POD_GROUP_SERVING) == "true" else queue_of(pod)
+
+
+def owner_of_group(unit: Unit) -> str:
+    """Who owns the pods of a plain group, where pods and workload are matched by the uid of their owner."""
+    return f"pod group {unit.namespace}/{unit.name}"
+
+
+def is_unowned(workload: Json) -> bool:
+    """Whether a Workload was made without an owner. The pods that name it are its own, as in Kueue (KEP-2724, Enforcing the assignment).
+
+    False for a Workload with the label of a job: that job has left it behind, or will adopt it.
+    """
+    labels = workload["metadata"].get("labels") or {}
+    return controller_of(workload) is None and JOB_UID_LABEL not in labels and unit_of_workload(workload) is None
+
+
+def get_owner_of_named(key: str) -> str:
+    """The owner of the pods that name an unowned Workload, where pods and workload are matched by the uid of their owner."""
+    return f"workload {key}"
+
+
+def is_terminal(pod: Json) -> bool:
+    """Whether a pod has ended."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_going(pod: Json) -> bool:
+    """Whether a pod is being deleted."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def role_of_pod(pod: Json) -> str:
+    """The role of a pod in its plain group."""
+    return note_of(pod, ROLE_HASH) or MAIN_POD_SET
+
+
+def matters(pod: Json) -> tuple[Any, ...]:
+    """What of a pod can change what is to be done with its unit; where it runs, or whether it is ready, does not."""
+    metadata = pod["metadata"]
+    notes = metadata.get("annotations") or {}
+    return (
+        has_admission_gate(pod),
+        is_terminal(pod),
+        is_going(pod),
+        metadata.get("finalizers"),
+        queue_of(pod),
+        unit_of_pod(pod),
+        {name: value for name, value in notes.items() if name not in KEPT_ANNOTATIONS} if has_admission_gate(pod) else None,
+    )
+
+
+def seniority(pod: Json) -> tuple[bool, bool, str, str]:
+    """Pods that have started before those that wait, then the oldest first."""
+    metadata = pod["metadata"]
+    return has_admission_gate(pod), is_going(pod), metadata.get("creationTimestamp") or "", metadata["name"]
+
+
+def queue_of(pod: Json) -> str:
+    """The queue that a pod names."""
+    return str((pod["metadata"].get("labels") or {}).get(QUEUE_NAME_LABEL, ""))
+
+
+def note_of(pod: Json, name: str) -> str:
+    """An annotation of a pod, empty where it has none of that name."""
+    return str((pod["metadata"].get("annotations") or {}).get(name, ""))

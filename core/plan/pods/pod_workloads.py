@@ -1,0 +1,235 @@
+"""The workload that a unit of pods asks for: what it is made of, and whether pods by now ask for something else."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.jobs.annotation_catalog import OF_A_TEMPLATE
+from core.jobs.contract import PodSetTemplate
+from core.jobs.execution_time import execution_time
+from core.jobs.kinds.pod import Pod, group_total, has_admission_gate, pod_set_of, pod_topology_request
+from core.jobs.kinds.pod_parents import PodParent
+from core.model.pod_resources import pod_requests
+from core.names import (
+    API_VERSION,
+    COMPONENT_WORKLOAD_INDEX,
+    IS_GROUP_WORKLOAD,
+    JOB_OWNER_GVK,
+    JOB_OWNER_NAME,
+    JOB_UID_LABEL,
+    MADE_BY,
+    POD_GROUP_FAST_ADMISSION,
+    PRIORITY_CLASS_LABEL,
+    PROVISIONING_ANNOTATIONS,
+    QUEUE_NAME_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from core.plan.pods.pod_units import Unit, note_of, queue_of, role_of_pod, seniority
+from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS, hashed_name
+from core.state.facts import controller_of
+
+Json = dict[str, Any]
+MAX_SHOWN_CHARS = 100  # of an annotation in a message; slices in layers are a list of any length
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The workload that a unit asks for."""
+
+    name: str
+    queue: str
+    pod_sets: tuple[PodSetTemplate, ...]
+    owners: tuple[Json, ...]
+    labels: Mapping[str, str]  # of the pods or their parent
+    annotations: Mapping[str, str]
+    marks: Mapping[str, str]  # annotations that say what kind of workload it is
+    job_uid: str | None = None
+
+    @property
+    def priority_class(self) -> str | None:
+        """Name of the pods' priority class: of the first template that has one."""
+        names = ((pod_set.template.get("spec") or {}).get("priorityClassName") for pod_set in self.pod_sets)
+        return next((name for name in names if name), None)
+
+
+def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
+    """The workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
+    return read_parent(parent, obj, unit) if (unit.index or 0) < parent.workloads(obj) else None
+
+
+def read_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
+    """The same, also where the parent has no replicas now; None where it is in no queue or is being deleted."""
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or {}
+    if QUEUE_NAME_LABEL not in labels or metadata.get("deletionTimestamp"):
+        return None
+    called = metadata["name"] if unit.index is None else f"{metadata['name']}-{unit.index}"
+    marks = {
+        IS_GROUP_WORKLOAD: "true",
+        JOB_OWNER_GVK: f"{parent.group}/{parent.version}, Kind={parent.kind}",
+        JOB_OWNER_NAME: metadata["name"],
+    }
+    return Wanted(
+        hashed_name(parent.kind, parent.group, called, metadata.get("uid", "")),
+        labels[QUEUE_NAME_LABEL],
+        tuple(parent.pod_sets(obj)),
+        (_controlled_by(f"{parent.group}/{parent.version}", parent.kind, metadata),),
+        labels,
+        metadata.get("annotations") or {},
+        marks | ({} if unit.index is None else {COMPONENT_WORKLOAD_INDEX: str(unit.index)}),
+        metadata.get("uid"),
+    )
+
+
+def wanted_alone(pod: Json, whole: Pod) -> Wanted:
+    """The workload of a pod that is alone; `pod` as the API server has it."""
+    metadata, owner = pod["metadata"], controller_of(pod)
+    labels = metadata.get("labels") or {}
+    return Wanted(
+        hashed_name(Pod.kind, Pod.group, metadata["name"], metadata.get("uid", "")),
+        labels[QUEUE_NAME_LABEL],
+        tuple(whole.pod_sets(pod)),
+        (_controlled_by(Pod.version, Pod.kind, metadata),),
+        labels,
+        metadata.get("annotations") or {},
+        {MADE_BY: owner["uid"]} if owner is not None else {},
+        metadata.get("uid"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A plain pod group as its pods tell: pods per role, and one pod that shows what each is; or what is wrong, or missing."""
+
+    roles: Mapping[str, int]
+    examples: Mapping[str, str]  # name of a pod per role
+    queue: str = ""
+    requests: Mapping[str, Json | None] = field(default_factory=dict)  # topology request per role, of pods that wait
+    problem: str | None = None
+    missing: int = 0
+
+
+def read_group(unit: Unit, pods: Sequence[Json]) -> Group:
+    """What the pods of a group ask for together. Pods on their way out are not counted, finished ones are."""
+    counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=seniority)
+    if not counted:
+        return Group({}, {}, missing=1)
+    for what, read in (("queue", queue_of), ("total count", group_total)):
+        said = {read(pod): pod["metadata"]["name"] for pod in reversed(counted)}
+        if len(said) > 1:
+            shown = ", ".join(f"{value} (pod {name})" for value, name in sorted(said.items(), key=lambda entry: entry[1]))
+            return Group({}, {}, problem=f"pods of group {unit.name} differ in their {what}: {shown}; delete those that are wrong")
+    total = group_total(counted[0])
+    if not total:
+        return Group({}, {}, problem=f"pods of group {unit.name} do not say how many they are")
+    counted = counted[:total]
+    asking: dict[str, Json] = {}
+    for pod in counted:
+        first = asking.setdefault(role_of_pod(pod), pod) if has_admission_gate(pod) else pod
+        if first is not pod and _topology_asked(first) != _topology_asked(pod):
+            return Group({}, {}, problem=_asked_otherwise(unit, first, pod))
+    requests = {role: pod_topology_request(pod) for role, pod in asking.items()}
+    roles = Counter(role_of_pod(pod) for pod in counted)
+    examples = {role_of_pod(pod): pod["metadata"]["name"] for pod in reversed(counted)}
+    missing = total - len(counted)
+    if missing and len(roles) == 1 and note_of(counted[0], POD_GROUP_FAST_ADMISSION) == "true":
+        roles, missing = Counter(dict.fromkeys(roles, total)), 0
+    return Group(dict(sorted(roles.items())), examples, queue_of(counted[0]), requests, missing=missing)
+
+
+def wanted_of_group(unit: Unit, group: Group, pods: Sequence[Json], examples: Mapping[str, Json]) -> Wanted:
+    """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
+
+    No pod owns it: the garbage collector would take it from a running group once all of its first pods have been
+    replaced, and a large group would be too long a list. It goes with the last pod.
+    """
+    first = examples[role_of_pod(min(pods, key=seniority))]["metadata"]
+    pod_sets = tuple(pod_set_of(role, count, examples[role]) for role, count in group.roles.items())
+    labels, notes = first.get("labels") or {}, first.get("annotations") or {}
+    return Wanted(unit.name, group.queue, pod_sets, (), labels, notes, {IS_GROUP_WORKLOAD: "true"})
+
+
+def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
+    """A new Workload for a unit."""
+    spec: dict[str, Any] = {
+        "queueName": wanted.queue,
+        "active": True,
+        "priority": priority,
+        "podSets": [pod_set.to_wire() for pod_set in wanted.pod_sets],
+    }
+    if priority_class is not None:
+        spec["priorityClassRef"] = dict(priority_class)
+    seconds = execution_time(wanted.labels)
+    if seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
+    notes = {key: value for key, value in wanted.annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
+    labels = {JOB_UID_LABEL: wanted.job_uid} if wanted.job_uid else {}
+    if PRIORITY_CLASS_LABEL in wanted.labels:
+        labels[PRIORITY_CLASS_LABEL] = wanted.labels[PRIORITY_CLASS_LABEL]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": wanted.name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": notes | dict(wanted.marks),
+            "finalizers": [RESOURCE_IN_USE_FINALIZER],
+            "ownerReferences": [dict(owner) for owner in wanted.owners],
+        },
+        "spec": spec,
+    }
+
+
+def asks_otherwise(wanted: Wanted, workload: Json) -> bool:
+    """Whether a parent's pods by now are others in queue, number, requests or place than those of its workload. What does not
+    matter for where they run, an image for one, may change under way."""
+
+    def essence(pod_set: Json) -> tuple[Any, ...]:
+        spec = pod_set["template"].get("spec") or {}
+        place = (spec.get(part) or None for part in ("nodeSelector", "affinity", "tolerations", "runtimeClassName"))
+        return pod_set["name"], pod_set["count"], pod_requests(spec), pod_set.get("topologyRequest"), *place
+
+    if wanted.queue != workload["spec"].get("queueName"):
+        return True
+    return [essence(pod_set.to_wire()) for pod_set in wanted.pod_sets] != [essence(pod_set) for pod_set in workload["spec"]["podSets"]]
+
+
+def _controlled_by(api_version: str, kind: str, metadata: Json) -> dict[str, Any]:
+    reference = {"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata.get("uid", "")}
+    return reference | {"controller": True, "blockOwnerDeletion": True}
+
+
+def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[Json] | None:
+    """Pod sets of a workload that ask for what their pods ask for by now, None where they do."""
+    changed = []
+    for pod_set in workload["spec"]["podSets"]:
+        request = requests.get(pod_set["name"], pod_set.get("topologyRequest"))
+        rest = {key: value for key, value in pod_set.items() if key != "topologyRequest"}
+        changed.append(rest | ({"topologyRequest": request} if request else {}))
+    return None if changed == workload["spec"]["podSets"] else changed
+
+
+def _topology_asked(pod: Json) -> dict[str, str | None]:
+    notes = pod["metadata"].get("annotations") or {}
+    return {name: notes.get(name) for name in OF_A_TEMPLATE}
+
+
+def _asked_otherwise(unit: Unit, *pods: Json) -> str:
+    """Of two pods that are alike in all but what they ask for."""
+    asked = {pod["metadata"]["name"]: _topology_asked(pod) for pod in pods}
+    one, other = asked.values()
+    differing = (
+        f"{name} is " + ", ".join(f"{_shown(notes[name])} (pod {pod})" for pod, notes in asked.items())
+        for name in one
+        if one[name] != other[name]
+    )
+    told = f"pods {' and '.join(asked)} of group {unit.name} are alike, but ask for different topologies"
+    return f"{told}: {'; '.join(differing)}; delete those that are wrong"
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not set"
+    return value if len(value) <= MAX_SHOWN_CHARS else f"{value[: MAX_SHOWN_CHARS - 3]}..."

@@ -1,0 +1,78 @@
+"""The API resources that the reconciler watches and writes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from core.jobs.contract import JobKind
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_parents import PodParent
+from core.names import AUTOSCALING_GROUP, GROUP, OWN_GROUP, OWN_VERSION, VERSION
+from core.resource import Resource
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")  # only read: RBAC needs get, list and watch, unless told not to reserve
+# Between pods and what was queued for them; only read, as these.
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+EVENTS = Resource("", "v1", "events", "Event")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+TOPOLOGIES = Resource(GROUP, VERSION, "topologies", "Topology", namespaced=False)
+RESOURCE_FLAVORS = Resource(GROUP, VERSION, "resourceflavors", "ResourceFlavor", namespaced=False)
+CLUSTER_QUEUES = Resource(GROUP, VERSION, "clusterqueues", "ClusterQueue", namespaced=False)
+ADMISSION_CHECKS = Resource(GROUP, VERSION, "admissionchecks", "AdmissionCheck", namespaced=False)
+PROVISIONING_REQUEST_CONFIGS = Resource(GROUP, VERSION, "provisioningrequestconfigs", "ProvisioningRequestConfig", namespaced=False)
+PROVISIONING_REQUESTS = Resource(AUTOSCALING_GROUP, "v1", "provisioningrequests", "ProvisioningRequest")  # where it is installed
+COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
+LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+POD_GROUPS = Resource(OWN_GROUP, OWN_VERSION, "podgroups", "PodGroup")
+NATIVE_POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")  # kube-scheduler's own, where they are served
+NATIVE_WORKLOADS = Resource("scheduling.k8s.io", "v1alpha2", "workloads", "Workload")  # from whose templates these are made
+NODE_TOPOLOGIES = Resource(OWN_GROUP, OWN_VERSION, "nodetopologies", "NodeTopology", namespaced=False)
+WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
+WORKLOAD_PRIORITY_CLASSES = Resource(GROUP, VERSION, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
+
+# Devices (DRA), which Kubernetes serves itself unless it is older, or told not to.
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+
+
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
+
+def resource_of(kind: JobKind | PodParent | Pod) -> Resource:
+    """Where the objects of a job kind live."""
+    return Resource(kind.group, kind.version, kind.plural, kind.kind)
+
+
+def key_of(kind: JobKind) -> str:
+    """What a kind is called where many are told apart: `Job.batch`."""
+    return f"{kind.kind}.{kind.group}"
+
+
+def show_kind(resource: Resource) -> str:
+    """The same of a resource."""
+    return f"{resource.kind}.{resource.group}"
+
+
+def key_of_owner(owner: Mapping[str, Any]) -> str:
+    """The same of an owner reference."""
+    return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"
+
+
+def list_owners(kinds: Iterable[JobKind | PodParent]) -> frozenset[str]:
+    """Returns the kinds, each with its group, of all that makes pods of jobs, or jobs, and that no user can name as an owner: the policy
+    `topogate-owners` guards them. Pods, which any user can name, are no such kind."""
+    others = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS)
+    return frozenset(f"{one.kind}.{one.group}" for one in (*kinds, *others))

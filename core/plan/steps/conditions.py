@@ -1,0 +1,43 @@
+"""Conditions of `status.conditions`: set without losing what stays, and without touching what is the same."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.placement.refusals import truncate
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition to be set."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def set_conditions(old: Iterable[Json], new: Iterable[Condition], *, now: str, generation: int) -> list[dict[str, Any]]:
+    """The list with some conditions set: a transition gets the time `now`, an unchanged status keeps its own."""
+    merged = {condition["type"]: dict(condition) for condition in old}
+    for condition in new:
+        status = "True" if condition.status else "False"
+        before = merged.get(condition.type, {})
+        merged[condition.type] = {
+            "type": condition.type,
+            "status": status,
+            "reason": condition.reason,
+            "message": truncate(condition.message, 4096),
+            "observedGeneration": generation,
+            "lastTransitionTime": before["lastTransitionTime"] if before.get("status") == status else now,
+        }
+    return list(merged.values())
+
+
+def says(conditions: Iterable[Json], condition: Condition) -> bool:
+    """Whether a condition already stands exactly so."""
+    status = "True" if condition.status else "False"
+    wanted = (condition.type, status, condition.reason, truncate(condition.message, 4096))
+    return any((c.get("type"), c.get("status"), c.get("reason"), c.get("message")) == wanted for c in conditions)

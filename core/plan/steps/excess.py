@@ -1,0 +1,51 @@
+"""Pods that request more than the pods of their pod set were admitted with: a container was added after the job was counted."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from core.model.admission import Admission
+from core.model.configuration import ResourceRules
+from core.model.pod_resources import PODS, Resources
+from core.model.quantity import format_quantity
+from core.state.facts import WorkloadFacts
+
+# Requests of the init containers that KubeRay (`wait-gcs-ready`) and the training operator (`init-pytorch`) add, in canonical units:
+# pods with containers that request less have these instead, and stop having them before they work.
+OF_CONTROLLERS: Resources = {"cpu": 200, "memory": 256 << 20}
+
+
+def limit_to_admitted(
+    facts: WorkloadFacts, admission: Admission, covered: Collection[str], rules: ResourceRules, read_template: Callable[[str], Resources]
+) -> WorkloadFacts:
+    """Facts of a workload with no higher requests of the `covered` resources than quota was reserved for.
+
+    A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. A resource that
+    quota counts as another one keeps the requests of the template. So does a resource that the ClusterQueue covers since the admission,
+    as `read_template` returns them by the name of the pod set: without what a LimitRange or a RuntimeClass adds.
+    """
+    counted_as_others = {each.input for each in rules.transformations}
+    limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]
+    found = list(facts.pod_sets)
+    for i, (pod_set, given) in enumerate(zip(facts.pod_sets, admission.pod_sets, strict=False)):
+        most = {name: given.usage.get(name, 0) // given.count for name in limited} if given.count else {}
+        if most.keys() & pod_set.requests.keys() - given.usage.keys():
+            template = read_template(pod_set.name)
+            most |= {name: template.get(name, 0) for name in most.keys() - given.usage.keys()}
+        if any(amount > most.get(name, amount) for name, amount in pod_set.requests.items()):
+            requests = {name: min(amount, most.get(name, amount)) for name, amount in pod_set.requests.items()}
+            found[i] = replace(pod_set, requests=requests)
+    return facts if tuple(found) == facts.pod_sets else replace(facts, pod_sets=tuple(found))
+
+
+def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
+    """What a pod requests beyond what was admitted of one pod of a pod set, and what to do; empty where it is nothing."""
+    more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
+    if not more:
+        return ""
+    shown = ", ".join(f"{format_quantity(name, amount)} {name}" for name, amount in more.items())
+    return (
+        f"the pod requests {shown} more than the pods that were admitted as {pod_set}, and stays gated. If an admission webhook "
+        "added a container (a sidecar), create the job again in one of these ways: with the same container in the pod template, so that "
+        "the webhook does not add it; with the requests of the whole pod in spec.resources of the pod template; or without the injection, "
+        "as that webhook provides. Higher requests of the other containers do not help. Else delete the pod"
+    )

@@ -1,0 +1,168 @@
+"""What plans are made of: writes, each with what is said of it once it has succeeded, one after the other.
+
+A plan is computed from facts alone. Its executor (`reconciler.execute.executor`) stops at the first write that fails, but for what a step
+says.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum
+
+from core import trace_names as t
+from core.plan.steps.writes import Write
+from core.queueing.flavors.outcome import Found, NotFound
+from core.resource import Obj, Resource
+
+Attributes = Mapping[str, str | int]
+MOST_SPAN_EVENTS = 64  # of one kind on a span
+# How OpenTelemetry calls the name of a kind that it knows.
+_NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t.POD_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event on an object; with `on_job` on what the Workload `obj` was made for: users look at their job, and need not know that there
+    is a Workload. `is_minor`: another says the same, and this one is left out where there are many."""
+
+    resource: Resource
+    obj: Obj
+    reason: str
+    message: str
+    warning: bool = False
+    on_job: bool = False
+    is_minor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A line of the log."""
+
+    message: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of the trace that `obj` names, around a write.
+
+    `follows_decision`: it is linked to the latest decision on `obj`; `decided_on`: to that on another object. `causes`: objects that came
+    by requests of their own; it is linked to their traces. `start` and `end`: when it began and ended, where that was before. `events`:
+    what has happened in it, with attributes and the time of the API. `explains`: the outcome of a decision, of which the span says all.
+    """
+
+    name: str
+    obj: Obj
+    attributes: Attributes = field(default_factory=dict)
+    follows_decision: bool = False
+    decided_on: Obj | None = None
+    causes: tuple[Obj, ...] = ()
+    start: str | datetime | None = None
+    end: datetime | None = None
+    events: tuple[tuple[str, Attributes, str | None], ...] = ()
+    explains: Found | NotFound | None = None
+
+
+class Overtaken(Enum):
+    """What others have done meanwhile, to an object that is to be written or to all."""
+
+    GONE = "it is deleted"
+    CHANGED = "it is another one by now, or in another state"
+    PAUSED = "an administrator has paused what it would begin, and the end of the pause leads to another plan"
+
+
+PASSED_OVER = frozenset({Overtaken.GONE, Overtaken.CHANGED})  # where each pod that is there is looked at anew
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A write that says what it does by the object as the write before has left it."""
+
+    resource: Resource
+    seen: Obj
+    build: Callable[[Obj], Write]
+
+
+class Hold(Enum):
+    """Which failure of a step holds up the steps after it. Any other is raised after them."""
+
+    ALWAYS = "any"
+    UNLESS_REFUSED = "any but that the API server refuses the write, by a policy or as invalid"
+    NEVER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Steps of which none waits for another, as writes to the pods of a job; some together are done one after the other. All are
+    attempted. The error of them all is the first that is no refusal, or else the first."""
+
+    steps: tuple["Step | tuple[Step, ...]", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write, if any, with its span; then a line of the log and events.
+
+    `name` says what the step does, in a word or two. `passes`: what is no failure, since the change of that object leads to another plan;
+    then nothing is said of the write. `if_refused`: the event where the write is taken for invalid, by the message. A write of an object
+    that a step before has written is guarded by what that has left.
+    """
+
+    name: str
+    write: Write | Then | Together | None = None
+    events: tuple[Event, ...] = ()
+    log: Log | None = None
+    span: Span | None = None
+    passes: frozenset[Overtaken] = frozenset()
+    holds_up: Hold = Hold.ALWAYS
+    if_refused: Callable[[str], Event] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done with one object now. It is looked at again after `again_s`, if nothing has changed until then (None: not at all).
+
+    `problem`: why nothing can be done for it, and that this is to be tried again; empty where there is none.
+    """
+
+    steps: tuple[Step, ...] = ()
+    again_s: float | None = None
+    problem: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its steps do."""
+        return tuple(step.name for step in self.steps)
+
+    def extend(self, *steps: Step | None) -> "Plan":
+        """The plan with more steps; those that are None are left out."""
+        return replace(self, steps=(*self.steps, *(step for step in steps if step is not None)))
+
+    def begin_with(self, *steps: Step | None) -> "Plan":
+        """The plan with other steps before its own; those that are None are left out."""
+        return replace(self, steps=(*(step for step in steps if step is not None), *self.steps))
+
+
+NOTHING = Plan()
+
+
+def make_plan(*steps: Step | None, again_s: float | None = None) -> Plan:
+    """A plan of steps; those that are None are left out."""
+    return Plan(tuple(step for step in steps if step is not None), again_s)
+
+
+def wait(seconds: float) -> Plan:
+    """Nothing is done, and looked again after a time."""
+    return Plan(again_s=seconds)
+
+
+def report(event: Event) -> Step:
+    """An event alone."""
+    return Step("report", events=(event,))
+
+
+def made_for(kind: str, name: str) -> dict[str, str]:
+    """Attributes of a span that say what a Workload stands for."""
+    known = _NAME_OF_KIND.get(kind)
+    return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})

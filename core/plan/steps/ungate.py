@@ -1,0 +1,292 @@
+"""Which gated pods get which node selector: from an admission and the pods observed."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from core.model.admission import Admission, PodSetAdmission
+from core.model.places import ended_since
+from core.model.pod_resources import PODS
+from core.model.quantity import format_quantity
+from core.model.wire.assignment import TopologyAssignment
+from core.names import HOSTNAME_LABEL, INDEX_LABELS
+from core.placement.algorithms.ranks import Distribution, RankedPod, distribute
+from core.plan.steps.coordinates import Coordinates, coordinates_of
+from core.plan.steps.excess import OF_CONTROLLERS, explain_excess
+from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
+
+# Level values of a domain of a pod set's assignment, from the top of its topology down.
+Locate = Callable[[PodSetAdmission, int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """Take the topology gate off a pod, pin it to a domain and tell it where it is, in one write."""
+
+    pod: PodFacts
+    pod_set: str
+    node_selector: dict[str, str]
+    by_rank: bool
+    coordinates: Coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Ungatings:
+    """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
+
+    `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for those they follow.
+    `excessive` pods request more than was admitted of one, and stay gated; with each a message that says how much more.
+    """
+
+    actions: tuple[Ungate, ...]
+    broken: dict[str, str]
+    strays: tuple[PodFacts, ...] = ()
+    held: int = 0
+    excessive: tuple[tuple[PodFacts, str], ...] = ()
+
+
+def _emitted(given: PodSetAdmission, domain: int) -> Sequence[str]:
+    """Level values as far as the assignment itself names them."""
+    return given.assignment.domains[domain].values if given.assignment is not None else ()
+
+
+def _no_node(_: str) -> bool:
+    return False
+
+
+IsReady = Callable[[PodSetAdmission, tuple[str, ...]], bool]
+"""Whether a node of a domain, named by its values in a pod set's assignment, takes pods now."""
+
+
+def _is_always_ready(_: PodSetAdmission, __: tuple[str, ...]) -> bool:
+    return True
+
+
+def plan_ungating(
+    workload: WorkloadFacts,
+    admission: Admission,
+    pods: Sequence[PodFacts],
+    locate: Locate = _emitted,
+    is_up: Callable[[str], bool] = _no_node,
+    is_ready: IsReady = _is_always_ready,
+    others: Sequence[PodFacts] = (),
+    *,
+    is_elastic: bool = False,
+) -> Ungatings:
+    """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
+
+    Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
+    until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
+    Pods are held, too, while no node of their domain `is_ready`. `others` are ungated pods that name the workload and have another
+    owner, if any. They use places of the workload, each in its domain, so that as many of the workload's own pods stay gated.
+    Pods of a job that `is_elastic` wait on flavors without a topology, too, until there is quota for them.
+    """
+    starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
+    actions: list[Ungate] = []
+    strays: list[PodFacts] = []
+    broken: dict[str, str] = {}
+    excessive: list[tuple[PodFacts, str]] = []
+    held = 0
+    for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
+        if given.assignment is None and not (is_elastic and given.delayed is None):
+            continue
+        live = [pod for pod in pods if pod.pod_set == pod_set.name and not pod.terminal]
+        if given.assignment is None:
+            released = [Ungate(pod, pod_set.name, {}, False, Coordinates()) for pod in live if pod.gated]
+            over = _find_excessive(pod_set, released)
+            excessive += over.values()
+            released = [action for action in released if action.pod.key not in over]
+            actions += released[: max(0, given.count - _staying(live))]
+            continue
+        strays += find_strays(given.assignment, live)
+        if not any(pod.gated for pod in live):
+            continue
+        start = starts[pod_set.name]
+        surplus = max(0, given.assignment.count - pod_set.count) if pod_set.reclaimed else 0
+        succeeded = (pod for pod in pods if pod.pod_set == pod_set.name and pod.succeeded)
+        ended = ended_since(((pod.created, _domain(pod, given.assignment.levels)) for pod in succeeded), pod_set.reclaimed - surplus)
+        distribution = _distribute(pod_set, given, live, start, ended, surplus)
+        planned = _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
+        if over := _find_excessive(pod_set, planned):
+            planned = [action for action in planned if action.pod.key not in over]
+            excessive += over.values()
+        others_of = [pod for pod in others if pod.pod_set == pod_set.name]
+        sent = _send_with_room(planned, given, given.assignment, live, ended, surplus, others_of, is_up, is_ready)
+        held += len(planned) - len(sent)
+        actions += sent
+        if distribution.broken is not None:
+            broken[pod_set.name] = distribution.broken
+    return Ungatings(tuple(actions), broken, tuple(strays), held, tuple(excessive))
+
+
+def _send_with_room(
+    planned: list[Ungate],
+    given: PodSetAdmission,
+    assignment: TopologyAssignment,
+    live: Sequence[PodFacts],
+    ended: Counter[tuple[str, ...]],
+    surplus: int,
+    others: Sequence[PodFacts],
+    is_up: Callable[[str], bool],
+    is_ready: IsReady,
+) -> list[Ungate]:
+    """Those of a pod set that may go now: the pods that they follow are gone, a node of their domain is ready, and there is room."""
+    leaving = _find_leaving(assignment, live, is_up)
+    sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
+    places = {tuple(action.node_selector.values()) for action in sent}  # many pods may share a domain of many nodes
+    ready = {values for values in places if is_ready(given, values)}
+    sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
+    # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
+    ending = [pod for pod in live if pod.terminating and not pod.dropped and is_up(pod.node)]
+    used = [*ending, *others]
+    sent = _keep_with_room(sent, assignment, live, ended, used) if used else sent
+    # A pod outside of the assignment takes no place of it, and yet it is one of those that were admitted; one that was never sent
+    # anywhere is deleted before it is bound (`strays`).
+    nowhere = sum(1 for pod in live if _is_nowhere(pod, assignment.levels))
+    past = sum(ended.values()) if used else surplus  # a Job with more completions than pods makes others after those that ended
+    return sent[: max(0, given.count - _staying(live) + nowhere - past - len(used))]
+
+
+def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str, tuple[PodFacts, str]]:
+    """Pods by key that request more than was admitted of one, each with a message; those that are alike are judged once."""
+    admitted = dict(pod_set.requests)
+    for name, amount in OF_CONTROLLERS.items():
+        admitted[name] = max(amount, admitted.get(name, 0))
+    admitted[PODS] = 1
+    judged: dict[frozenset[tuple[str, int]], str] = {}
+    over: dict[str, tuple[PodFacts, str]] = {}
+    for pod in (action.pod for action in planned):
+        alike = frozenset(pod.requests.items())
+        if alike not in judged:
+            judged[alike] = explain_excess(pod.requests, admitted, pod_set.name)
+        if judged[alike]:
+            over[pod.key] = pod, judged[alike]
+    return over
+
+
+def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
+    """What a pod requests beyond the requests of its pod set, for which quota was reserved: a sentence without its subject; empty if
+    it requests no more."""
+    for pod_set in pod_sets:
+        for resource, amount in pod.requests.items() if pod.pod_set == pod_set.name else ():
+            asked = pod_set.requests.get(resource, 0)
+            if resource != PODS and amount > asked:
+                few, many = format_quantity(resource, asked), format_quantity(resource, amount)
+                return f"requests {many} {resource}; a pod of pod set {pod_set.name} requests {few}"
+    return ""
+
+
+def _distribute(
+    pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]], surplus: int
+) -> Distribution:
+    """`ended` are pods that have succeeded, per domain: where they come no more their places are others' by now."""
+    assignment = given.assignment
+    assert assignment is not None
+    ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
+    return distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count, ended=ended, surplus=surplus)
+
+
+def _actions(
+    pod_set: PodSetFacts,
+    given: PodSetAdmission,
+    live: Sequence[PodFacts],
+    distribution: Distribution,
+    start: int,
+    locate: Locate,
+    unhealthy: frozenset[str],
+) -> list[Ungate]:
+    assignment = given.assignment
+    assert assignment is not None
+    by_name, actions = {pod.key: pod for pod in live}, []
+    places: dict[int, Sequence[str]] = {}
+    for name, domain in distribution.domains.items():
+        selector = assignment.selector(domain)
+        if selector.get(HOSTNAME_LABEL) in unhealthy:
+            continue
+        if domain not in places:
+            places[domain] = locate(given, domain)
+        rank = distribution.ranks.get(name)
+        pod = by_name[name]
+        size = assignment.domains[domain].count
+        stamp = coordinates_of(places[domain], domain, size, None if rank is None else rank + start, pod.coordinates)
+        actions.append(Ungate(pod, pod_set.name, selector, distribution.by_rank, stamp))
+    return actions
+
+
+def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> list[PodFacts]:
+    """Ungated pods beyond what the assignment gives their domain; of too many in one domain those that are not bound first."""
+    room = Counter({domain.values: domain.count for domain in assignment.domains})
+    strays = []
+    for pod in sorted(live, key=lambda pod: (not pod.node, pod.key)):
+        if pod.gated or pod.terminating:
+            continue
+        domain = _domain(pod, assignment.levels)
+        room[domain] -= 1
+        if room[domain] < 0:
+            strays.append(pod)
+    return strays
+
+
+def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places: int) -> list[Ungate]:
+    """Less those that follow pods which have not gone yet: of the same index, where pods have one, and no more than there are places."""
+    if not leaving:
+        return planned
+    indexes = {index for pod in leaving if (index := _index_of(pod)) is not None}
+    free = [action for action in planned if _index_of(action.pod) not in indexes] if indexes else planned
+    return free[: max(0, places - len(leaving))]
+
+
+def _keep_with_room(
+    sent: list[Ungate], assignment: TopologyAssignment, live: Sequence[PodFacts], ended: Counter[tuple[str, ...]], used: Sequence[PodFacts]
+) -> list[Ungate]:
+    """Returns those for which their domain has a place left beside pods that still use places there: they end, or have another owner."""
+    using = Counter(_domain(pod, assignment.levels) for pod in used)
+    room = Counter({domain.values: domain.count for domain in assignment.domains})
+    room.subtract(using + ended)
+    room.subtract(_domain(pod, assignment.levels) for pod in live if not pod.gated and not pod.terminating)
+    kept = []
+    for action in sent:
+        domain = tuple(action.node_selector[level] for level in assignment.levels)
+        room[domain] -= 1
+        if room[domain] >= 0 or not using[domain]:
+            kept.append(action)
+    return kept
+
+
+def _index_of(pod: PodFacts) -> str | None:
+    return next((pod.labels[label] for label in INDEX_LABELS if label in pod.labels), None)
+
+
+def _staying(live: Sequence[PodFacts]) -> int:
+    return sum(1 for pod in live if not pod.gated and not pod.terminating)
+
+
+def _is_nowhere(pod: PodFacts, levels: tuple[str, ...]) -> bool:
+    """Whether a pod that stays is neither bound nor sent to any domain."""
+    return not pod.gated and not pod.terminating and not pod.node and not any(pod.node_selector.get(level) for level in levels)
+
+
+def _find_leaving(assignment: TopologyAssignment, live: Sequence[PodFacts], is_up: Callable[[str], bool]) -> list[PodFacts]:
+    """Pods that end on a node that is up, outside of the assignment."""
+    assigned = {domain.values for domain in assignment.domains}
+    return [pod for pod in live if pod.terminating and is_up(pod.node) and _domain(pod, assignment.levels) not in assigned]
+
+
+def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:
+    """Where the ranks of each pod set start: its index offset; in a group, whose indexes run through, after the smaller pod sets."""
+    starts: dict[str, int] = {}
+    groups: dict[str, int] = {}
+    whole = {pod_set.name: pod_set.count + pod_set.reclaimed for pod_set in pod_sets}
+    for pod_set in sorted(pod_sets, key=lambda entry: whole[entry.name]):
+        before = groups.get(pod_set.group, 0) if pod_set.group else 0
+        if pod_set.group:
+            partial = admitted.get(pod_set.name) if pod_set.min_count is not None else None
+            groups[pod_set.group] = before + (whole[pod_set.name] if partial is None else partial)
+        starts[pod_set.name] = before if pod_set.index_offset is None else pod_set.index_offset
+    return starts
+
+
+def _domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:
+    """Where an ungated pod is pinned; a pod that someone bound by hand is in the domain of nobody."""
+    selected = tuple(pod.node_selector.get(level, "") for level in levels)
+    return selected if all(selected) else ("",) * len(levels)

@@ -1,0 +1,254 @@
+"""Writes to the API server, as values: what is to be written, and of which state of an object that is meant.
+
+Plans are made of them, and `reconciler.execute.executor` carries them out. Nothing here waits or asks: a write that another program has
+overtaken
+fails when it is carried out, by its guard.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from core.jobs.contract import JobKind, PodSetStart
+from core.names import (
+    ADMISSION_GATE,
+    FIELD_MANAGER,
+    MANAGED,
+    MANAGER_ADMISSION,
+    MANAGER_JOB_CONTROLLER,
+    MANAGER_RECLAIMABLE_PODS,
+    MANAGER_WORKLOAD_CONTROLLER,
+    PODGROUP_GATE,
+    REASON_UNSCHEDULABLE_ON_NODE,
+    TERMINATED_BY,
+    TOPOLOGY_GATE,
+    TRACEPARENT_ANNOTATION,
+)
+from core.plan.steps import api_resources as r
+from core.plan.steps.merge import merge_patch
+from core.plan.steps.ungate import Ungate
+from core.podgroups.members import Member, pin
+from core.resource import Obj, PatchKind, Resource
+from core.state.facts import PodFacts
+
+Json = Mapping[str, Any]
+MOST_OF_MESSAGE = 1024  # characters, of a condition of a pod
+
+
+class Guard(Enum):
+    """Which object a write may change."""
+
+    AS_SEEN = "the one that was seen, if nothing of it has changed since"
+    AS_JUDGED = "the Workload that was seen, if neither what is asked for nor what decisions own of its status has changed since"
+    SAME = "the one that was seen, whatever else of it has changed since"
+    ANY = "whichever has its name"
+    WAITING = "the pod that was seen, as it is now, if it is bound to no node"
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new object. It fails where there is one of its name."""
+
+    resource: Resource
+    seen: Obj  # as it is to be
+    manager: str = FIELD_MANAGER
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A change of an object that was seen. `body` says nothing of the metadata by which it is found and guarded.
+
+    `evicts_for`: the reason for which it begins to evict a Workload that has quota; empty where it evicts nothing.
+    """
+
+    resource: Resource
+    seen: Obj
+    body: Json
+    kind: PatchKind = PatchKind.MERGE
+    guard: Guard = Guard.AS_SEEN
+    subresource: str | None = None
+    evicts_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """All fields of an object that a field manager owns from now on; those that it owned and that `body` lacks are taken away.
+
+    `yields`: it is of less use just now than other writes, where turns are short (`core.runtime.http.rate_limiter`).
+    """
+
+    resource: Resource
+    seen: Obj
+    body: Json
+    manager: str
+    guard: Guard = Guard.AS_SEEN
+    subresource: str | None = "status"
+    yields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The deletion of an object that was seen."""
+
+    resource: Resource
+    seen: Obj
+    guard: Guard = Guard.SAME
+
+
+Write = Create | Patch | Apply | Delete
+
+
+# --- Workloads ----------------------------------------------------------------------------------------------------
+
+
+def create_workload(workload: Obj) -> Create:
+    """A new Workload."""
+    return Create(r.WORKLOADS, workload)
+
+
+def patch_workload(workload: Obj, body: Json) -> Patch:
+    """A merge patch of a Workload."""
+    return Patch(r.WORKLOADS, workload, body)
+
+
+def set_active(workload: Obj) -> Patch:
+    """`spec.active` of a Workload is true from now on."""
+    return patch_workload(workload, {"spec": {"active": True}})
+
+
+def deactivate(workload: Obj, reason: str) -> Patch:
+    """`spec.active` of a Workload is false from now on."""
+    return Patch(r.WORKLOADS, workload, {"spec": {"active": False}}, evicts_for=reason)
+
+
+def delete_workload(workload: Obj, guard: Guard = Guard.SAME) -> Delete:
+    """A Workload goes; it stays while it has finalizers."""
+    return Delete(r.WORKLOADS, workload, guard)
+
+
+def apply_admission(workload: Obj, status: Json) -> Apply:
+    """The status that decisions own. Every admission and every eviction is written by this."""
+    return Apply(r.WORKLOADS, workload, {"status": dict(status)}, MANAGER_ADMISSION)
+
+
+def apply_workload_condition(workload: Obj, condition: Json, manager: str = MANAGER_JOB_CONTROLLER) -> Apply:
+    """One condition, owned by another field manager than the admission."""
+    return Apply(r.WORKLOADS, workload, {"status": {"conditions": [dict(condition)]}}, manager, Guard.SAME)
+
+
+def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
+    """Pods per pod set that need their quota no more; guarded by all of the Workload, since no number may go down while it runs."""
+    return Apply(r.WORKLOADS, workload, {"status": {"reclaimablePods": [dict(entry) for entry in entries]}}, MANAGER_RECLAIMABLE_PODS)
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+def change_job(kind: JobKind, job: Obj, changed: Json) -> Patch:
+    """A job becomes what it should be."""
+    return Patch(r.resource_of(kind), job, merge_patch(job, changed))
+
+
+def patch_job_status(kind: JobKind, job: Obj, status: Json) -> Patch:
+    """A merge patch of the status of a job."""
+    return Patch(r.resource_of(kind), job, {"status": status}, subresource="status")
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+
+def name_pod(pod: PodFacts | Member) -> Obj:
+    """What a pod is found and guarded by."""
+    namespace, _, name = pod.key.partition("/")
+    return {"metadata": {"namespace": namespace, "name": name, "uid": pod.uid}}
+
+
+def _patch_pod(pod: Obj, body: Json, guard: Guard = Guard.SAME, subresource: str | None = None) -> Patch:
+    return Patch(r.PODS, pod, body, PatchKind.STRATEGIC, guard, subresource)
+
+
+def ungate(action: Ungate) -> Patch:
+    """A pod loses the topology gate, gets its node selector, and labels and annotations that say where it is."""
+    stamp, gates = action.coordinates, [{"$patch": "delete", "name": TOPOLOGY_GATE}]
+    metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
+    spec = {"schedulingGates": gates, "nodeSelector": action.node_selector}
+    return _patch_pod(name_pod(action.pod), {"metadata": metadata, "spec": spec})
+
+
+def start_pod(pod: Obj, start: PodSetStart) -> Patch:
+    """A pod loses the admission gate and gets what a start adds. The topology gate stays until the pod has its domain, or goes, too, where
+    it needs none."""
+    spec = pod["spec"]
+    gates = (ADMISSION_GATE,) if start.gated else (ADMISSION_GATE, TOPOLOGY_GATE)
+    there = {gate["name"] for gate in spec.get("schedulingGates") or ()}
+    tolerations = list(spec.get("tolerations") or ())
+    added = [toleration for toleration in start.tolerations if toleration not in tolerations]
+    changed: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": gate} for gate in gates if gate in there]}
+    if start.node_selector:
+        changed["nodeSelector"] = dict(start.node_selector)
+    if added:
+        changed["tolerations"] = tolerations + added
+    return _patch_pod(pod, {"metadata": {"labels": dict(start.labels), "annotations": dict(start.annotations)}, "spec": changed})
+
+
+def release_pod(pod: Obj) -> Patch:
+    """A pod loses topogate's finalizer."""
+    return _patch_pod(pod, {"metadata": {"$deleteFromPrimitiveList/finalizers": [MANAGED]}})
+
+
+def nominate(pod: PodFacts | Member, node: str) -> Patch:
+    """A node keeps the place of a gated pod against pods of no higher priority (kube-scheduler 1.34); an empty `node` gives it back."""
+    return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
+
+
+def let_go(pod: Obj, node: str, traceparent: str | None = None) -> Patch:
+    """A pod of a group loses its gate and is sent to its node alone; with an empty `node` to any. `traceparent`: what it is to name."""
+    spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
+    if node:
+        spec["affinity"] = {"nodeAffinity": pin(pod["spec"], node)}
+    named = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: traceparent}}} if traceparent is not None else {}
+    return _patch_pod(pod, {**named, "spec": spec}, Guard.AS_SEEN)
+
+
+def terminate_pod(pod: Obj, message: str, now: str) -> Patch:
+    """A pod that waits has failed, and this is why. What controls it makes another one."""
+    condition = {
+        "type": TERMINATED_BY,
+        "status": "True",
+        "reason": REASON_UNSCHEDULABLE_ON_NODE,
+        "message": message[:MOST_OF_MESSAGE],
+        "lastTransitionTime": now,
+    }
+    return _patch_pod(pod, {"status": {"phase": "Failed", "conditions": [condition]}}, Guard.WAITING, "status")
+
+
+def delete_pod(pod: Obj, guard: Guard = Guard.SAME) -> Delete:
+    """A pod goes."""
+    return Delete(r.PODS, pod, guard)
+
+
+# --- others -------------------------------------------------------------------------------------------------------
+
+
+def apply_pod_group(group: Obj, present: Obj | None) -> Apply:
+    """The PodGroup of a job; where one is there already, that very one."""
+    seen = {"metadata": {**group["metadata"], **({} if present is None else {"uid": present["metadata"]["uid"]})}}
+    guard = Guard.ANY if present is None else Guard.SAME
+    return Apply(r.POD_GROUPS, seen, group, FIELD_MANAGER, guard, subresource=None)
+
+
+def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = False) -> Apply:
+    """The whole status of an object that only topogate reports on; of another of its name, where that has come instead: it is reported on
+    anew when it is seen."""
+    return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY, yields=yields)
+
+
+def annotate(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
+    """Annotations of an object are these from now on; those that are None are taken away."""
+    return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
+
+
+def set_finalizers(resource: Resource, obj: Obj, finalizers: Sequence[str]) -> Patch:
+    """The finalizers of an object."""
+    return Patch(resource, obj, {"metadata": {"finalizers": list(finalizers)}})

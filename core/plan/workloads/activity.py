@@ -1,0 +1,105 @@
+"""Who may run: `spec.active`, and the time for which a workload may be admitted (`spec.maximumExecutionTimeSeconds`, KEP-3125).
+
+All is told from what stands in the workload, so that a reconciler that has just started goes on where another stopped:
+
+    workload                                        what is done
+    admitted for longer than its maximum            to be stopped and deactivated, in one write
+    to be deactivated (DeactivationTarget), runs    to be stopped, for the reason of that condition
+    to be deactivated, and stopped or not begun     `spec.active` is false
+    inactive, and stopped or not begun              marked as deactivated (Requeued=False)
+    marked as deactivated, active                   reactivated: what was counted of earlier tries is forgotten
+
+Seconds count from `Admitted=True`; those of earlier admissions are in `status.accumulatedPastExecutionTimeSeconds`, to which
+every write that ends an admission adds (`core.plan.workloads.admission_status`).
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from core.names import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    QUOTA_RESERVED,
+    REASON_DEACTIVATED,
+    REASON_DEACTIVATED_BY_TIME,
+    REASON_MAX_EXEC_TIME,
+    REASON_REACTIVATED,
+    REQUEUED,
+)
+from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
+from core.plan.steps.conditions import Condition
+from core.plan.workloads.requeue import forget
+from core.state.facts import condition_is_true, find_condition
+
+Json = Mapping[str, Any]
+DEACTIVATED = "The workload is deactivated"
+ACTIVATE = (
+    "To run it again, delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin) set spec.active of "
+    "the Workload to true"
+)
+
+
+def plan_activity(workload: Json, now: datetime) -> Action | None:
+    """The next step, None while there is nothing to do until something changes."""
+    if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
+        return None
+    state: Json = (workload.get("status") or {}).get("requeueState") or {}
+    active = workload["spec"].get("active", True) is not False
+    target = find_condition(workload, DEACTIVATION_TARGET) if condition_is_true(workload, DEACTIVATION_TARGET) else None
+    runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    if target is not None and runs:
+        return _stop(target, state)
+    if target is not None and active:
+        return Deactivate()
+    if not active:
+        # What still runs, or has quota, is stopped by whoever knows its pods or checks, and says why in the same write.
+        holds = condition_is_true(workload, QUOTA_RESERVED) and not condition_is_true(workload, EVICTED)
+        return None if runs or holds or (target is None and _is_marked(workload)) else _mark(workload, state)
+    if _is_marked(workload):
+        reactivated = Condition(REQUEUED, True, REASON_REACTIVATED, "The workload was reactivated")
+        return Amend((reactivated,), None, annotations=forget(workload))
+    return _time(workload, state, now) if runs else None
+
+
+def _stop(target: Json, state: Json) -> Evict:
+    reason = f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"
+    message = f"{DEACTIVATED} due to {target.get('message') or 'its condition DeactivationTarget'}. {ACTIVATE}"
+    return Evict(reason, message, (Condition(REQUEUED, False, reason, message),), _counted(state))
+
+
+def _time(workload: Json, state: Json, now: datetime) -> Evict | Wait | None:
+    limit = workload["spec"].get("maximumExecutionTimeSeconds")
+    since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime")
+    if limit is None or not since:
+        return None
+    past = int((workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0)
+    deadline = to_time(since) + timedelta(seconds=max(0, int(limit) - past) + RESOLUTION_S)
+    if now < deadline:
+        return Wait((deadline - now).total_seconds())
+    before = f", {past} s of them before it was last queued again" if past else ""
+    over = f"it was admitted for its maximumExecutionTimeSeconds of {limit}{before}"
+    message = f"{DEACTIVATED}: {over}. {ACTIVATE}; both give it this time again"
+    target = Condition(DEACTIVATION_TARGET, True, REASON_MAX_EXEC_TIME, f"exceeding the maximum execution time of {limit} s")
+    requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_TIME, message)
+    return Evict(REASON_DEACTIVATED_BY_TIME, message, (target, requeued), _counted(state))
+
+
+def _is_marked(workload: Json) -> bool:
+    requeued = find_condition(workload, REQUEUED) or {}
+    return requeued.get("status") == "False" and str(requeued.get("reason") or "").startswith(REASON_DEACTIVATED)
+
+
+def _mark(workload: Json, state: Json) -> Amend:
+    evicted = find_condition(workload, EVICTED) or {}
+    of_it = evicted.get("status") == "True" and str(evicted.get("reason") or "").startswith(REASON_DEACTIVATED)
+    reason, message = (evicted["reason"], evicted.get("message") or DEACTIVATED) if of_it else (REASON_DEACTIVATED, DEACTIVATED)
+    mark = () if _is_marked(workload) else (Condition(REQUEUED, False, reason, message),)
+    return Amend(mark, _counted(state), (DEACTIVATION_TARGET,))
+
+
+def _counted(state: Json) -> dict[str, Any]:
+    """Without a time of requeuing: a backoff that ends would take the mark away, and with it the new beginning."""
+    return {name: value for name, value in state.items() if name != "requeueAt"}

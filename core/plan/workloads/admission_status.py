@@ -1,0 +1,261 @@
+"""The status that a decision writes: the whole set of fields owned by the field manager `kueue-admission`.
+
+What one apply leaves out, the API server deletes, so every apply carries everything this manager
+owns (wire contract B.5).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from core.model.admission import Admission, admission_to_wire
+from core.model.configuration import ResourceRules
+from core.model.quantity import format_quantity
+from core.model.transformation import counted_by_quota
+from core.names import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REASON_BACKOFF_FINISHED,
+    REASON_DEACTIVATED_BY_TIME,
+    REASON_NO_RESERVATION,
+    REASON_ON_HOLD,
+    REASON_PENDING_EVALUATION,
+    REASON_PREEMPTED,
+    REASON_WAIT_FOR_RECOVERY,
+    REASON_WAIT_FOR_START,
+    REQUEUED,
+)
+from core.placement.refusals import MAX_MESSAGE, truncate
+from core.plan.steps.actions import to_time
+from core.plan.steps.conditions import Condition, set_conditions
+from core.plan.steps.eviction_counts import stats_with_eviction
+from core.plan.workloads.checks import admitted_condition, reset_checks, sync_checks
+from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+
+Json = Mapping[str, Any]
+MANAGED_CONDITIONS = (
+    QUOTA_RESERVED,
+    "BlockedOnPreemptionGates",
+    EVICTED,
+    ADMITTED,
+    PREEMPTED,
+    REQUEUED,
+    DEACTIVATION_TARGET,
+    FINISHED,
+    PODS_READY,
+)
+MANAGED_FIELDS = (
+    "requeueState",
+    "admissionChecks",
+    "accumulatedPastExecutionTimeSeconds",
+    "schedulingStats",
+    "clusterName",
+    "nominatedClusterNames",
+    "preemptionGates",
+)
+PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
+PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # what the event of an admission says behind these
+MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
+NOT_READY = "Not all pods are ready or succeeded"
+MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
+
+
+def managed_status(workload: Json) -> dict[str, Any]:
+    """What `kueue-admission` owns of a Workload's status as it stands, admission and unhealthy nodes included."""
+    status = workload.get("status") or {}
+    kept = {name: status[name] for name in (*MANAGED_FIELDS, "admission", "unhealthyNodes", "resourceRequests") if status.get(name)}
+    kept["conditions"] = [dict(c) for c in status.get("conditions") or () if c.get("type") in MANAGED_CONDITIONS]
+    return kept
+
+
+def is_as_judged(now: Json, seen: Json) -> bool:
+    """Whether nothing of a Workload has changed by which decisions on it are made."""
+    parts = ("uid", "generation", "deletionTimestamp")
+    is_alike = all(now["metadata"].get(part) == seen["metadata"].get(part) for part in parts)
+    return is_alike and managed_status(now) == managed_status(seen)
+
+
+def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = "") -> dict[str, Any]:
+    """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found.
+    One that was evicted keeps saying why, and where it was; `place` says where it is now."""
+    status = managed_status(workload)
+    known = status.pop("admissionChecks", ())
+    entries = tuple(known) if checks is None else sync_checks(known, checks, now)
+    if entries:
+        status["admissionChecks"] = list(entries)
+    status.pop("unhealthyNodes", None)
+    status.pop("resourceRequests", None)
+    status["admission"] = admission_to_wire(admission)
+    conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {admission.cluster_queue}")]
+    for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
+        before = find_condition(workload, kind)
+        if before is not None and before.get("status") == "True":
+            told = f"{PREVIOUSLY}{before.get('message', '')}"
+            told += _placed_again(told, place) if kind == EVICTED and place else ""
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, told))
+        elif before is not None and kind == EVICTED and place and comes_back(workload):  # its place follows its quota
+            told = str(before.get("message") or "")
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, told + _placed_again(told, place)))
+    conditions.append(admitted_condition(entries, awaits_topology=admission.awaits_topology))
+    conditions += _end_backoff(status, now)
+    return _with(workload, status, conditions, now)
+
+
+def comes_back(workload: Json) -> bool:
+    """Whether a workload was evicted, and has not been told since where it is now."""
+    evicted = find_condition(workload, EVICTED) or {}
+    if evicted.get("status") == "True":
+        return True
+    text = str(evicted.get("message") or "")
+    return not condition_is_true(workload, ADMITTED) and text.startswith(PREVIOUSLY) and PLACED_AGAIN not in text
+
+
+def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
+    """Why the last admission of a workload ended, where it was, and where it is now if it was admitted again; empty where there was none.
+    Of a long text the end of the reason is left out, not the places."""
+    evicted = find_condition({"status": status}, EVICTED) or {}
+    text = str(evicted.get("message") or "").removeprefix(PREVIOUSLY)
+    why, known, places = text.partition(WAS_ON)
+    return truncate(truncate(why, max(1, limit - len(known) - len(places))) + known + places, limit)
+
+
+def _placed_again(before: str, place: str) -> str:
+    return f"{PLACED_AGAIN}{'the same' if before.endswith(f'{WAS_ON}{place}') else place}"
+
+
+def waiting_status(
+    workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
+) -> dict[str, Any]:
+    """Not admitted, and why. `rules` say how quota counts what it asks for."""
+    status = managed_status(workload)
+    status.pop("admission", None)
+    status["resourceRequests"] = [
+        {"name": pod_set.name, "resources": {name: format_quantity(name, amount * pod_set.count) for name, amount in counted.items()}}
+        for pod_set in facts.pod_sets
+        for counted in (counted_by_quota(pod_set.requests, rules or ResourceRules()),)
+    ]
+    return _with(workload, status, _waiting(workload, reason, message) + _end_backoff(status, now), now)
+
+
+def evicted_status(
+    workload: Json,
+    reason: str,
+    message: str,
+    now: str,
+    also: Sequence[Condition] = (),
+    requeue_state: Json | None = None,
+) -> dict[str, Any]:
+    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
+    state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
+    status = amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
+    return _begin_eviction(workload, status, reason, now)
+
+
+def amended_status(
+    workload: Json,
+    conditions: Sequence[Condition],
+    now: str,
+    requeue_state: Json | None,
+    drops: Collection[str] = (),
+) -> dict[str, Any]:
+    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
+    status = managed_status(workload)
+    status.pop("requeueState", None)
+    if requeue_state:
+        status["requeueState"] = dict(requeue_state)
+    status["conditions"] = [condition for condition in status["conditions"] if condition["type"] not in drops]
+    return _with(workload, status, list(conditions), now)
+
+
+def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
+    """To be stopped for another's sake; `reason` says by which right."""
+    conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
+    return _begin_eviction(workload, _with(workload, managed_status(workload), conditions, now), REASON_PREEMPTED, now)
+
+
+def returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
+    """Evicted before anything was started: quota is given back in the same write."""
+    state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
+    status = evicted_status(workload, reason, message, now, requeue_state=state)
+    status.pop("admission", None)
+    until = f"Not to be admitted before {requeue_at}: " if requeue_at else ""
+    return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, f"{until}{message}"), now)
+
+
+def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, Any]:
+    """As it stands, with other admission checks."""
+    return _with(workload, managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
+
+
+def build_held_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
+    """Quota and domains given back by a workload that is not queued again while it asks for no pods."""
+    return _end_admission(released_status(workload, message, now, place, REASON_ON_HOLD), now)
+
+
+def _begin_eviction(workload: Json, status: dict[str, Any], reason: str, now: str) -> dict[str, Any]:
+    """The eviction is counted, and the admission ends."""
+    status["schedulingStats"] = stats_with_eviction(workload, reason)
+    return _end_admission(status, now)
+
+
+def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
+    """Whatever checks were passed must be passed again, and no node is to be replaced any more."""
+    status.pop("unhealthyNodes", None)
+    if status.get("admissionChecks"):
+        status["admissionChecks"] = reset_checks(status["admissionChecks"], now)
+    return status
+
+
+def released_status(workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION) -> dict[str, Any]:
+    """Quota and domains given back, after the job has stopped. `place` is where it was: it is told beside why it was evicted."""
+    status = managed_status(workload)
+    for condition in status["conditions"]:
+        if place and condition["type"] == EVICTED and condition["status"] == "True":
+            condition["message"] = f"{str(condition.get('message') or '').removesuffix('.')}{WAS_ON}{place}"
+    until = (status.get("requeueState") or {}).get("requeueAt")
+    if until and until > now:
+        message = f"Not to be admitted before {until}: {message}"
+    status.pop("admission", None)
+    return _with(workload, status, _waiting(workload, reason, message), now)
+
+
+def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
+    conditions = [Condition(QUOTA_RESERVED, False, reason, message)]
+    conditions.append(Condition(ADMITTED, False, REASON_NO_RESERVATION, "The workload has no reservation"))
+    ready = find_condition(workload, PODS_READY) or {}
+    if ready.get("status") == "True" or ready.get("reason") == REASON_WAIT_FOR_RECOVERY:
+        conditions.append(Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY))
+    return conditions
+
+
+def _end_backoff(status: dict[str, Any], now: str) -> list[Condition]:
+    """Who is judged again is held back no more, and what is written of it says so; how often it was goes on counting."""
+    state = dict(status.get("requeueState") or {})
+    until = state.pop("requeueAt", None)
+    if until is None or until > now:
+        return []
+    status.pop("requeueState")
+    if state:
+        status["requeueState"] = state
+    return [Condition(REQUEUED, True, REASON_BACKOFF_FINISHED, "The workload backoff was finished")]
+
+
+def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], now: str) -> dict[str, Any]:
+    generation = int(workload["metadata"].get("generation") or 0)
+    admitted = find_condition(workload, ADMITTED) or {}
+    if admitted.get("status") == "True" and any(new.type == ADMITTED and not new.status for new in conditions):
+        _accumulate(status, admitted, find_condition(workload, EVICTED) or {}, now)
+    return status | {"conditions": set_conditions(status["conditions"], conditions, now=now, generation=generation)}
+
+
+def _accumulate(status: dict[str, Any], admitted: Json, evicted: Json, now: str) -> None:
+    """The time of an admission that ends is added to that of earlier ones; who has used up all it may begins anew if reactivated."""
+    past = int(status.pop("accumulatedPastExecutionTimeSeconds", 0))
+    if evicted.get("status") == "True" and evicted.get("reason") == REASON_DEACTIVATED_BY_TIME:
+        return
+    since = admitted.get("lastTransitionTime") or now
+    status["accumulatedPastExecutionTimeSeconds"] = past + max(0, int((to_time(now) - to_time(since)).total_seconds()))

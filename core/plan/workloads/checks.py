@@ -1,0 +1,185 @@
+"""Admission checks of a workload that has quota: what is to be done next (Kueue API, status.admissionChecks; KEP-2724, Error handling).
+
+    checks                                            what is done
+    not those that queue and flavors ask for          made so; new ones are Pending
+    one is Rejected                                   quota given back, the workload deactivated
+    one says Retry                                    quota given back, queued again after the time it asks for
+    all are Ready, no place is to be found any more   admitted
+    all are Ready, and no place found in time         those that brought the nodes fail: Retry, or Rejected where all attempts are spent
+    the same, and no check has brought nodes          quota given back, queued again
+
+A workload that is admitted already loses its place in the same way, where a check says Retry or Rejected of it later.
+
+All times are those of the statuses, so that whoever starts anew goes on where another stopped.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from core.names import (
+    ADMITTED,
+    CHECK_PENDING,
+    CHECK_READY,
+    CHECK_REJECTED,
+    CHECK_RETRY,
+    REASON_PENDING_TOPOLOGY,
+    REASON_UNSATISFIED_CHECKS,
+)
+from core.plan.steps.actions import RESOLUTION_S, from_time, to_time
+from core.plan.steps.conditions import Condition
+from core.state.check_facts import RetryStrategy
+
+Json = Mapping[str, Any]
+_PLACE_WAITS = "There are pending delayed topology requests"
+MAX_MESSAGE = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """The list of checks is to be this."""
+
+    checks: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Nothing is in the way any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The workload loses its quota; it is queued again after some seconds, or deactivated."""
+
+    message: str
+    after_s: int = 0
+    deactivates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For the checks, or until so many seconds have gone by (None: for an event only)."""
+
+    seconds: float | None = None
+
+
+Action = Sync | Admit | GiveBack | Wait
+
+
+def plan_checks(
+    checks: Sequence[Json],
+    needed: Sequence[str],
+    *,
+    awaits_topology: bool,
+    now: datetime,
+    timeout_s: float,
+    retries: Mapping[str, RetryStrategy] | None = None,
+    looked_since: datetime | None = None,
+) -> Action:
+    """For a workload that has quota, is not admitted and not evicted. `needed` are the checks that it must pass, `retries` says of
+    those that bring nodes how often they may try again; before `looked_since` no place was looked for."""
+    written = from_time(now)
+    if {check["name"] for check in checks} != set(needed):
+        return Sync(sync_checks(checks, needed, written))
+    refused = plan_refused(checks)
+    if refused is not None:
+        return refused
+    if any(check.get("state") != CHECK_READY for check in checks):
+        return Wait()
+    if not awaits_topology:
+        return Admit()
+    ready = max(all_ready_since(checks, now), looked_since or _time(None))
+    left = (ready + timedelta(seconds=timeout_s + RESOLUTION_S) - now).total_seconds()
+    if left > 0:
+        return Wait(left)
+    why = f"No place was found on the nodes within {timeout_s:g} s after all admission checks were Ready"
+    # Other nodes are what may help: the same ones would be as scattered as they are.
+    brought = {check["name"]: retry for check in checks if (retry := (retries or {}).get(check["name"])) and check.get("podSetUpdates")}
+    if not brought:
+        return GiveBack(why)
+    return Sync(
+        tuple(
+            fail_check(check, brought[check["name"]], "placement", why, written) if check["name"] in brought else check for check in checks
+        )
+    )
+
+
+def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
+    """What follows for a workload, admitted or not, of which a check says Retry or Rejected."""
+    rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
+    if rejected:
+        return GiveBack(f"Admission check(s) rejected the workload: {_told(rejected)}", deactivates=True)
+    retried = [check for check in checks if check.get("state") == CHECK_RETRY]
+    if retried:
+        after = max(int(check.get("requeueAfterSeconds") or 0) for check in retried)
+        return GiveBack(f"At least one admission check is false: {_told(retried)}", after)
+    return None
+
+
+def attempt_of(check: Json) -> int:
+    """Which attempt at a check a workload is in, from 1."""
+    return int(check.get("retryCount") or 0) + 1
+
+
+def changed_check(check: Json, state: str, message: str, now: str) -> dict[str, Any]:
+    """A check in another state, or with another message; what the old state carried is gone."""
+    kept = {name: check[name] for name in ("name", "retryCount") if name in check}
+    since = check["lastTransitionTime"] if check.get("state") == state and check.get("lastTransitionTime") else now
+    return {**kept, "state": state, "message": message[:MAX_MESSAGE], "lastTransitionTime": since}
+
+
+def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
+    """A check whose attempt has failed: another one after a while, or none where all are spent."""
+    attempt = attempt_of(check)
+    if attempt <= retry.limit:
+        again = changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
+        return again | {"retryCount": attempt, "requeueAfterSeconds": retry.delay_s(attempt)}
+    told = f"{why} (given up after {attempt} attempt{'' if attempt == 1 else 's'})"
+    return changed_check(check, CHECK_REJECTED, told, now)
+
+
+def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tuple[dict[str, Any], ...]:
+    """The checks that a workload must pass, as far as it is with them."""
+    known = {check["name"]: dict(check) for check in checks}
+    fresh = {"state": CHECK_PENDING, "lastTransitionTime": now, "message": ""}
+    return tuple(known.get(name, {"name": name} | fresh) for name in needed)
+
+
+def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
+    """The same checks for the next attempt: what they said holds no more."""
+    reset = []
+    for check in checks:
+        message = check.get("message") or ""
+        # Who is activated again after all attempts were spent has them all again.
+        counted = {name: check[name] for name in ("retryCount",) if name in check and check.get("state") != CHECK_REJECTED}
+        before = f" Previously: {message}" if message and not message.startswith("Reset to Pending") else ""
+        told = f"Reset to Pending after eviction.{before}"[:MAX_MESSAGE]
+        if check.get("state") == CHECK_PENDING:
+            reset.append(dict(check))
+        else:
+            fresh = {"name": check["name"], "state": CHECK_PENDING, "lastTransitionTime": now, "message": told}
+            reset.append(fresh | counted)
+    return reset
+
+
+def admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Condition:
+    """Whether a workload that has quota is admitted."""
+    if any(check.get("state") != CHECK_READY for check in checks):
+        return Condition(ADMITTED, False, REASON_UNSATISFIED_CHECKS, "The workload has not all checks ready")
+    if awaits_topology:
+        return Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, _PLACE_WAITS)
+    return Condition(ADMITTED, True, ADMITTED, "The workload is admitted")
+
+
+def all_ready_since(checks: Sequence[Json], now: datetime) -> datetime:
+    """When the last of the checks, which are all Ready, became so; now if there are none."""
+    return max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
+
+
+def _told(checks: Sequence[Json]) -> str:
+    return "; ".join(f"{check['name']}: {check.get('message') or 'no message'}" for check in checks)
+
+
+def _time(text: str | None) -> datetime:
+    return to_time(text) if text else datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,182 @@
+"""The admission check that asks an autoscaler for nodes: what is to be done next for one check of a workload that has quota.
+
+    the check is      its ProvisioningRequest                    what is done
+    Pending           none of this attempt                       made
+                      Failed, or its capacity is gone            Retry, or Rejected where all attempts are spent
+                      Provisioned                                Ready, with what pods get for it
+                      neither yet                                its message is the check's
+                      asks for what is not wanted any more       dropped, and made anew
+    Ready             none of this attempt, not admitted         Pending
+                      Failed or BookingExpired, not admitted     Retry or Rejected
+                      CapacityRevoked                            the same, also while it runs
+    Retry, Rejected   any                                        nothing: quota is given back by `core.plan.workloads.checks`
+
+The attempt is `retryCount` + 1, and so is told by the status alone. A request that ended in an earlier reservation of quota
+says nothing about this one: it is dropped and made anew, uncounted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.model.admission import Admission
+from core.names import ACTIVE, CHECK_PENDING, CHECK_READY, FINISHED, PROVISIONING_CONTENT, PROVISIONING_RESERVATION, QUOTA_RESERVED
+from core.plan.steps.conditions import Condition
+from core.plan.workloads.checks import attempt_of, changed_check, fail_check
+from core.plan.workloads.provisioning_objects import (
+    Wanted,
+    build_wanted,
+    needed_pod_sets,
+    pod_set_updates,
+    request_name,
+    reservation_of,
+)
+from core.state.check_facts import CheckFacts, ProvisioningConfig
+from core.state.facts import FlavorFacts, condition_is_true, find_condition
+
+Json = Mapping[str, Any]
+FAILED, REVOKED, EXPIRED, PROVISIONED, ACCEPTED = "Failed", "CapacityRevoked", "BookingExpired", "Provisioned", "Accepted"
+_ENDS = {FAILED: "failure", REVOKED: "capacity revoked", EXPIRED: "booking expired"}
+NOT_NEEDED = "the ProvisioningRequest is not needed"
+NOT_INSTALLED = "the cluster has no provisioningrequests.autoscaling.x-k8s.io in version v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """These objects, templates first."""
+
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """This request, with its templates."""
+
+    request: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The state of the check is to be this."""
+
+    entry: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For what the provider, or somebody else, does."""
+
+
+Action = Make | Drop | Judge | Wait
+
+
+def plan_provisioning(
+    workload: Json,
+    admission: Admission,
+    entry: Json,
+    config: ProvisioningConfig | None,
+    requests: Mapping[str, Json],
+    flavors: Mapping[str, FlavorFacts],
+    *,
+    admitted: bool,
+    now: str,
+) -> Action:
+    """For a workload that has quota and is not evicted. `requests` by name, of its namespace; None for `config` means that the check
+    cannot be performed. Raises MissingFlavor."""
+    state = entry.get("state")
+    if state not in (CHECK_PENDING, CHECK_READY):
+        return Wait()
+    if config is None:
+        return _say(entry, f"AdmissionCheck {entry['name']} is not active", now) if state == CHECK_PENDING else Wait()
+    name = request_name(workload["metadata"]["name"], entry["name"], attempt_of(entry))
+    found = requests.get(name)
+    if found is not None and not is_owned(found, workload):
+        return _say(entry, f"ProvisioningRequest {name} is not of this workload", now) if state == CHECK_PENDING else Wait()
+    ended = ending(found) if found is not None else None
+    if state == CHECK_READY:
+        if found is None and not admitted and needed_pod_sets(workload, config):
+            return Judge(changed_check(entry, CHECK_PENDING, f"ProvisioningRequest {name} is gone", now))
+        over = ended is not None and (not admitted or ended[0] == REVOKED)
+        return _fail(entry, config, ended, now) if over and ended is not None else Wait()
+    if admitted:
+        return Wait()
+    if not needed_pod_sets(workload, config):
+        return Judge(changed_check(entry, CHECK_READY, NOT_NEEDED, now))
+    if found is None:
+        return Make(build_wanted(workload, admission, config, name, flavors))
+    if found["metadata"].get("deletionTimestamp"):
+        return Wait()
+    wanted = build_wanted(workload, admission, config, name, flavors).request
+    if _note(found, PROVISIONING_CONTENT) != _note(wanted, PROVISIONING_CONTENT):
+        return Drop(found)
+    if ended is not None:
+        if _note(found, PROVISIONING_RESERVATION) != reservation_of(workload):
+            return Drop(found)
+        return _fail(entry, config, ended, now)
+    if condition_is_true(found, PROVISIONED):
+        message = _message(found, PROVISIONED) or f"ProvisioningRequest {name} is provisioned"
+        return Judge({**changed_check(entry, CHECK_READY, message, now), "podSetUpdates": pod_set_updates(workload, config, found)})
+    return _say(entry, _message(found, PROVISIONED) or _message(found, ACCEPTED) or f"ProvisioningRequest {name} is pending", now)
+
+
+def superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
+    """Requests of a workload that later attempts have taken the place of; none before those are there. `checks` by name."""
+    current = {request_name(workload["metadata"]["name"], name, attempt_of(entry)) for name, entry in checks.items()}
+    if not current <= requests.keys():
+        return []
+    return [request for name, request in sorted(requests.items()) if name not in current and is_owned(request, workload)]
+
+
+def withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
+    """Requests of a workload without quota, or one that is over: what is provisioned for it is booked, and kept from others meanwhile.
+    One that is under way stays for a workload that is queued again."""
+    is_over = condition_is_true(workload, FINISHED)
+    if condition_is_true(workload, QUOTA_RESERVED) and not is_over:
+        return []
+    waits = workload["spec"].get("active", True) is not False and not is_over
+    open_ones = (r for _, r in sorted(requests.items()) if ending(r) is None and not r["metadata"].get("deletionTimestamp"))
+    return [r for r in open_ones if is_owned(r, workload) and (condition_is_true(r, PROVISIONED) or not waits)]
+
+
+def active_condition(check: CheckFacts, configs: Mapping[str, ProvisioningConfig], *, installed: bool) -> Condition:
+    """Whether a check can be performed, and what is missing."""
+    if check.parameters is None:
+        return Condition(ACTIVE, False, "MissingParameters", "spec.parameters must name a ProvisioningRequestConfig")
+    name = check.provisioning_config
+    if name is None:
+        message = f"spec.parameters must name a ProvisioningRequestConfig of kueue.x-k8s.io, not a {check.parameters_kind}"
+        return Condition(ACTIVE, False, "BadParametersRef", message)
+    if name not in configs:
+        return Condition(ACTIVE, False, "ParametersNotFound", f"ProvisioningRequestConfig {name} does not exist")
+    if not installed:
+        return Condition(ACTIVE, False, "NotInstalled", NOT_INSTALLED)
+    return Condition(ACTIVE, True, ACTIVE, "The admission check is active")
+
+
+def is_owned(request: Json, workload: Json) -> bool:
+    """Whether a request was made for the very workload."""
+    uid = workload["metadata"]["uid"]
+    return any(owner.get("uid") == uid for owner in request["metadata"].get("ownerReferences") or ())
+
+
+def ending(request: Json) -> tuple[str, str] | None:
+    """By which condition a request has ended without nodes, or lost them, and the provider's words for it."""
+    kind = next((kind for kind in _ENDS if condition_is_true(request, kind)), None)
+    return (kind, _message(request, kind)) if kind is not None else None
+
+
+def _fail(entry: Json, config: ProvisioningConfig, ended: tuple[str, str], now: str) -> Judge:
+    kind, message = ended
+    return Judge(fail_check(entry, config.retry, _ENDS[kind], message or kind, now))
+
+
+def _say(entry: Json, message: str, now: str) -> Judge | Wait:
+    return Wait() if entry.get("message") == message else Judge(changed_check(entry, CHECK_PENDING, message, now))
+
+
+def _message(request: Json, kind: str) -> str:
+    return str((find_condition(request, kind) or {}).get("message") or "")
+
+
+def _note(obj: Json, name: str) -> str | None:
+    return (obj["metadata"].get("annotations") or {}).get(name)

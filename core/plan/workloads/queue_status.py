@@ -1,0 +1,277 @@
+"""What is reported of queues, cohorts, flavors and topologies, what keeps those that are in use, and how the workloads of a queue that is
+drained are evicted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.model.quantity import format_quantity, show_count
+from core.model.quota_tree import FlavorResource, Quota, Share
+from core.names import (
+    ACTIVE,
+    EVENT_STILL_IN_USE,
+    EVENT_UNKNOWN_PROFILE,
+    EVICTIONS_PAUSED,
+    NODES_PLACED,
+    NODES_REACHABLE,
+    PLACEMENT_PROFILE,
+    PLACEMENT_PROFILES,
+    REASON_ADMISSIONS_PAUSED,
+    REASON_READY,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from core.placement.topology.tree import LeftOut
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.plan.steps.conditions import Condition, set_conditions
+from core.plan.steps.steps import Event, Hold, Log, Overtaken, Plan, Step, make_plan
+from core.plan.workloads.workload_steps import plan_eviction_of
+from core.resource import Obj, Resource
+from core.state.facts import profile_of
+from core.state.queue_facts import ClusterQueueFacts
+
+Json = Mapping[str, Any]
+EXAMPLES = 5
+STILL_IN_USE = "report what its deletion waits for"
+_OPTIONAL = ("fairSharing", "flavorsReservation", "flavorsUsage")  # parts of a status that it may lose
+Problem = tuple[str, str]  # reason and message of what can admit nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """The objects by which another is in use, by name. `is_reported`: it was said before that its deletion waits for them."""
+
+    resource: Resource
+    names: Sequence[str]
+    is_reported: bool = False
+
+    def hold(self, obj: Obj) -> bool:
+        """Whether the deletion of an object waits for them."""
+        metadata = obj["metadata"]
+        return bool(self.names and metadata.get("deletionTimestamp")) and RESOURCE_IN_USE_FINALIZER in (metadata.get("finalizers") or ())
+
+    def __str__(self) -> str:
+        one, end = len(self.names) == 1, "over" if self.resource is r.WORKLOADS else "gone"
+        named = f"{self.resource.kind}{'' if one else 's'} {_list(sorted(self.names))}"
+        return f"still used by {named}; it goes when {'that is' if one else 'they are'} {end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many workloads of a queue wait, hold quota, and are admitted; and what the last two hold, by flavor and resource."""
+
+    pending: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    reserved: Mapping[FlavorResource, int] = field(default_factory=dict)
+    used: Mapping[FlavorResource, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueStatus:
+    """What is known of a ClusterQueue. `evictions_paused`: why none is
+    evicted. `share`: None where sharing is not fair."""
+
+    obj: Obj
+    queue: ClusterQueueFacts
+    problem: Problem | None
+    users: Users
+    counted: Counted
+    evictions_paused: str | None = None
+    share: Share | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueStatus:
+    """What is known of a LocalQueue. `names`: the ClusterQueue that it names; `queue`: that, None where it is not there. `problem` is of
+    that. `admissions_paused`: why no workload is admitted."""
+
+    obj: Obj
+    names: str
+    queue: ClusterQueueFacts | None
+    problem: Problem | None
+    counted: Counted
+    is_stopped: bool = False
+    admissions_paused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatus:
+    """What is known of a Topology: the nodes of all its flavors, and those without a place by flavor. `storm`: why no node is replaced."""
+
+    obj: Obj
+    users: Users
+    nodes: int
+    left_out: Sequence[tuple[str, LeftOut]] = ()
+    storm: str | None = None
+
+
+def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
+    """Its finalizer and its status."""
+    reason, message = f.problem or (REASON_READY, "Can admit new workloads")
+    message += f"; {f.users}" if f.users.hold(f.obj) else ""
+    # That no workload is evicted is said beside everything else: a queue is active all the same.
+    paused = [Condition(EVICTIONS_PAUSED, True, "Paused", f.evictions_paused)] if f.evictions_paused is not None else []
+    quota = f.queue.quota if f.queue.cohort else None
+    status = {
+        "conditions": _set(f.obj, now, Condition(ACTIVE, f.problem is None, reason, message), *paused),
+        **_count(f.counted, f.queue, quota),
+        **(_show_share(f.share) if f.share is not None else {}),
+    }
+    return make_plan(
+        _report_unknown_profile(r.CLUSTER_QUEUES, f.obj),
+        *keep_finalizer(r.CLUSTER_QUEUES, f.obj, f.users),
+        _report(r.CLUSTER_QUEUES, f.obj, status),
+    )
+
+
+def plan_local_queue(f: LocalQueueStatus, now: str) -> Plan:
+    """Its status."""
+    if f.queue is None:
+        condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {f.names} doesn't exist")
+    elif f.is_stopped:
+        condition = Condition(ACTIVE, False, "Stopped", "LocalQueue is stopped")
+    elif f.problem is not None:
+        message = f"ClusterQueue {f.queue.name} can't admit new workloads"
+        if f.problem[0] == REASON_ADMISSIONS_PAUSED and f.admissions_paused is not None:  # no other problem of it is its users'
+            message += f": {f.admissions_paused}"
+        condition = Condition(ACTIVE, False, "ClusterQueueIsInactive", message)
+    else:
+        condition = Condition(ACTIVE, True, REASON_READY, "Can submit new workloads to ClusterQueue")
+    status = {"conditions": _set(f.obj, now, condition), **_count(f.counted, f.queue)}
+    return make_plan(_report(r.LOCAL_QUEUES, f.obj, status))
+
+
+def plan_cohort(cohort: Obj, share: Share | None) -> Plan:
+    """Its status, which is its share where that counts."""
+    return make_plan(_report(r.COHORTS, cohort, _show_share(share) if share is not None else {}))
+
+
+def plan_flavor(flavor: Obj, users: Users) -> Plan:
+    """Its finalizer: it has no status."""
+    return make_plan(*keep_finalizer(r.RESOURCE_FLAVORS, flavor, users))
+
+
+def plan_topology(f: TopologyStatus, now: str) -> Plan:
+    """Its finalizer, and which nodes of its flavors have no clear place, and why (decision 3 of docs/decisions/0004)."""
+    problems = []
+    for flavor, left_out in f.left_out:
+        for label, names in left_out.missing_label.items():
+            problems.append(f'flavor "{flavor}": {show_count(len(names), "node")} without the label {label}: {_list(names)}')
+        problems += [f'flavor "{flavor}": nodes {_list(names)} share every level value' for names in left_out.same_path]
+    # A Topology has no condition of its own for this, and a reader of its status should not have to look for events.
+    held = f"{f.users}. " if f.users.hold(f.obj) else ""
+    if problems:
+        message = f"{held}Left out, since their place is not known: {'; '.join(problems)}"
+        condition = Condition(NODES_PLACED, False, "NodesLeftOut", message)
+    else:
+        carried = "1 node carries" if f.nodes == 1 else f"{f.nodes} nodes carry"
+        condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{carried} all level labels")
+    status = {"conditions": _set(f.obj, now, condition, *_show_storm(f))}
+    return make_plan(
+        _report_unknown_profile(r.TOPOLOGIES, f.obj), *keep_finalizer(r.TOPOLOGIES, f.obj, f.users), _report(r.TOPOLOGIES, f.obj, status)
+    )
+
+
+def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
+    """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on. Likewise of a namespace that is being
+    deleted: its pods go first, none can come, and a pod that a finalizer keeps can keep the rest for ever. One that has changed is looked
+    at again by its event, and those that a pause keeps when it ends; one that is refused holds up no other."""
+    passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
+    return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
+
+
+def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
+    """Keeps the finalizer on what is in use, so that it cannot vanish under its users. Once it is said what a deletion waits for, though
+    its users change: kubectl waits in silence, and its user looks when it has waited for too long."""
+    finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
+    is_held, is_deleting = RESOURCE_IN_USE_FINALIZER in finalizers, bool(obj["metadata"].get("deletionTimestamp"))
+    if users.names and not is_held and not is_deleting:
+        steps.append(Step("hold what is in use", w.set_finalizers(resource, obj, [*finalizers, RESOURCE_IN_USE_FINALIZER])))
+    elif is_held and not users.names:
+        kept = [finalizer for finalizer in finalizers if finalizer != RESOURCE_IN_USE_FINALIZER]
+        steps.append(Step("release what is not in use", w.set_finalizers(resource, obj, kept)))
+    if users.hold(obj) and not users.is_reported:
+        steps.append(Step(STILL_IN_USE, events=(Event(resource, obj, EVENT_STILL_IN_USE, str(users), warning=True),)))
+    return steps
+
+
+def _report_unknown_profile(resource: Resource, obj: Obj) -> Step | None:
+    """A profile that does not exist is passed over; whoever wrote it should know."""
+    profile = profile_of(obj)
+    if profile is None or profile in PLACEMENT_PROFILES:
+        return None
+    message = (
+        f"there is no placement profile {profile!r}, so that {PLACEMENT_PROFILE} is ignored; there are {', '.join(PLACEMENT_PROFILES)}"
+    )
+    log = Log("annotation is ignored", {"object": f"{resource.kind} {obj['metadata']['name']}", "why": message}, warning=True)
+    return Step("report unknown profile", None, (Event(resource, obj, EVENT_UNKNOWN_PROFILE, message, warning=True),), log)
+
+
+def _report(resource: Resource, obj: Obj, status: dict[str, Any]) -> Step | None:
+    """A status that differs from the one there is.
+
+    An empty list counts as absent: the API server leaves it out where an apply takes the last entry of a list, and keeps it where
+    there was no list before.
+    """
+    before, status = _remove_empty_lists(obj.get("status") or {}), _remove_empty_lists(status)
+    is_without = any(name in before and name not in status for name in _OPTIONAL)
+    if not is_without and all(before.get(key) == value for key, value in status.items()):
+        return None
+    return Step("report status", w.patch_status(resource, obj, status, yields=True))
+
+
+def _set(obj: Obj, now: str, *conditions: Condition) -> list[dict[str, Any]]:
+    set_now = {condition.type for condition in conditions}
+    before = [c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] != EVICTIONS_PAUSED or c["type"] in set_now]
+    return set_conditions(before, conditions, now=now, generation=int(obj["metadata"].get("generation") or 0))
+
+
+def _count(counted: Counted, queue: ClusterQueueFacts | None, quota: Mapping[FlavorResource, Quota] | None = None) -> dict[str, Any]:
+    """Counters and usage of a queue; with `quota` also what is borrowed beyond it."""
+    return {
+        "pendingWorkloads": counted.pending,
+        "reservingWorkloads": counted.reserving,
+        "admittedWorkloads": counted.admitted,
+        "flavorsReservation": _list_flavors(queue, counted.reserved, quota),
+        "flavorsUsage": _list_flavors(queue, counted.used, quota),
+    }
+
+
+def _list_flavors(
+    queue: ClusterQueueFacts | None, usage: Mapping[FlavorResource, int], quota: Mapping[FlavorResource, Quota] | None
+) -> list[dict[str, Any]]:
+    def show(flavor: str, name: str) -> dict[str, str]:
+        total = usage.get((flavor, name), 0)
+        shown = {"name": name, "total": format_quantity(name, total)}
+        if quota is None:
+            return shown
+        nominal = quota.get((flavor, name), Quota(0)).nominal
+        return shown | {"borrowed": format_quantity(name, max(0, total - nominal))}
+
+    resources: dict[str, dict[str, None]] = {flavor: {} for flavor in (queue.flavors if queue is not None else ())}
+    for group in queue.groups if queue is not None else ():
+        for flavor in group.flavors:
+            resources[flavor].update(dict.fromkeys(group.resources))
+    return [{"name": flavor, "resources": [show(flavor, name) for name in names]} for flavor, names in resources.items()]
+
+
+def _show_storm(f: TopologyStatus) -> list[Condition]:
+    """Nothing is said of storms where there has been none."""
+    if f.storm is not None:
+        return [Condition(NODES_REACHABLE, False, "Storm", f.storm)]
+    known = any(c.get("type") == NODES_REACHABLE for c in (f.obj.get("status") or {}).get("conditions") or ())
+    return [Condition(NODES_REACHABLE, True, "Calm", "Nodes that are not ready are replaced one by one")] if known else []
+
+
+def _show_share(share: Share) -> dict[str, Any]:
+    return {"fairSharing": {"weightedShare": share.weighted}}
+
+
+def _remove_empty_lists(status: Json) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if value != []}
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:EXAMPLES])
+    return shown if len(names) <= EXAMPLES else f"{shown} and {len(names) - EXAMPLES} more"

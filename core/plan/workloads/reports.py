@@ -1,0 +1,98 @@
+"""Conditions of a Workload beside those of its life: each is reported by one part of topogate, under a field manager of its own.
+
+Each is written when the Workload does not say it yet. Of most workloads there is nothing to report, and nothing is written.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from core.names import BORROWED_SPARES, PLACEMENT_KEPT, PODS_SCHEDULABLE, RANK_ORDER_KEPT, SPARES, SPARES_HELD
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.plan.steps.conditions import Condition, says, set_conditions
+from core.plan.steps.steps import Event, Log, Overtaken, Step
+from core.plan.workloads.drift import Drift
+from core.queueing.cycle.kept_spares import Kept
+from core.resource import Obj
+from core.state.facts import PodFacts, find_condition, object_key
+
+DRIFT_MANAGER, STUCK_MANAGER = "topogate-drift", "topogate-node-health"
+SPARES_MANAGER, RANKS_MANAGER = "topogate-spares", "topogate-ungater"
+_NAMED = 3  # pods that a condition names
+
+
+def report_drift(workload: Obj, drifts: Sequence[Drift], now: str, *, runs: bool) -> Step | None:
+    """Whether all pods run where they were placed."""
+    if drifts:
+        condition = Condition(PLACEMENT_KEPT, False, drifts[0].kind.value, "; ".join(drift.says for drift in drifts))
+        return _report(workload, condition, DRIFT_MANAGER, now, warning="drift")
+    message = "All pods run where they were placed" if runs else "The workload does not run"
+    return _end(workload, Condition(PLACEMENT_KEPT, True, "Kept", message), DRIFT_MANAGER, now)
+
+
+def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str, *, runs: bool = True) -> Step | None:
+    """Whether all pods can be scheduled. `stuck`: those that their node does not take, each behind the name of its node."""
+    if not stuck:
+        well = "All pods are scheduled, or wait for no longer than usual" if runs else "The workload does not run"
+        return _end(workload, Condition(PODS_SCHEDULABLE, True, "Scheduled", well), STUCK_MANAGER, now)
+    texts = [
+        f"pod {pod.key.partition('/')[2]} cannot be scheduled on node {node}, where others of its workload run: "
+        f"{pod.unschedulable or 'Unschedulable'}"
+        for node, pod in stuck[:_NAMED]
+    ]
+    more = f" and {len(stuck) - _NAMED} more pods" if len(stuck) > _NAMED else ""
+    condition = Condition(PODS_SCHEDULABLE, False, "Unschedulable", f"{'; '.join(texts)}{more}. Another place is looked for")
+    return _report(workload, condition, STUCK_MANAGER, now, warning="pods cannot be scheduled", is_event=True)
+
+
+def report_spares(workload: Obj, kept: Collection[Kept] | None, now: str) -> Step | None:
+    """Whether all nodes are kept free that are asked for; `kept` is None where the workload has no place."""
+    if kept is None:
+        message = "The workload has no place beside which nodes could be kept free"
+        return _end(workload, Condition(SPARES_HELD, False, "NotAdmitted", message), SPARES_MANAGER, now)
+    is_missing = any(one.missing for one in kept)
+    condition = Condition(SPARES_HELD, not is_missing, "Missing" if is_missing else "Held", "; ".join(map(str, kept)))
+    return _report(workload, condition, SPARES_MANAGER, now)
+
+
+def name_spares(workload: Obj, held: str | None, kept: Collection[Kept]) -> Step:
+    """The nodes that are kept free for a workload, on itself: so the next leader keeps the same."""
+    log = Log("spares kept", {"workload": object_key(workload), "nodes": {one.pod_set: list(one.nodes) for one in kept}})
+    return Step("name spares", w.annotate(r.WORKLOADS, workload, {SPARES: held}), log=log)
+
+
+def restore_borrowed(workload: Obj, borrowed: str) -> Step:
+    """The nodes that a workload has borrowed, which another program has changed: without them their holder could not have them back."""
+    log = Log(
+        "borrowed nodes of a workload were changed by another program, and are written again", {"workload": object_key(workload)}, True
+    )
+    return Step("restore borrowed", w.annotate(r.WORKLOADS, workload, {BORROWED_SPARES: borrowed}), log=log)
+
+
+def report_rank_order(workload: Obj, broken: Mapping[str, str], now: str, *, kept: bool) -> Step | None:
+    """Whether the order of ranks could be kept, and which pod broke it, by pod set; nothing where no pod has a rank."""
+    if broken:
+        why = "; ".join(f"pod set {name}: {why}" for name, why in sorted(broken.items()))
+        message = f"Pods are placed in the order of the list, not of ranks: {why}"
+        return _report(workload, Condition(RANK_ORDER_KEPT, False, "RankOrderBroken", message), RANKS_MANAGER, now)
+    if not kept:
+        return None
+    return _report(workload, Condition(RANK_ORDER_KEPT, True, "RankOrderKept", "Consecutive ranks share a domain"), RANKS_MANAGER, now)
+
+
+def _end(workload: Obj, condition: Condition, manager: str, now: str) -> Step | None:
+    """All is well again; of a workload of which nothing else was reported that is not said."""
+    return _report(workload, condition, manager, now) if find_condition(workload, condition.type) is not None else None
+
+
+def _report(workload: Obj, condition: Condition, manager: str, now: str, *, warning: str = "", is_event: bool = False) -> Step | None:
+    before: list[Any] = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == condition.type]
+    if says(before, condition):
+        return None
+    generation = int(workload["metadata"].get("generation") or 0)
+    wire = set_conditions(before, [condition], now=now, generation=generation)[0]
+    events = (Event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True),) if is_event else ()
+    fields = {"workload": object_key(workload), "reason": condition.reason, "why": condition.message}
+    log = Log(warning, fields, warning=True) if warning else None
+    gone = frozenset({Overtaken.GONE})
+    return Step(f"report {condition.type}", w.apply_workload_condition(workload, wire, manager), events, log, passes=gone)

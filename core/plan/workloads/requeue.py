@@ -1,0 +1,64 @@
+"""Workloads that lose their nodes time after time: each time they wait longer before they are queued again.
+
+The first time there is no wait, since another domain may have room. A node that rejects pods, though it says that it has room, would
+else be chosen again at once, and again. How often it was in a row is what `status.schedulingStats` counts of them, which only goes up,
+but for those that came before it last ran well: how many these are stands in an annotation. That is written before the eviction which
+ends such a run, and is the same number if it is written again, so that a restart between the two changes nothing.
+`requeueState.count` is what waitForPodsReady deactivates by, and is left alone.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from core.model.node_health_rules import RequeueRules
+from core.model.quantity import show_count
+from core.names import ADMITTED, FORGOTTEN_FAILURES, PODS_READY, REASON_NODE_FAILURES, REASON_WAIT_FOR_START, REQUEUED
+from core.placement.refusals import MAX_MESSAGE, truncate
+from core.plan.steps.actions import Evict, rounded_up, to_time
+from core.plan.steps.conditions import Condition
+from core.plan.steps.eviction_counts import count_evictions
+from core.state.facts import condition_is_true, find_condition
+
+Json = Mapping[str, Any]
+
+
+def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
+    """A workload that has lost nodes for which there are no others is to be stopped, and queued again: at once, or after a while."""
+    ran_well = _ran_well(workload, rules, now)
+    times, forgotten = (1, forget(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
+    state = {name: value for name, value in _requeue_state(workload).items() if name != "requeueAt"}
+    wait = rules.wait_s(times)
+    if not wait:
+        return Evict(REASON_NODE_FAILURES, why, (), state, forgotten)
+    until = rounded_up(now + timedelta(seconds=wait))
+    then = f". It is queued again at {until}: it has lost its nodes {show_count(times, 'time')} in a row"
+    message = truncate(why.removesuffix("."), MAX_MESSAGE - len(then)) + then
+    requeued = Condition(REQUEUED, False, REASON_NODE_FAILURES, message)
+    return Evict(REASON_NODE_FAILURES, message, (requeued,), {**state, "requeueAt": until}, forgotten)
+
+
+def count_in_a_row(workload: Json) -> int:
+    """How often a workload was evicted for lost nodes, and did not run well in between."""
+    text = (workload["metadata"].get("annotations") or {}).get(FORGOTTEN_FAILURES, "")
+    forgotten = int(text) if text.isdecimal() else 0
+    return max(0, count_evictions(workload, REASON_NODE_FAILURES) - forgotten)
+
+
+def forget(workload: Json) -> dict[str, str]:
+    """The annotation by which what there was until now counts no more; nothing where nothing counts."""
+    return {FORGOTTEN_FAILURES: str(count_evictions(workload, REASON_NODE_FAILURES))} if count_in_a_row(workload) else {}
+
+
+def _ran_well(workload: Json, rules: RequeueRules, now: datetime) -> bool:
+    """Whether the admission that ends has lasted, and its pods were ready, where that is known."""
+    admitted = find_condition(workload, ADMITTED) or {}
+    if not condition_is_true(workload, ADMITTED) or not admitted.get("lastTransitionTime"):
+        return False
+    if (find_condition(workload, PODS_READY) or {}).get("reason") == REASON_WAIT_FOR_START:
+        return False
+    return now - to_time(admitted["lastTransitionTime"]) >= timedelta(seconds=rules.forget_after_s)
+
+
+def _requeue_state(workload: Json) -> Json:
+    return (workload.get("status") or {}).get("requeueState") or {}

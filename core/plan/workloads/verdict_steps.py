@@ -1,0 +1,375 @@
+"""What is written and reported of a decision, as a plan; and what of a write that had no answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from core import trace_names as t
+from core.model.admission import Admission, admission_from_wire, admission_to_wire
+from core.model.configuration import ResourceRules, SecondPass
+from core.model.node_health_rules import RequeueRules
+from core.model.spare_nodes import must_be_named, show_borrowed, show_held_spares
+from core.model.wire.encoding import encoded_size
+from core.names import (
+    ADMITTED,
+    BORROWED_SPARES,
+    EVENT_PODS_MOVED,
+    EVENT_SECOND_PASS_FAILED,
+    EVENT_WORKLOAD_REFUSED,
+    EVICTED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REASON_PENDING_EVALUATION,
+    REASON_PENDING_TOPOLOGY,
+    REASON_PREEMPTED,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    SPARES,
+)
+from core.placement.explain.choice import show_choices
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.plan.steps.actions import from_time, to_time
+from core.plan.steps.conditions import Condition, says
+from core.plan.steps.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
+from core.plan.workloads.admission_status import (
+    BEFORE,
+    FEWER,
+    MAX_ETCD_BYTES,
+    MOST_OF_FORMER,
+    PLACED,
+    amended_status,
+    comes_back,
+    find_former,
+    preempted_status,
+    waiting_status,
+)
+from core.plan.workloads.check_steps import build_checked_span
+from core.plan.workloads.requeue import evict_for_lost_nodes
+from core.plan.workloads.verdicts import next_pass_s, verdict_status
+from core.plan.workloads.workload_steps import plan_action
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found, NotFound, Victim
+from core.queueing.flavors.spare_lending import show_loans
+from core.queueing.ordering.partial_admission import describe_shortfalls
+from core.resource import Obj
+from core.state.facts import WorkloadFacts, condition_is_true, controller_of, object_key
+from core.state.whereabouts import describe_move
+
+LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict, and when the decision on it began and ended."""
+
+    verdict: Verdict
+    began: datetime
+    ended: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRules:
+    """What an administrator has set of how verdicts are written."""
+
+    resources: ResourceRules
+    second_pass: SecondPass
+    requeue: RequeueRules
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedWorkload:
+    """A workload as it is now, and what was decided on it.
+
+    `outcome`: that of the verdict, or why it cannot be written (`refuse_too_large`). `queue`: its ClusterQueue, empty where it has none.
+    `place`: where it will be, in words, if it was evicted before (`is_place_reported`). `moved`: pods that get another place by this.
+    """
+
+    workload: Obj
+    judged: Judged
+    outcome: Found | NotFound
+    now: datetime
+    rules: VerdictRules
+    queue: str = ""
+    place: str = ""
+    moved: tuple[Obj, ...] = ()
+
+    @property
+    def facts(self) -> WorkloadFacts:
+        """The workload as it was when it was decided on."""
+        return self.judged.verdict.workload
+
+    @property
+    def written_now(self) -> str:
+        """The time as the API has it."""
+        return from_time(self.now)
+
+    @property
+    def attributes(self) -> dict[str, str | int]:
+        """Of every span."""
+        queue = self.outcome.admission.cluster_queue if isinstance(self.outcome, Found) else self.queue
+        return {t.WORKLOAD: self.workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
+
+
+def plan_verdict(f: DecidedWorkload) -> Plan:
+    """What is written and reported of a decision. It is looked at again after `again_s`, where a second pass has failed.
+
+    All writes are guarded by the workload as it is now: if it was deactivated, changed or deleted since, the decision is void.
+    """
+    outcome = f.outcome
+    if isinstance(outcome, Found):
+        return _admit(f, outcome)
+    if outcome.evicts:
+        return _evict(f, outcome)
+    if f.judged.verdict.is_second_pass:
+        return _try_again(f, outcome)
+    return _let_wait(f, outcome)
+
+
+def is_place_reported(workload: Obj, outcome: Found | NotFound) -> bool:
+    """Whether the status says where a workload is now: it was evicted before."""
+    return isinstance(outcome, Found) and comes_back(workload) and not outcome.admission.awaits_topology
+
+
+def refuse_too_large(workload: Obj, outcome: Found | NotFound) -> NotFound | None:
+    """Why a place is not written that etcd would not take, with its size: one to be written now, or one for which others would have to go
+    first. None where etcd takes it."""
+    found = outcome if isinstance(outcome, Found) else None
+    if isinstance(outcome, NotFound) and outcome.preempting is not None and not outcome.evicts:
+        found = outcome.preempting.found
+    if found is None:
+        return None
+    status = {key: value for key, value in (workload.get("status") or {}).items() if key != "admission"}
+    size = encoded_size({**workload, "status": status}) + encoded_size(admission_to_wire(found.admission))
+    if size <= MAX_ETCD_BYTES:
+        return None
+    message = f"the Workload with its assignment would have {size} bytes; etcd takes {MAX_ETCD_BYTES}"
+    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)
+
+
+def is_written(verdict: Verdict, now: Obj) -> bool:
+    """Whether a workload that was read after its write had no answer has what was written. Where pods were stuck only the admission shows
+    it."""
+    admission, facts = _read_admission(now), verdict.workload
+    if admission is None or not verdict.is_second_pass:
+        return admission is not None
+    is_as_before = facts.admitted and not facts.unhealthy_nodes and admission == facts.admission
+    return not (is_as_before or admission.awaits_topology or bool((now.get("status") or {}).get("unhealthyNodes")))
+
+
+def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w.Write:
+    """A write that makes one fail which may still be on its way: that is guarded by the version that the workload had, which this changes.
+    `now`: the workload without what was written."""
+    if verdict.is_second_pass and _read_admission(now) is not None:
+        lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
+        if condition_is_true(now, ADMITTED):
+            lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
+        return w.apply_admission(now, amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState")))
+    return w.apply_admission(now, waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules))
+
+
+def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
+    """Pods that wait are deleted, so that others are made for another place. One that is bound by now runs on, and its workload needs no
+    other place: then the plan ends there, and those behind it wait on."""
+    gone = frozenset({Overtaken.GONE})
+    return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
+
+
+def list_swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]:
+    """Spares that take pods of lost nodes."""
+    if not isinstance(outcome, Found) or workload.admission is None:
+        return []
+    before, now = (
+        {(given.name, node) for given in admission.pod_sets for node in given.spares}
+        for admission in (workload.admission, outcome.admission)
+    )
+    return sorted({node for _, node in before - now})
+
+
+# --- a place -----------------------------------------------------------------------------------------------------
+
+
+def _admit(f: DecidedWorkload, found: Found) -> Plan:
+    workload, facts = f.workload, f.facts
+    bound = next((pod for pod in f.moved if pod["spec"].get("nodeName")), None)
+    if bound is not None:
+        return Plan(problem=f"pod {object_key(bound)} is bound by now, and needs no other place")
+    notes = _name_spares(f, found)
+    status = _build_status(workload, f)
+    before = find_former(status, MOST_OF_FORMER) if comes_back(workload) else ""
+    attributes = f.attributes | ({t.FORMER: before} if before else {})
+    is_admitted = condition_is_true({"status": status}, ADMITTED)
+    events = [] if f.judged.verdict.is_second_pass else [_report_quota(f, is_minor=is_admitted)]
+    if facts.admitted:
+        events += _report_move(workload, facts, found)
+    elif is_admitted:
+        events.append(Event(r.WORKLOADS, workload, ADMITTED, _describe_admission(f, found, before)))
+    return make_plan(
+        _trace_wait(f),
+        _trace_decision(f),
+        *end_stuck(f.moved),
+        # Before the admission by which they are held, so that the next leader holds the same.
+        Step("name spares", w.annotate(r.WORKLOADS, workload, notes)) if notes else None,
+        Step(
+            "admit", w.apply_admission(workload, status), tuple(events), _log_of(f, found, is_admitted), Span(t.ADMIT, workload, attributes)
+        ),
+    )
+
+
+def _name_spares(f: DecidedWorkload, found: Found) -> dict[str, str | None]:
+    said, notes = f.workload["metadata"].get("annotations") or {}, dict[str, str | None]()
+    asked = {pod_set.name: pod_set.spares for pod_set in f.facts.pod_sets}
+    replaces = _pass_of(f.judged.verdict) == t.REPLACEMENT  # its assignment says of both which count no more
+    if must_be_named(found.admission, said.get(SPARES), asked, replaces=replaces):
+        notes[SPARES] = show_held_spares(found.admission)
+    borrowed = show_borrowed(found.admission)
+    if not replaces and borrowed != said.get(BORROWED_SPARES):
+        notes[BORROWED_SPARES] = borrowed
+    return notes
+
+
+def _report_quota(f: DecidedWorkload, *, is_minor: bool) -> Event:
+    waited = _seconds_since(f, f.facts.queued_since)
+    message = f"Quota reserved in ClusterQueue {f.attributes[t.CLUSTER_QUEUE]}, wait time since queued was {waited}s"
+    return Event(r.WORKLOADS, f.workload, QUOTA_RESERVED, message, is_minor=is_minor)
+
+
+def _report_move(workload: Obj, facts: WorkloadFacts, found: Found) -> list[Event]:
+    """Pods of a job end, and others come elsewhere: its maker sees it on the job."""
+    moved = describe_move(facts.admission, found.admission, facts.unhealthy_nodes) if facts.admission is not None else ""
+    return _report_on_both(workload, EVENT_PODS_MOVED, EVENT_PODS_MOVED, moved, warning=False) if moved else []
+
+
+def _describe_admission(f: DecidedWorkload, found: Found, before: str) -> str:
+    waited = _seconds_since(f, f.facts.reserved_at if f.judged.verdict.is_second_pass else None)
+    message = f"Admitted by ClusterQueue {found.admission.cluster_queue}, wait time since reservation was {waited}s"
+    fewer = describe_shortfalls(f.facts, found)
+    placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
+    message += f"{FEWER}{fewer}" if fewer else ""
+    message += f"{PLACED}{'; '.join(placed)}" if placed else ""
+    return message + (f"{BEFORE}{before}" if before else "")
+
+
+def _log_of(f: DecidedWorkload, found: Found, is_admitted: bool) -> Log:
+    facts = f.facts
+    if facts.admitted:
+        what = "failed nodes replaced" if facts.unhealthy_nodes else "another place for pods that were stuck"
+        return Log(what, {"workload": facts.key, "nodes": sorted(facts.unhealthy_nodes), "spares": list_swapped_in(facts, found)})
+    what = "workload admitted" if is_admitted else "workload waits for its checks"
+    return Log(what, {"workload": facts.key, "cluster_queue": found.admission.cluster_queue})
+
+
+# --- no place ----------------------------------------------------------------------------------------------------
+
+
+def _try_again(f: DecidedWorkload, outcome: NotFound) -> Plan:
+    """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
+    events = _report_on_both(f.workload, EVENT_SECOND_PASS_FAILED, EVENT_SECOND_PASS_FAILED, outcome.message)
+    pause = next_pass_s(f.workload, f.now, f.rules.second_pass)
+    return make_plan(_trace_decision(f), Step("report failed pass", events=tuple(events)), again_s=pause)
+
+
+def _evict(f: DecidedWorkload, outcome: NotFound) -> Plan:
+    """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
+    evict = evict_for_lost_nodes(f.workload, outcome.message, f.rules.requeue, to_time(f.written_now))
+    return plan_action(f.workload, evict, f.written_now, follows_decision=True).begin_with(_trace_decision(f))
+
+
+def _let_wait(f: DecidedWorkload, outcome: NotFound) -> Plan:
+    """One that breaks a rule is deactivated: after what is wrong is written, so that no deactivated workload is without a reason."""
+    workload = f.workload
+    deactivate = Step("deactivate", w.deactivate(workload, outcome.reason)) if outcome.breaks_rule else None
+    condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
+    if says((workload.get("status") or {}).get("conditions") or (), condition):
+        return make_plan(deactivate)
+    reason = EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason
+    return make_plan(
+        _trace_decision(f),
+        Step("let wait", w.apply_admission(workload, _build_status(workload, f))),
+        deactivate,
+        Step(
+            "report refusal",
+            events=tuple(_report_on_both(workload, outcome.reason, reason, outcome.message)),
+            log=Log("workload waits", {"workload": f.facts.key, "reason": outcome.reason, "why": outcome.message}),
+        ),
+    )
+
+
+# --- workloads that have to go ------------------------------------------------------------------------------------
+
+
+def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
+    """A workload is evicted so that another has its room. `cause`: the Workload of that, if it is known; `paths`: where the queues of the
+    preemptor and of the victim are among the cohorts. Nothing where it is evicted already.
+
+    One that has ended or changed since may not have to go any more: the write is guarded by all of it."""
+    if seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
+        return NOTHING
+    owner = controller_of(cause) if cause is not None else None
+    message = (
+        f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {owner['uid'] if owner is not None else 'UNKNOWN'}) "
+        f"due to {victim.why}; preemptor path: {paths[0]}; preemptee path: {paths[1]}"
+    )
+    status = preempted_status(seen, victim.reason, message, now)
+    attributes = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
+    return make_plan(
+        Step(
+            "preempt",
+            w.apply_admission(seen, status),
+            (Event(r.WORKLOADS, seen, PREEMPTED, message), Event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)),
+            Log("workload preempted", {"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key}),
+            Span(t.EVICT, seen, attributes, decided_on=cause),
+        )
+    )
+
+
+# --- what both are made of ---------------------------------------------------------------------------------------
+
+
+def _trace_wait(f: DecidedWorkload) -> Step | None:
+    """What it has waited for until now: quota, or with quota for its checks. Where nodes are replaced nothing waits."""
+    facts, attributes = f.facts, f.attributes
+    if f.judged.verdict.is_second_pass:
+        return Step("report checks", span=build_checked_span(f.workload, facts, attributes)) if not facts.admitted else None
+    requeued = ((f.workload.get("status") or {}).get("requeueState") or {}).get("count")
+    if requeued:
+        attributes[t.REQUEUE_COUNT] = int(requeued)
+    return Step("report wait", span=Span(t.QUEUED, f.workload, attributes, start=facts.queued_since))
+
+
+def _trace_decision(f: DecidedWorkload) -> Step:
+    attributes = f.attributes | {t.PASS: _pass_of(f.judged.verdict)}
+    swapped = list_swapped_in(f.facts, f.outcome)
+    if swapped:
+        attributes[t.SPARES] = ", ".join(swapped)
+    span = Span(t.SOLVE, f.workload, attributes, start=f.judged.began, end=f.judged.ended, explains=f.outcome)
+    return Step("report decision", span=span)
+
+
+def _report_on_both(workload: Obj, reason: str, reason_on_job: str, message: str, *, warning: bool = True) -> list[Event]:
+    """On the Workload and on what it was made for."""
+    return [
+        Event(r.WORKLOADS, workload, reason, message, warning),
+        Event(r.WORKLOADS, workload, reason_on_job, message, warning, on_job=True),
+    ]
+
+
+def _build_status(workload: Obj, f: DecidedWorkload) -> dict[str, Any]:
+    verdict = Verdict(f.facts, f.outcome, f.judged.verdict.is_second_pass)
+    status = verdict_status(workload, verdict, f.written_now, f.rules.resources, f.rules.requeue, f.place)
+    assert status is not None, "a second pass that failed writes nothing"
+    return status
+
+
+def _seconds_since(f: DecidedWorkload, moment: str | None) -> int:
+    return max(0, int((f.now - to_time(moment)).total_seconds())) if moment else 0
+
+
+def _read_admission(workload: Obj) -> Admission | None:
+    return admission_from_wire((workload.get("status") or {}).get("admission"))
+
+
+def _pass_of(verdict: Verdict) -> str:
+    if not verdict.is_second_pass:
+        return t.FIRST_PASS
+    return t.REPLACEMENT if verdict.workload.unhealthy_nodes or verdict.workload.admitted else t.SECOND_PASS

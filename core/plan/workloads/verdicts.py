@@ -1,0 +1,49 @@
+"""What a verdict of the scheduler writes, and when a second pass that failed is made again."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from core.model.configuration import ResourceRules, SecondPass
+from core.model.node_health_rules import RequeueRules
+from core.plan.steps.actions import to_time
+from core.plan.workloads.admission_status import admitted_status, evicted_status, waiting_status
+from core.plan.workloads.checks import all_ready_since
+from core.plan.workloads.requeue import evict_for_lost_nodes
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found
+
+
+def verdict_status(
+    workload: Mapping[str, Any],
+    verdict: Verdict,
+    now: str,
+    rules: ResourceRules | None = None,
+    requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
+    place: str = "",
+) -> dict[str, Any] | None:
+    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again. `place`: where one
+    is that was evicted before, in words."""
+    outcome = verdict.outcome
+    if isinstance(outcome, Found):
+        return admitted_status(workload, outcome.admission, now, outcome.checks, place)
+    if outcome.evicts:  # as `core.plan.workloads.verdict_steps` does in two writes
+        evict = evict_for_lost_nodes(workload, outcome.message, requeue, to_time(now))
+        return evicted_status(workload, evict.reason, evict.message, now, evict.also, evict.requeue_state)
+    if verdict.is_second_pass:
+        return None
+    return waiting_status(workload, verdict.workload, outcome.reason, outcome.message, now, rules)
+
+
+def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
+    """Seconds until a second pass that has failed is made again, counted from when the last check became Ready, so that a process
+    that starts anew keeps to it; None where an event only can help, or the workload is evicted before.
+
+    Who has lost nodes has no such time: it is tried again whenever something that could help has changed.
+    """
+    status = workload.get("status") or {}
+    checks = status.get("admissionChecks") or ()
+    if not checks or status.get("unhealthyNodes"):
+        return None
+    waited = (now - all_ready_since(checks, now)).total_seconds()
+    return second_pass.until_next_s(max(0.0, waited))

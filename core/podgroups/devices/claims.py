@@ -1,0 +1,343 @@
+"""Devices as ResourceSlices publish them, and claims on them (resource.k8s.io/v1): what topogate understands of them, and what not.
+
+A field that is set and not known here leaves the device out, or makes the claim one that cannot be served; it is named, never guessed.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from core.model.quantity import InvalidQuantity
+from core.placement.topology.node_eligibility import Taint, find_untolerated
+from core.podgroups.devices.device_expressions import UnknownExpression, has_at_least, quantity, selects, semver
+
+Json = Mapping[str, Any]
+_OF_DEVICES = frozenset({"name", "attributes", "capacity", "taints"})
+_OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes", "devices", "sharedCounters"})
+_OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
+_OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_KEPT = 256  # matchers for which a slice remembers answers: more than all decisions ask for that are made at once
+_Answers = tuple[str | None, ...]
+
+
+class NotServed(ValueError):
+    """A claim that topogate cannot look for devices for; the message names the field."""
+
+
+class PoolId(NamedTuple):
+    """Devices of one pool of a driver lie together."""
+
+    driver: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.name}"
+
+
+class DeviceId(NamedTuple):
+    """What an allocation names."""
+
+    driver: str
+    pool: str
+    name: str
+
+    @property
+    def of_pool(self) -> PoolId:
+        return PoolId(self.driver, self.pool)
+
+
+class Tolerations(tuple[tuple[tuple[str, str], ...], ...]):
+    """Of device taints, so that equal ones compare."""
+
+    __slots__ = ()
+
+    def find_untolerated(self, taints: Sequence[Taint]) -> Taint | None:
+        return find_untolerated(taints, [dict(one) for one in self])
+
+
+NO_TOLERATIONS = Tolerations()
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Which devices a request takes: those that all expressions take, its class's first, with at least the `capacity` (name and quantity),
+    but for taints that it does not tolerate."""
+
+    expressions: tuple[str, ...]
+    tolerations: Tolerations = NO_TOLERATIONS
+    capacity: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device; `fields` is what expressions see of it, `unknown` a field that topogate does not understand."""
+
+    name: str
+    fields: Json
+    taints: tuple[Taint, ...] = ()
+    unknown: str = ""
+
+    def find_capacity(self, name: str) -> object:
+        """A capacity as expressions have it, by its name, without a domain that of the driver; None where the device has none."""
+        domain, _, identifier = name.rpartition("/")
+        return self.fields["capacity"].get(domain or self.fields["driver"], {}).get(identifier)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSlice:
+    """Devices of a pool that some nodes reach: one node, those that a selector takes, or all. `answers` are remembered by matcher, a text
+    for those that cannot be evaluated."""
+
+    pool: PoolId
+    generation: int
+    of_slices: int
+    devices: tuple[Device, ...]
+    node: str = ""
+    selector: Json | None = None
+    answers: dict[Matcher, _Answers | str] = field(default_factory=dict, compare=False)
+
+    def judge(self, matcher: Matcher) -> tuple[str | None, ...]:
+        """Per device "" if a request takes it, else why it is left out; None where the request wants another. Raises NotServed."""
+        for _ in self.judging(matcher):
+            pass
+        answer = self.answers[matcher]
+        if isinstance(answer, str):
+            raise NotServed(answer)
+        return answer
+
+    def judging(self, matcher: Matcher) -> Generator[None]:
+        """Judges device by device what has not been, with a pause after each: expressions are their authors', who may be anybody. Who
+        has had enough throws NotServed, and that is the answer."""
+        if matcher in self.answers:
+            return
+        answers = []
+        try:
+            for device in self.devices:
+                answers.append(self._judge(device, matcher))
+                yield
+        except NotServed as error:
+            self.refuse(matcher, str(error))
+        else:
+            self._remember(matcher, tuple(answers))
+
+    def find_missing(self, matchers: Iterable[Matcher]) -> list[Matcher]:
+        """Those among some matchers that have not been judged. Judging them makes the slice forget none of the others."""
+        matchers = list(matchers)
+        missing = [matcher for matcher in matchers if matcher not in self.answers]
+        if missing and len(self.answers) + len(missing) > _KEPT:
+            self.answers.update({matcher: self.answers.pop(matcher) for matcher in matchers if matcher in self.answers})
+        return missing
+
+    def refuse(self, matcher: Matcher, why: str) -> None:
+        """Notes that a matcher cannot be evaluated."""
+        self._remember(matcher, why)
+
+    def _remember(self, matcher: Matcher, answer: _Answers | str) -> None:
+        if len(self.answers) >= _KEPT:
+            del self.answers[next(iter(self.answers))]
+        self.answers[matcher] = answer
+
+    def _judge(self, device: Device, matcher: Matcher) -> str | None:
+        for expression in matcher.expressions:
+            try:
+                if not selects(expression, device.fields):
+                    return None
+            except UnknownExpression as error:
+                raise NotServed(f"{expression!r} cannot be evaluated for device {device.name} of pool {self.pool}: {error}") from error
+        if not all(has_at_least(device.find_capacity(name), least) for name, least in matcher.capacity):
+            return None
+        if device.unknown:
+            return device.unknown
+        taint = matcher.tolerations.find_untolerated(device.taints)
+        return "" if taint is None else f"taint {taint[0]}:{taint[2]}"
+
+
+def read_slice(obj: Json) -> ResourceSlice:
+    """A ResourceSlice of resource.k8s.io/v1."""
+    spec = obj["spec"]
+    pool = PoolId(str(spec["driver"]), str(spec["pool"]["name"]))
+    unknown = next((name for name in sorted(spec) if name not in _OF_SLICES and spec[name]), "")
+    devices = tuple(_read_device(device, pool.driver, unknown) for device in spec.get("devices") or ())
+    generation, count = int(spec["pool"].get("generation") or 0), int(spec["pool"].get("resourceSliceCount") or 1)
+    return ResourceSlice(pool, generation, count, devices, str(spec.get("nodeName") or ""), _read_selector(spec.get("nodeSelector")))
+
+
+def _read_selector(selector: Json | None) -> Json | None:
+    """A node selector with nothing in it but what it may have: whatever else it were would be met only when nodes are looked for."""
+    if selector is None:
+        return None
+    return {
+        "nodeSelectorTerms": [
+            {part: [_read_expression(one) for one in term.get(part) or ()] for part in ("matchExpressions", "matchFields")}
+            for term in selector.get("nodeSelectorTerms") or ()
+        ]
+    }
+
+
+def _read_expression(one: Json) -> Json:
+    return {"key": str(one["key"]), "operator": str(one["operator"]), "values": [str(value) for value in one.get("values") or ()]}
+
+
+def _read_device(device: Json, driver: str, unknown: str) -> Device:
+    fields: dict[str, Any] = {"driver": driver, "allowMultipleAllocations": bool(device.get("allowMultipleAllocations"))}
+    for part, read in (("attributes", _read_attribute), ("capacity", _read_capacity)):
+        by_domain: dict[str, dict[str, Any]] = {}
+        for name, value in (device.get(part) or {}).items():
+            domain, _, identifier = name.rpartition("/")
+            by_domain.setdefault(domain or driver, {})[identifier] = read(value)
+        fields[part] = by_domain
+    unknown = unknown or next((name for name in sorted(device) if name not in _OF_DEVICES and device[name]), "")
+    taints = [(str(taint["key"]), str(taint.get("value") or ""), str(taint["effect"])) for taint in device.get("taints") or ()]
+    return Device(str(device["name"]), fields, tuple(taint for taint in taints if taint[2] in _KEEPS_AWAY), unknown)
+
+
+def _read_attribute(value: Json) -> Any:
+    if "version" in value:
+        return _lenient(semver, value["version"])
+    return next(iter(value.values()), None)
+
+
+def _read_capacity(value: Json) -> Any:
+    return _lenient(quantity, str(value["value"]))
+
+
+def _lenient(read: Any, text: str) -> Any:
+    """What the API server would not have taken stays the text that it is: expressions on it fail, and say so."""
+    try:
+        return read(text)
+    except (ValueError, InvalidQuantity):
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Some devices of a class that a claim asks for."""
+
+    device_class: str
+    expressions: tuple[str, ...]
+    count: int
+    tolerations: Tolerations = NO_TOLERATIONS
+    capacity: tuple[tuple[str, str], ...] = ()  # the least that each device has (`capacity.requests`)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSpec:
+    """What a claim asks for; `problem` names the field for which topogate cannot serve it."""
+
+    requests: tuple[Request, ...] = ()
+    problem: str = ""
+
+
+def read_claim_spec(spec: Json) -> ClaimSpec:
+    """The spec of a ResourceClaim, which is that of a template's `spec.spec`."""
+    devices = spec.get("devices") or {}
+    unknown = _unknown(devices, _OF_CLAIMS)
+    if unknown:
+        return ClaimSpec(problem=f"devices.{unknown}")
+    requests = []
+    for request in devices.get("requests") or ():
+        name, exactly = f"devices.requests[{request['name']}]", request.get("exactly")
+        if exactly is None:
+            return ClaimSpec(problem=f"{name}.{_unknown(request, frozenset({'name'})) or 'exactly'}")
+        unknown = _unknown(exactly, _OF_REQUESTS)
+        if unknown:
+            return ClaimSpec(problem=f"{name}.exactly.{unknown}")
+        if (exactly.get("allocationMode") or "ExactCount") != "ExactCount":
+            return ClaimSpec(problem=f"{name}.exactly.allocationMode {exactly['allocationMode']}")
+        unknown = _unknown(exactly.get("capacity") or {}, frozenset({"requests"}))
+        if unknown:
+            return ClaimSpec(problem=f"{name}.exactly.capacity.{unknown}")
+        capacity = tuple(sorted((str(key), str(text)) for key, text in ((exactly.get("capacity") or {}).get("requests") or {}).items()))
+        for key, text in capacity:
+            try:
+                quantity(text)
+            except InvalidQuantity:
+                return ClaimSpec(problem=f"{name}.exactly.capacity.requests[{key}] {text}")
+        expressions = []
+        for number, selector in enumerate(exactly.get("selectors") or ()):
+            if "cel" not in selector:
+                return ClaimSpec(problem=f"{name}.exactly.selectors[{number}].{_unknown(selector, frozenset())}")
+            expressions.append(str(selector["cel"]["expression"]))
+        tolerations = Tolerations(map(_read_toleration, exactly.get("tolerations") or ()))
+        count = int(exactly.get("count") or 1)
+        requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity))
+    return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")
+
+
+def _read_toleration(toleration: Json) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(name), str(value)) for name, value in toleration.items()))
+
+
+def read_template(obj: Json) -> ClaimSpec:
+    """What claims made from a ResourceClaimTemplate ask for."""
+    return read_claim_spec(obj["spec"].get("spec") or {})
+
+
+def _unknown(obj: Json, known: Iterable[str]) -> str:
+    return next((name for name in sorted(obj) if name not in known and obj[name]), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ResourceClaim: what it asks for, and once it is allocated its devices and the nodes that reach them (None: all)."""
+
+    key: str
+    uid: str
+    spec: ClaimSpec
+    is_allocated: bool = False
+    devices: tuple[DeviceId, ...] = ()
+    selector: Json | None = None
+    users: tuple[str, ...] = ()  # keys of pods that it was made for, or that it is reserved for
+
+    @property
+    def pools(self) -> Counter[PoolId]:
+        return Counter(device.of_pool for device in self.devices)
+
+
+def read_claim(obj: Json) -> Claim:
+    """A ResourceClaim of resource.k8s.io/v1. Devices that are looked at by an administrator only are nobody's."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    allocation = status.get("allocation")
+    results = ((allocation or {}).get("devices") or {}).get("results") or ()
+    return Claim(
+        f"{metadata['namespace']}/{metadata['name']}",
+        metadata.get("uid") or "",
+        read_claim_spec(obj.get("spec") or {}),
+        allocation is not None,
+        tuple(DeviceId(str(one["driver"]), str(one["pool"]), str(one["device"])) for one in results if not one.get("adminAccess")),
+        _read_selector((allocation or {}).get("nodeSelector")),
+        tuple(sorted(set(_users(metadata, status)))),
+    )
+
+
+def _users(metadata: Json, status: Json) -> Iterator[str]:
+    pods = [owner["name"] for owner in metadata.get("ownerReferences") or () if owner.get("kind") == "Pod"]
+    pods += [user["name"] for user in status.get("reservedFor") or () if user.get("resource") == "pods"]
+    yield from (f"{metadata['namespace']}/{name}" for name in pods)
+
+
+class PodClaim(NamedTuple):
+    """A claim that a pod names: made for it from a template, or one that is there for many. `name` is empty until it is made."""
+
+    template: str
+    name: str
+
+
+def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
+    """The claims of a pod, in the order in which it names them."""
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {str(status["name"]): str(status.get("resourceClaimName") or "") for status in statuses}
+    return tuple(
+        PodClaim(str(claim.get("resourceClaimTemplateName") or ""), str(claim.get("resourceClaimName") or made.get(str(claim["name"]), "")))
+        for claim in (pod.get("spec") or {}).get("resourceClaims") or ()
+    )
+
+
+def read_class(obj: Json) -> tuple[str, ...]:
+    """Expressions of a DeviceClass. Raises NotServed."""
+    selectors = (obj.get("spec") or {}).get("selectors") or ()
+    if any("cel" not in selector for selector in selectors):
+        raise NotServed(f"a selector of DeviceClass {obj['metadata']['name']} that is no CEL expression is not served")
+    return tuple(str(selector["cel"]["expression"]) for selector in selectors)

@@ -1,0 +1,186 @@
+"""Devices that lie together, for pods that claim them (KEP-5732, "Scheduler Plugins": DRATestPlugin): one placement for each pool that
+the pods of a group could have their devices from.
+
+A claim is made for each pod of a template, or there is one for all. kube-scheduler allocates; here it is only seen to that it can.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from core.model.plugin_choice import GroupEvent
+from core.placement.topology.tree import Flags, TopologyTree
+from core.podgroups.devices.claims import NotServed, PodClaim, PoolId
+from core.podgroups.devices.device_limits import Cells, DeviceLimits, Source, Wanted, build_limits
+from core.podgroups.devices.inventory import Inventory
+from core.podgroups.framework import Cycle, Limits
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placement, Placements, join
+
+_SHOWN = 3  # of pools, and of what is left out, that a sentence names
+
+
+class DevicePlacement:
+    """Generator and state for one group, whose claim `templates` are of devices that must lie together; good for one decision.
+
+    `placed`: what its pods name that have their places. Nothing is known of a pool but what is allocated: which devices of which pools pods
+    will have that are placed, and not bound yet, is kube-scheduler's to say. Until then they count wherever they could be.
+    """
+
+    name = "DevicePlacement"
+    events = frozenset({GroupEvent.NODE_CHANGED, GroupEvent.DEVICES_CHANGED, GroupEvent.CLAIM_CHANGED})
+
+    def __init__(self, inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> None:
+        self._inventory, self._namespace, self._placed = inventory, namespace, placed
+        self._templates = tuple(dict.fromkeys(templates))
+        self._wanted: tuple[Wanted, ...] = ()
+        self._sources: dict[str, tuple[Source, ...]] = {}  # by name of a placement, one for each that is wanted
+        self._cells = Cells(inventory)
+        self._before: list[Limits | None] = []
+
+    # --- generator --------------------------------------------------------------------------------------
+
+    def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+        """Raises NotServed."""
+        self._inventory.check_kinds(self._namespace, self._templates)
+        wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
+        self._wanted = tuple(one for one in wanted_of_all if not one.is_allocated)  # the others only confine it
+        inside = self._inside(cycle.view.tree, group)
+        found = [_confined(one, inside) for one in parents]
+        self._sources = {placement.name: () for placements in found for placement in placements}
+        for wanted in self._wanted:
+            sources = self._find_sources(cycle, wanted)
+            there = any(map(len, found))
+            made: dict[str, tuple[Source, ...]] = {}
+            found = [self._cut(placements, sources, made) for placements in found]
+            self._sources = made
+            if there and not any(map(len, found)) and not cycle.why:
+                cycle.why = f"no node that it may use is in reach of devices that claim template {wanted.template} asks for."
+        return found
+
+    def _find_wanted(self, group: PodGroupInfo, template: str) -> Wanted:
+        """What the group's pods want of a template. A claim that is there for many counts as one of a template that asks for the same."""
+        need = self._inventory.need_of_template(self._namespace, template)
+        named = [claim for claims in (*group.claims, *self._placed) for claim in claims]
+        if any(claim.template == template for claim in named):
+            return Wanted(template, need)
+        for name in sorted({claim.name for claim in named if not claim.template}):
+            claim = self._inventory.claim(self._namespace, name)
+            if claim is not None and self._inventory.stands_for(claim, self._namespace, template):
+                return Wanted(template, need, claim)
+        raise NotServed(f"no pod of it has a claim made from ResourceClaimTemplate {template}, or names one that asks for the same")
+
+    def _inside(self, tree: TopologyTree, group: PodGroupInfo) -> Flags:
+        """Nodes that reach what is allocated already of the claims that pods share."""
+        inside = np.ones(len(tree), dtype=bool)
+        for name in sorted({claim.name for claims in group.claims for claim in claims if not claim.template}):
+            claim = self._inventory.claim(self._namespace, name)
+            if claim is not None and claim.is_allocated:
+                inside &= self._cells.nodes_of(tree, claim.selector)
+        return inside
+
+    def _find_sources(self, cycle: Cycle, wanted: Wanted) -> list[Source]:
+        """Pools that have devices of each kind that is wanted. Says what it leaves out."""
+        allowed = self._allowed(cycle, wanted)
+        if allowed is None:
+            return []
+        found: list[Source] = []
+        left_out: Counter[str] = Counter()
+        for pool in self._inventory.pools.values():
+            takes = [matcher for matcher in wanted.need if any("" in one.judge(matcher) for one in pool.slices)]
+            for matcher in wanted.need:
+                reasons = (why for one in pool.slices for why in one.judge(matcher) if why)
+                left_out.update(f"{why} of devices in pool {pool.id}" for why in reasons)
+            if len(takes) < len(wanted.need) or (allowed and pool.id not in allowed):
+                continue
+            if pool.problem:
+                left_out[f"pool {pool.id} {pool.problem}"] += 1
+                continue
+            found += self._cells.sources(cycle.view.tree, pool, wanted)
+        _say(cycle, wanted, found, left_out)
+        return found
+
+    def _allowed(self, cycle: Cycle, wanted: Wanted) -> Counter[PoolId] | None:
+        """The pool that its placed pods have devices of; empty where there are none, None where there is none for the others."""
+        pools, waiting = devices_of(self._inventory, self._namespace, wanted.template, self._placed)
+        if len(pools) > 1:
+            cycle.why = f"{_apart(wanted.template, pools)}, so that there is none for the others."
+        elif not pools and waiting:
+            cycle.why = (
+                f"the devices of claim template {wanted.template} of its placed pods are not allocated yet: the others wait for that."
+            )
+        else:
+            return pools
+        return None
+
+    def _cut(self, parents: Placements, sources: Sequence[Source], made: dict[str, tuple[Source, ...]]) -> Placements:
+        """The parts of placements that each pool's devices are in reach of; `made` is told their sources."""
+        found = []
+        for parent in parents:
+            before = self._sources[parent.name]
+            for source in sources:
+                nodes = parent.nodes[source.reach[parent.nodes]]
+                if len(nodes):
+                    name = parent.name if any(one.name == source.name for one in before) else f"{parent.name} {source.name}".strip()
+                    made[name] = (*before, source)
+                    found.append(Placement(name, nodes, parent=parent if parent.name else parent.parent))
+        return join(sorted(found, key=lambda one: one.name), parents.rank)
+
+    # --- state ------------------------------------------------------------------------------------------
+
+    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+        """Its pods can have free devices of the placement's pools, and of no others."""
+        self._before.append(cycle.limits)
+        cycle.limits = self._limits(cycle, group, placement)
+
+    def revert(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+        cycle.limits = self._before.pop()
+
+    def _limits(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
+        return build_limits(cycle.view, group, placement.nodes, self._wanted, self._sources[placement.name], self._cells)
+
+
+def devices_of(inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]) -> tuple[Counter[PoolId], int]:
+    """By pool the devices of a template that pods have, and how many claims of it are not allocated yet."""
+    pools: Counter[PoolId] = Counter()
+    waiting = 0
+    for one in sorted({claim for claims in placed for claim in claims if claim.name}):
+        claim = inventory.claim(namespace, one.name)
+        if one.template == template or (not one.template and claim is not None and inventory.stands_for(claim, namespace, template)):
+            pools.update(claim.pools if claim is not None else {})
+            waiting += claim is None or not claim.is_allocated
+    return pools, waiting + sum(claim.template == template and not claim.name for claims in placed for claim in claims)
+
+
+def find_apart(inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> str:
+    """Of which template the devices of a group do not lie together; empty where they do."""
+    for template in templates:
+        pools, _ = devices_of(inventory, namespace, template, placed)
+        if len(pools) > 1:
+            return _apart(template, pools)
+    return ""
+
+
+def _apart(template: str, pools: Counter[PoolId]) -> str:
+    shown = ", ".join(f"{pool} ({pools[pool]})" for pool in sorted(pools)[:_SHOWN])
+    more = f" and {len(pools) - _SHOWN} more" if len(pools) > _SHOWN else ""
+    return f"its devices of claim template {template} do not lie together, but in pools {shown}{more}"
+
+
+def _say(cycle: Cycle, wanted: Wanted, found: Sequence[Source], left_out: Counter[str]) -> None:
+    """What users should know where the group finds no place."""
+    text = "" if found else f"no pool has all devices that a claim made from ResourceClaimTemplate {wanted.template} asks for"
+    if left_out:
+        shown = "; ".join(f"{what} ({count})" for what, count in sorted(left_out.items())[:_SHOWN])
+        text += f"{'; ' if text else ''}left out, since topogate does not serve it or kube-scheduler would not allocate it: {shown}"
+    if text:
+        cycle.why = f"{cycle.why} {text}." if cycle.why else f"{text}."
+
+
+def _confined(placements: Placements, inside: Flags) -> Placements:
+    """The parts of placements that lie inside."""
+    if inside.all():
+        return placements
+    kept = [(one, one.nodes[inside[one.nodes]]) for one in placements]
+    return join([Placement(one.name, nodes, parent=one.parent) for one, nodes in kept if len(nodes)], placements.rank)

@@ -1,0 +1,184 @@
+"""All devices of the cluster, those that are taken, and those that pods will take which are placed and not bound yet.
+
+Kept up to date by events; a decision reads it and changes nothing.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from core.podgroups.devices.claims import Claim, ClaimSpec, DeviceId, Matcher, NotServed, PodClaim, PoolId, ResourceSlice
+from core.podgroups.devices.node_limits import MOST_KINDS
+
+Value = TypeVar("Value")
+Need = Mapping[Matcher, int]  # devices that one claim asks for
+MOST_PROMISED = 64
+"""Unlike devices that pods may be promised which are placed: slices remember what a decision asks for, so that it evaluates nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The slices of a pool's newest generation; `problem` says why kube-scheduler does not allocate from it."""
+
+    id: PoolId
+    slices: tuple[ResourceSlice, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A pod that is placed: the claims that it names are allocated on its node, or will be."""
+
+    namespace: str
+    node: str
+    claims: tuple[PodClaim, ...]
+
+
+class Inventory:
+    """Slices, claims, templates and classes, as they were last seen."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, ResourceSlice] = {}
+        self._templates: dict[str, ClaimSpec] = {}
+        self._classes: dict[str, tuple[str, ...]] = {}
+        self._claims: dict[str, Claim] = {}
+        self._taken: Counter[DeviceId] = Counter()
+        self._pools: dict[PoolId, Pool] | None = None  # made anew when a slice has changed
+        self.kept: dict[str, Kept] = {}  # by uid of pods
+
+    # --- what is seen -----------------------------------------------------------------------------------
+
+    def observe_slice(self, key: str, found: ResourceSlice | None) -> None:
+        _put(self._slices, key, found)
+        self._pools = None
+
+    def observe_template(self, key: str, found: ClaimSpec | None) -> None:
+        _put(self._templates, key, found)
+
+    def observe_class(self, key: str, found: tuple[str, ...] | None) -> None:
+        _put(self._classes, key, found)
+
+    def observe_claim(self, key: str, found: Claim | None) -> None:
+        before = self._claims.get(key)
+        if before is not None:
+            self._taken.subtract(before.devices)
+            for device in before.devices:
+                if self._taken[device] <= 0:
+                    del self._taken[device]
+        if found is not None:
+            self._taken.update(found.devices)
+        _put(self._claims, key, found)
+
+    def keep(self, pod: str, kept: Kept | None) -> None:
+        """A pod is placed, and names claims (None: it is not, or is gone)."""
+        _put(self.kept, pod, kept if kept is not None and kept.claims else None)
+
+    # --- what is there ----------------------------------------------------------------------------------
+
+    @property
+    def pools(self) -> Mapping[PoolId, Pool]:
+        """In the order of their names."""
+        if self._pools is None:
+            by_pool: dict[PoolId, list[ResourceSlice]] = {}
+            for key in sorted(self._slices):
+                by_pool.setdefault(self._slices[key].pool, []).append(self._slices[key])
+            self._pools = {pool: _newest(pool, by_pool[pool]) for pool in sorted(by_pool)}
+        return self._pools
+
+    def is_free(self, device: DeviceId) -> bool:
+        return device not in self._taken
+
+    def claim(self, namespace: str, name: str) -> Claim | None:
+        return self._claims.get(f"{namespace}/{name}")
+
+    def need_of_template(self, namespace: str, template: str) -> Need:
+        """What a claim made from a template asks for. Raises NotServed."""
+        spec = self._templates.get(f"{namespace}/{template}")
+        if spec is None:
+            raise NotServed(f"there is no ResourceClaimTemplate {template}")
+        return self._need(spec, f"ResourceClaimTemplate {template}: spec.spec")
+
+    def check_kinds(self, namespace: str, templates: Sequence[str]) -> None:
+        """Raises NotServed where claims made from the templates of a group together ask for more unlike devices than are served."""
+        kinds = {matcher for template in templates for matcher in self.need_of_template(namespace, template)}
+        if len(kinds) > MOST_KINDS:
+            named = f"ResourceClaimTemplates {', '.join(templates)} together ask"
+            raise NotServed(f"{named} for {len(kinds)} unlike devices; at most {MOST_KINDS} are served")
+
+    def need_of_claim(self, claim: Claim) -> Need:
+        """What a claim asks for. Raises NotServed."""
+        return self._need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
+
+    def stands_for(self, claim: Claim, namespace: str, template: str) -> bool:
+        """Whether a claim asks for what a template does."""
+        return claim.spec == self._templates.get(f"{namespace}/{template}")
+
+    def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
+        """What a decision will want to know of all devices, and nobody knows yet: whether they are what templates ask for, and what others
+        were promised. Slice by slice, also those of which all is known."""
+        matchers = {matcher for _, need in self.to_come() for matcher in need}
+        asked = set[Matcher]()
+        for template in templates:
+            with contextlib.suppress(NotServed):  # the decision tells
+                asked |= self.need_of_template(namespace, template).keys()
+        if len(asked) <= MOST_KINDS:  # else the decision refuses them all
+            matchers |= asked
+        for pool in tuple(self.pools.values()):
+            yield from ((one, one.find_missing(matchers)) for one in pool.slices)
+
+    def _need(self, spec: ClaimSpec, where: str) -> Need:
+        if spec.problem:
+            raise NotServed(f"{where}.{spec.problem} is not served")
+        need: Counter[Matcher] = Counter()
+        for request in spec.requests:
+            of_class = self._classes.get(request.device_class)
+            if of_class is None:
+                raise NotServed(f"{where}: there is no DeviceClass {request.device_class}")
+            need[Matcher((*of_class, *request.expressions), request.tolerations, request.capacity)] += request.count
+        if len(need) > MOST_KINDS:
+            raise NotServed(f"{where} asks for {len(need)} unlike devices; at most {MOST_KINDS} are served")
+        return need
+
+    def to_come(self) -> Iterator[tuple[str, Need]]:
+        """Node and need of each claim that pods are placed for and that is not allocated yet; of a claim for several pods once.
+
+        What cannot be served is left to kube-scheduler, and so is a claim with which there are more than `MOST_PROMISED` unlike devices.
+        """
+        seen: set[str] = set()
+        promised: set[Matcher] = set()
+        for pod in sorted(self.kept):
+            kept = self.kept[pod]
+            for one in kept.claims:
+                claim = self.claim(kept.namespace, one.name) if one.name else None
+                if claim is not None and (claim.is_allocated or claim.key in seen):
+                    continue
+                try:
+                    need = self.need_of_claim(claim) if claim is not None else self.need_of_template(kept.namespace, one.template)
+                except NotServed:
+                    continue
+                if len(promised | need.keys()) > MOST_PROMISED:
+                    continue
+                promised |= need.keys()
+                yield kept.node, need
+                if claim is not None:
+                    seen.add(claim.key)
+
+
+def _put(store: dict[str, Value], key: str, found: Value | None) -> None:
+    if found is None:
+        store.pop(key, None)
+    else:
+        store[key] = found
+
+
+def _newest(pool: PoolId, slices: Sequence[ResourceSlice]) -> Pool:
+    generation = max(one.generation for one in slices)
+    newest = tuple(one for one in slices if one.generation == generation)
+    names = Counter(device.name for one in newest for device in one.devices)
+    twice = sorted(name for name, count in names.items() if count > 1)
+    if twice:
+        return Pool(pool, newest, f"has device {twice[0]} twice")
+    wanted = newest[0].of_slices
+    return Pool(pool, newest, "" if len(newest) == wanted else f"is not complete: {len(newest)} of {wanted} ResourceSlices are there")

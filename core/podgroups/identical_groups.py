@@ -1,0 +1,43 @@
+"""Many identical groups in one pass (KEP-5732, future extension 4): each sees what those before it take."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from core.placement.topology.free_capacity import FreeCapacity, with_pod
+from core.podgroups.algorithm import Chosen, decide
+from core.podgroups.framework import Plugins
+from core.podgroups.group import PodGroupInfo
+
+
+def decide_replicas(view: FreeCapacity, group: PodGroupInfo, count: int, plugins: Plugins) -> list[Chosen]:
+    """Places `count` replicas of a group, or as many as there is room for; the view is as it was afterwards.
+
+    The first that has no place ends it: those behind it are its equals. Raises InvalidSelector.
+    """
+    found: list[Chosen] = []
+    try:
+        for replica in range(count):
+            chosen = decide(view, replace(group, replica=replica), plugins).chosen
+            if chosen is None:
+                break
+            take(view, group, chosen)
+            found.append(chosen)
+    finally:
+        for chosen in found:
+            take(view, group, chosen, -1)
+    return found
+
+
+def take(view: FreeCapacity, group: PodGroupInfo, chosen: Chosen, times: int = 1) -> None:
+    """Counts a group's pods as used where they are to go (gives back if `times` is -1)."""
+    for pods, of_set in zip(group.pod_sets, chosen.assignment.nodes, strict=True):
+        view.take_at(of_set.at, with_pod(pods.requests), of_set.counts * times)
+
+
+def decide_in_turn(view: FreeCapacity, groups: Sequence[PodGroupInfo], plugins: Plugins) -> Iterator[tuple[PodGroupInfo, Chosen | None]]:
+    """Decides on groups one after the other, each seeing what those before it take; what is placed stays taken."""
+    for group in groups:
+        chosen = decide(view, group, plugins).chosen
+        if chosen is not None:
+            take(view, group, chosen)
+        yield group, chosen

@@ -1,0 +1,215 @@
+"""Phase 2: which placements take the group, and how its pods then lie (KEP-5732, "Pod-Level Filtering and Feasibility Check").
+
+Sets of pods are placed one after the other, each seeing what those before it take; what was assumed is gone with the check, since all of it
+happens on copies. A group of equal pods, as most are, is checked in all placements at once; so are unlike pods in placements that share no
+node, as many of these at a time as have a thousand nodes or so.
+
+The first check is made in any case, the others as long as the decision has steps left.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core.model.podset import PodSetRequest
+from core.placement.algorithms.decision import take_from
+from core.placement.algorithms.domain_capacity import fits_on_nodes
+from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
+from core.placement.topology.node_counts import NodeCounts
+from core.placement.topology.tree import Indices
+from core.podgroups.equal_pods import spread, spread_each
+from core.podgroups.framework import Cycle, PodGroupAssignment
+from core.podgroups.group import PodGroupInfo
+from core.podgroups.placements import Placement, Placements
+
+_CHUNK = 1024  # nodes of placements that are checked at once
+_SET_STEPS = 100  # of placing one set of pods in some placements
+
+
+@dataclass(slots=True)
+class Checked:
+    """Placements and what each of them takes of the group; `pods` and `room` as `framework.Candidates` has them."""
+
+    cycle: Cycle
+    group: PodGroupInfo
+    placements: Placements
+    pods: Indices
+    room: Indices
+    per_node: Indices | None = None  # of the group's only set
+    assignments: list[PodGroupAssignment] = field(default_factory=list)
+
+    def assignment(self, at: int) -> PodGroupAssignment:
+        if self.per_node is None:
+            return self.assignments[at] if self.assignments else check_one(self.cycle, self.group, self.placements[at])[0]
+        nodes = self.placements.nodes(at)
+        where, counts = spread(self.per_node[nodes], int(self.pods[at]))
+        return PodGroupAssignment((NodeCounts(self.cycle.view.tree, nodes[where], counts),))
+
+    def some(self, at: Indices) -> "Checked":
+        """Those at some positions."""
+        kept = np.zeros(len(self.placements), dtype=bool)
+        kept[at] = True
+        assignments = [self.assignments[i] for i in at.tolist()] if self.assignments else []
+        return Checked(self.cycle, self.group, self.placements.some(kept), self.pods[at], self.room[at], self.per_node, assignments)
+
+
+def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
+    """What every placement takes, whether that is enough or not. Raises InvalidSelector."""
+    if len(group.pod_sets) == 1 and cycle.closed is None and cycle.limits is None and not group.pod_sets[0].traits.is_particular:
+        (pods,) = group.pod_sets
+        per_node = fits_on_nodes(cycle.view, pods).per_node
+        fits = placements.sums(per_node)
+        coming = max(pods.count, (group.desired_count or 0) - group.has_running)
+        return Checked(cycle, group, placements, np.minimum(fits, pods.count), np.minimum(fits, coming), per_node)
+    if are_apart(cycle, group, placements):
+        return check_apart(cycle, group, placements)
+    assignments, room = list[PodGroupAssignment](), list[int]()
+    for placement in placements:
+        if assignments and not cycle.view.budget.spend(0):
+            break
+        assignment, coming = check_one(cycle, group, placement)
+        assignments.append(assignment)
+        room.append(assignment.count + coming)
+    taken = np.array([assignment.count for assignment in assignments], dtype=np.int64)
+    placements = placements.some(np.arange(len(placements)) < len(assignments))
+    return Checked(cycle, group, placements, taken, np.array(room, dtype=np.int64), None, assignments)
+
+
+def are_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> bool:
+    """Whether placements can be checked at once: they share no node, and nothing but what is free on a node decides what it takes."""
+    if cycle.closed is not None or cycle.limits is not None or any(pods.traits.is_particular for pods in group.pod_sets):
+        return False
+    return len(np.unique(placements.order)) == len(placements.order)
+
+
+def check_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
+    """What placements take that `are_apart`, those of which the most can be hoped for first; those beyond the budget are not
+    there. Raises InvalidSelector."""
+    hopes = bound_by_amounts(cycle, group, placements)
+    ends = placements.starts + np.diff(placements.starts, append=len(placements.order))
+    pods, room = np.zeros(len(placements), dtype=np.int64), np.zeros(len(placements), dtype=np.int64)
+    judged = np.zeros(len(placements), dtype=bool)
+    some: list[int] = []
+    size = 0
+    by_hope = np.argsort(-hopes, kind="stable").tolist()
+    for number, at in enumerate(by_hope):
+        some.append(at)
+        size += int(ends[at] - placements.starts[at])
+        if size < _CHUNK and number + 1 < len(by_hope):
+            continue
+        if judged.any() and not cycle.view.budget.spend(0):
+            break
+        chunk = np.sort(np.array(some))
+        judged[chunk] = True
+        pods[chunk], room[chunk] = _check_chunk(cycle, group, placements.some(np.isin(np.arange(len(placements)), chunk)))
+        some, size = [], 0
+    return Checked(cycle, group, placements.some(judged), pods[judged], room[judged])
+
+
+def _check_chunk(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> tuple[Indices, Indices]:
+    """How many pods some placements take, and how many with those that are still to come."""
+    view, nodes, starts = cycle.view, placements.order, placements.starts
+    free = view.free[:, nodes].copy()
+    pods, more = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
+    for of_set in group.pod_sets:
+        view.budget.charge(_SET_STEPS + len(nodes) // 8)
+        fits = _count_some(view, of_set, free, nodes)
+        counts = spread_each(fits, starts, of_set.count)
+        pods += np.add.reduceat(counts, starts)
+        more = np.add.reduceat(fits - counts, starts)
+        for resource, amount in with_pod(of_set.requests).items():
+            if resource in view.axis:
+                free[view.axis[resource]] -= amount * counts
+    coming = max(0, (group.desired_count or 0) - group.has_running - group.count)
+    return pods, pods + np.minimum(more, coming)
+
+
+def _count_some(view: FreeCapacity, pods: PodSetRequest, free: Matrix, nodes: Indices) -> Indices:
+    """Pods that some nodes hold; `free` is of these only."""
+    return view.pods_that_fit(pods, free) * view.eligible(pods, nodes)
+
+
+def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the_end: bool = False) -> tuple[PodGroupAssignment, int]:
+    """Where one placement has the group's pods, set by set, and how many more of the last set there is room for, up to desired_count.
+
+    Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector.
+    """
+    view = cycle.view.confined((pods.traits for pods in group.pod_sets), placement.mask(cycle.view.tree))
+    free: Matrix | None = None
+    found: list[NodeCounts] = []
+    spare, more = group.count - group.missing, 0
+    limits = cycle.limits
+    terms = 0  # of anti-affinity of the sets so far: with each of them each later one is compared, and with each of its own all of these
+    for number, pods in enumerate(group.pod_sets):
+        view.budget.charge(_SET_STEPS + len(placement.nodes) // 8 + terms + number * len(pods.traits.anti_affinity))
+        terms += len(pods.traits.anti_affinity)
+        per_node = _fits(cycle, view, pods, free, placement.nodes)
+        if limits is not None:
+            per_node = limits.within(number, per_node)
+        where, counts = spread(per_node, pods.count)
+        counted = NodeCounts(view.tree, placement.nodes[where], counts)
+        found.append(counted)
+        spare -= pods.count - int(counts.sum())
+        if spare < 0 and not to_the_end:
+            found += [NodeCounts(view.tree, placement.nodes[:0], counts[:0])] * (len(group.pod_sets) - len(found))
+            break
+        more = int(per_node.sum() - counts.sum())
+        if number + 1 == len(group.pod_sets):
+            break  # nobody sees what it takes
+        if limits is not None:
+            limits = limits.after(number, _spread_out(len(per_node), where, counts))
+        if free is None:
+            free = view.free.copy()
+        take_from(view, free, pods, counted)
+        if any(other.traits.is_particular for other in group.pod_sets):
+            view = view.beside((pods.traits, counted))
+    coming = max(0, (group.desired_count or 0) - group.has_running - group.count)
+    return PodGroupAssignment(tuple(found)), min(more, coming)
+
+
+def _spread_out(nodes: int, where: Indices, counts: Indices) -> Indices:
+    found = np.zeros(nodes, dtype=np.int64)
+    found[where] = counts
+    return found
+
+
+def _fits(cycle: Cycle, view: FreeCapacity, pods: PodSetRequest, free: Matrix | None, nodes: Indices) -> Indices:
+    free = view.free if free is None else free
+    if pods.traits.is_particular:
+        view.budget.charge(2 * view.pass_steps)
+        per_node = fits_on_nodes(view, pods, free).per_node[nodes]
+    else:
+        per_node = _count_some(view, pods, free[:, nodes], nodes)
+    return per_node if cycle.closed is None else per_node * ~cycle.closed[nodes]
+
+
+def upper_bound(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
+    """At least so many pods as any check finds room for: each set by itself, all of them by their sum of each resource (the pre-filter).
+
+    What plugins assume only takes away from that."""
+    alone = np.zeros(len(placements), dtype=np.int64)
+    view = cycle.view
+    for pods in group.pod_sets:
+        view.budget.charge(view.pass_steps)
+        fits = view.pods_that_fit(pods, view.free) if pods.traits.is_particular else fits_on_nodes(view, pods).per_node
+        alone += np.minimum(placements.sums(fits), pods.count)
+    return np.minimum(alone, bound_by_amounts(cycle, group, placements))
+
+
+def bound_by_amounts(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
+    """The same by the sum of each resource alone."""
+    view, asked = cycle.view, [(with_pod(pods.requests), pods.count) for pods in group.pod_sets]
+    alone = np.full(len(placements), group.count, dtype=np.int64)
+    for resource in sorted({resource for amounts, _ in asked for resource in amounts}):
+        row = view.axis.get(resource)
+        if row is None:
+            return np.zeros(len(placements), dtype=np.int64) if all(resource in amounts for amounts, _ in asked) else alone
+        left = placements.sums(np.maximum(view.free[row], 0))
+        by_size = sorted((amounts.get(resource, 0), count) for amounts, count in asked)
+        held = np.zeros(len(placements), dtype=np.int64)
+        for amount, count in by_size:
+            fit = np.full(len(placements), count) if amount == 0 else np.minimum(left // amount, count)
+            held += fit
+            left = left - fit * amount
+        alone = np.minimum(alone, held)
+    return alone

@@ -1,0 +1,39 @@
+"""Whether pods of a group that have their nodes are together, as its required levels want it: nodes are relabelled underneath.
+
+A pod of a deleted node is nowhere: it is there until Kubernetes collects it, and no reason to find the others apart.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from core.placement.topology.free_capacity import FreeCapacity
+from core.podgroups.group import TopologyConstraint
+
+
+def count_there(nodes: Iterable[str], view: FreeCapacity) -> Counter[str]:
+    """How many pods are on each node that is there; `nodes` has the node of each pod."""
+    return Counter(node for node in nodes if node in view.tree.index)
+
+
+def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str | None:
+    """The domain of the finest required level that holds all `pods` (by node), its name as a placement's; empty where no level is
+    required. None where there is no such domain."""
+    required = [one.level for one in levels if not one.preferred]
+    found = {tuple(_labels(node, view).get(level) for level in required) for node in pods}
+    if len(found) > 1:
+        return None
+    values = next(iter(found), ())
+    names = [value for value in values if value is not None]
+    return "/".join(names) if len(names) == len(values) else None
+
+
+def tell_spread(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str:
+    """How many pods each domain of the finest required level has."""
+    level, counts = [one.level for one in levels if not one.preferred][-1], Counter[str]()
+    for node, count in pods.items():
+        counts[_labels(node, view).get(level, "no such label")] += count
+    return f"in no one {level}: {', '.join(f'{domain} {count}' for domain, count in sorted(counts.items()))}"
+
+
+def _labels(node: str, view: FreeCapacity) -> Mapping[str, str]:
+    return view.tree.labels[view.tree.index[node]]

@@ -1,0 +1,23 @@
+"""blockAdmission: nobody starts while the pods of somebody else are not ready yet (KEP-349, Waiting for PodsReady condition)."""
+
+from core.model.pods_ready_rules import PodsReadyRules, Scope
+from core.names import REASON_WAITING_FOR_PODS_READY
+from core.queueing.flavors.outcome import NotFound
+from core.state.cluster import ClusterState
+from core.state.queue_facts import ClusterQueueFacts
+
+_AMONG = {Scope.CLUSTER: "in the cluster", Scope.COHORT: "in the cohort", Scope.CLUSTER_QUEUE: "in the ClusterQueue"}
+
+
+def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsReadyRules | None) -> NotFound | None:
+    """Whose pods a workload of a queue has to wait for, if for any."""
+    if rules is None or rules.blocks is None:
+        return None
+    among = None if rules.blocks is Scope.CLUSTER else {queue.name}
+    if rules.blocks is Scope.COHORT:
+        among = {queue.name, *state.quota.relatives(queue.name)}
+    first = min((key for key, name in state.starting() if among is None or name in among), default=None)
+    if first is None:
+        return None
+    why = f"waits until the pods of workload {first} are ready: one workload {_AMONG[rules.blocks]} starts at a time (blockAdmission)"
+    return NotFound(REASON_WAITING_FOR_PODS_READY, why, ())

@@ -1,0 +1,607 @@
+"""One decision cycle: a batch of workloads, each seeing what those before it were given.
+
+A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get the same rack in
+one cycle. A refused workload is judged again only after something that could help has changed; a refusal stands for all that ask its
+queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
+else one of higher priority borrows what is reclaimed. The room that others leave for a workload is its own: those behind it in the queue
+see it as taken, those before it do not. So a preemption leads to the admission it was made for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+from core.model.configuration import FairSharing
+from core.model.pods_ready_rules import PodsReadyRules
+from core.names import REASON_ADMISSIONS_PAUSED, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION
+from core.placement.algorithms.profile import Profiles
+from core.placement.refusals import truncate
+from core.queueing.cycle.block_admission import find_obstacle
+from core.queueing.cycle.decisions import Decisions
+from core.queueing.cycle.judge import Judge
+from core.queueing.cycle.queue_resolution import find_way
+from core.queueing.cycle.run import Run, Verdict
+from core.queueing.cycle.second_pass import (
+    REPLACES,
+    NodeReplacement,
+    due_for_second_pass,
+    find_second_pass,
+    has_stuck_pods,
+    refuse_unwritable,
+)
+from core.queueing.cycle.unwritable import Unwritable
+from core.queueing.flavors.leftover_pods import Past
+from core.queueing.flavors.outcome import PASSING, Found, NotFound
+from core.queueing.ordering.fair_order import FairTurns
+from core.queueing.ordering.iteration_order import MOST_SORTED, PriorityTurns, Turn, Turns
+from core.queueing.ordering.pending import Group, Order, Pending, find_heads
+from core.queueing.ordering.portions import Asked, Portions
+from core.queueing.ordering.precedence import Precedence
+from core.queueing.ordering.standing_refusals import Refusal, is_particular
+from core.queueing.preemption.reservations import Claims
+from core.state.cluster import ClusterState
+from core.state.facts import CheckState, WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
+
+
+class Cycle:
+    """Decides on pending workloads; remembers at which state each was refused last."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        profiles: Profiles,
+        pods_ready: PodsReadyRules | None = None,
+        replacement: NodeReplacement = REPLACES,
+        sharing: FairSharing | None = None,
+        *,
+        shrinks: bool = True,
+        is_in_storm: Callable[[WorkloadFacts], bool] = lambda workload: False,
+        timer: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._state = state
+        self._is_in_storm = is_in_storm
+        self._pods_ready = pods_ready
+        self._profiles = profiles
+        self._replacement = replacement
+        self._claims = Claims(state)
+        self._pending = Pending(state.workloads, pods_ready, self._find_trait)
+        self._decisions = Decisions(state, partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks))
+        self._sharing = sharing
+        self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
+        self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
+        self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
+        self._is_stale, self._is_telling = False, False  # whether there are such; whether the cycle ended before all were reported on
+        self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
+        self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
+        self._turns: Turns | None = None  # of the round
+        self._turns_by, self._unsorted = 0, list[Group]()  # `config_changes` when those began; groups that are not among them yet
+        self._round_began = (0, 0, 0)
+        self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
+        self.wants_more = False  # whether another cycle may come to something else, though nothing happens
+        self._was_refreshed = False  # whether the last cycle came to no decision, since the nodes took all its time
+        self._is_for_passes = True  # whether the next cycle begins with second passes
+        self._are_passes_cut = False  # whether there are some that have had no turn
+        self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
+        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
+        self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
+        self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
+        self._skipped: set[str] = set()  # of these queues those of which the head has had no decision in the round
+        self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
+        self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
+        self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
+        self._precedence = Precedence(state, profiles, self._portions.measure)
+        self.unwritable = Unwritable(state)
+        self._current: WorkloadFacts | None = None  # the one that is decided on
+        self._aside: dict[str, WorkloadFacts] = {}  # by uid: decisions on them failed, and they have not changed since
+
+    def run(
+        self,
+        may_go_on: Callable[[], bool] = lambda: True,
+        is_held_back: Callable[[str], bool] = lambda uid: False,
+        is_busy: Callable[[str], bool] = lambda uid: False,
+    ) -> Iterator[Verdict]:
+        """Verdicts in queue order until nothing is left to decide or the caller's budget is spent; then the next cycle goes on
+        with those who have not had their turn.
+
+        Workloads with a uid that `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
+        written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
+        Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` goes on with it: the next cycle applies what
+        that comes to if it still holds then.
+        Each admission is assumed in the state before it is yielded; a caller whose write fails must
+        call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
+        """
+        self._current, self.has_decided = None, False
+        self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
+        self.unwritable.begin()
+        try:
+            yield from self._run(Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on))
+        finally:
+            self._state.drop_claims()
+
+    def set_aside(self) -> WorkloadFacts | None:
+        """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes, and
+        the round goes on. Returns the workload; None where the run raised between two of them: another round begins."""
+        if self._current is not None:
+            self._is_cut = self._turns is not None  # if the turns of this round have begun
+            self._aside[self._current.uid] = self._current
+        else:
+            self._end_round()
+        self._decisions.remove(self._current.uid if self._current is not None else None)
+        return self._current
+
+    def _end_round(self) -> None:
+        self._is_cut, self._turns, self._round = False, None, self._round + 1
+        self._is_short = self._portions.end_round()
+
+    def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
+        """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
+        if (unfinished := self._decisions.unfinished) is not None:
+            self._current = unfinished
+            with self._portions.measure():
+                self._decisions.run_piece(may_go_on)
+        return self.is_deciding
+
+    def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
+        """Whether a workload, of which no refusal stands, gets a decision in this round."""
+        asked = self._asked_by(workload, queue, is_promised=is_promised)
+        if may := self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked):
+            self._portions.begin_decision(asked)
+        return may
+
+    def _asked_by(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool = False) -> Asked:
+        order, number = self._pending.order_of(workload.uid), self._pending.number_of(workload.uid)
+        return Asked((queue.name, is_promised), order, number, queue.strict)
+
+    def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Found | NotFound | None:
+        """What becomes of a workload; None where that is not known before the end of this cycle."""
+        self.has_decided = True
+        if (unwritable := self.unwritable.find(workload)) is not None:
+            self._decisions.remove(workload.uid)
+            return unwritable
+        with self._portions.measure():
+            return self._decisions.decide(workload, queue, run.may_go_on)
+
+    def _prepare(self, run: Run) -> bool:
+        """Takes in what has changed since the last cycle. Returns False where that has taken all the time, or is not at its end."""
+        if self._state.refresh() and not self._was_refreshed and not run.may_go_on():
+            self._was_refreshed = True  # the next cycle decides, however long that takes
+            return False
+        self._was_refreshed = False
+        others = self._pending.sync()
+        self._claims.withdraw(others)
+        for uid in others:
+            self._own.pop(uid, None)
+            if uid not in self._pending:
+                self._told.pop(uid, None)
+        self._decisions.begin(self._pending)
+        if self._pending.is_behind:  # the order of all that wait is not known yet
+            return False
+        if self._claims.begin(self._pending):
+            self._own = {uid: refusal for uid, refusal in self._own.items() if not refusal.outcome.spares}
+            for group in self._pending.groups():
+                if group.refusal is not None and group.refusal.outcome.spares:
+                    group.refusal = None
+        self._pending.move_changed(self._claims.circles.collect_changed())
+        return not self._pending.is_behind
+
+    def _run(self, run: Run) -> Iterator[Verdict]:
+        if not self._prepare(run):
+            return
+        self._ways = {}
+        if not self._is_cut:
+            self._blocked, self._skipped, self._borrowing, self._placed = {}, set(), set(), set()
+            self._precedence.begin_round()
+        if self._is_for_passes:
+            yield from self._second_passes(run)
+            if self._are_passes_cut:
+                self._is_for_passes = False
+                return
+        self._is_for_passes, self.wants_more = True, False
+        if not self._is_cut:
+            self._round_began = self._moment()
+            self._portions.begin_round(self._pending.last_number)
+        yield from self._keep_promises(run)
+        self._place_again()
+        turns, is_first, self._is_telling = self._begin_turns(), True, False
+        self._current = None
+        while turns is not None and not (self.is_deciding or self._is_telling) and (following := turns.next()) is not None:
+            if not (run.may_go_on() or is_first):
+                self._is_cut = True
+                return
+            yield from self._take(*following, turns, run)
+            self._current, is_first = None, False
+        if turns is None or self.is_deciding or self._is_telling:  # the next cycle sorts more, or goes on with the turn
+            self._is_cut = True
+            return
+        # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
+        self.wants_more = self._is_cut and self._moment() != self._round_began
+        self._end_round()
+
+    def _moment(self) -> tuple[int, int, int]:
+        return self._state.changes, self._state.config_changes, self._state.quota.all_changes
+
+    # --- second passes ------------------------------------------------------------------------------
+
+    def _second_passes(self, run: Run) -> Iterator[Verdict]:
+        """Workloads that have quota already, and their nodes, come before all that have nothing yet.
+
+        Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it goes on here.
+        """
+        due, is_again = due_for_second_pass(self._state, self._replacement), False
+        self._passed.intersection_update(w.uid for w in due)
+        self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
+        for workload in due:
+            queue = self._state.cluster_queues[workload.admission.cluster_queue] if workload.admission is not None else None
+            now = self._state.changes, workload.checks, workload.unhealthy_nodes
+            if queue is None or self._failed_at.get(workload.uid) == now or run.is_held_back(workload.uid) or run.is_busy(workload.uid):
+                continue
+            if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
+                continue
+            if workload.uid in self._passed:
+                is_again = True
+                continue
+            if self.has_decided and not run.may_go_on():
+                self._are_passes_cut = True
+                return
+            self._passed.add(workload.uid)
+            self._current, self.has_decided = workload, True
+            self._state.lift_beside(workload.key)
+            outcome = self._judge_again(workload, queue)
+            if isinstance(outcome, Found):
+                plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
+                self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
+                self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
+            else:
+                self._failed_at[workload.uid] = now
+                if outcome.preempting is not None or not (outcome.reason == REASON_ADMISSIONS_PAUSED or self._claims.is_awaiting(workload)):
+                    self._claims.take_back(workload, outcome.preempting)
+                else:
+                    self._claims.claim_rest(workload)
+            self._current = None
+            yield Verdict(workload, outcome, is_second_pass=True)
+        self._passed.clear()
+        self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
+
+    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
+        were told to go for its sake: a node that it was to get beside may come back meanwhile."""
+        pause = self._state.pause
+        if pause.admissions is not None:
+            return NotFound(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
+        keeps = replace(self._replacement, fails_fast=False)
+        outcome = self._second_pass(workload, queue, keeps if self._claims.is_awaiting(workload) else self._replacement)
+        if pause.evictions is None or isinstance(outcome, Found):
+            return outcome
+        if outcome.preempting is not None:
+            if not outcome.preempting.victims:
+                return outcome
+            why = f"it would take back the spare nodes that it lent, but {pause.evictions.sentence}; {outcome.message}"
+            return replace(outcome, message=truncate(why), preempting=None)
+        if not outcome.evicts:
+            return outcome
+        outcome = self._second_pass(workload, queue, keeps)
+        assert isinstance(outcome, NotFound)
+        return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
+
+    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Found | NotFound:
+        if (unwritable := self.unwritable.find(workload)) is not None:
+            return refuse_unwritable(workload, unwritable, replacement)
+        try:
+            return find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
+        except Exception as error:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
+
+    # --- promises -----------------------------------------------------------------------------------
+
+    def _keep_promises(self, run: Run) -> Iterator[Verdict]:
+        """Room that others were told to make for somebody is his from the first turn on. Else whoever is before him could take it, and
+        where each takes what another's victims have left, evictions never end: somebody who could send him away does so when he runs.
+        In a StrictFIFO queue that holds for the first alone: no other may be served before it.
+        """
+        promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
+        if not self._is_cut:
+            is_strict = any(self._find_strict(workload) for workload in map(self._pending.find, promised) if workload is not None)
+            self._heads = find_heads(self._pending.groups(), self._find_strict, run.is_held_back) if is_strict else {}
+        for uid in promised:
+            workload, group = self._pending.find(uid), self._pending.group_of(uid)
+            assert workload is not None
+            assert group is not None
+            queue, problem = self._find_queue(workload.queue)
+            if queue is None or problem is not None or (queue.strict and self._heads.get(queue.name) != uid) or run.is_held_back(uid):
+                continue
+            run.served.add(uid)
+            self._current = workload
+            refusal = self._own.get(uid)
+            hindered = find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
+            stands = refusal is not None and refusal.stands(self._state, workload, queue, self._round)
+            if not hindered and not stands and self._may_decide(workload, queue, is_promised=True):
+                outcome = self._decide(workload, queue, run)
+                if outcome is None:
+                    return
+                if isinstance(outcome, Found):
+                    self._admit(group, workload, outcome)
+                    run.admitted.add(uid)
+                    yield Verdict(workload, outcome)
+                    continue
+                self._note(group, workload, queue, outcome)
+                if self._is_news(group, workload, outcome):
+                    yield Verdict(workload, outcome)
+            self._claims.reserve(workload)
+
+    def _find_strict(self, workload: WorkloadFacts) -> str | None:
+        """Returns the name of the ClusterQueue in which a workload waits, if that is StrictFIFO."""
+        queue, _ = self._find_queue(workload.queue)
+        return queue.name if queue is not None and queue.strict else None
+
+    def _place(self, workload: WorkloadFacts) -> None:
+        """Takes what a workload waits for out of what the others see, until the end of the round."""
+        if self._claims.of(workload.uid) is not None:
+            self._placed.add(workload.uid)
+            self._claims.reserve(workload)
+
+    def _place_again(self) -> None:
+        """After a cycle that was cut off: what was taken out of what the others see in its turns is so in this one from the start."""
+        for workload in filter(None, map(self._pending.find, self._placed)):
+            self._claims.reserve(workload)
+
+    # --- turns --------------------------------------------------------------------------------------
+
+    def _begin_turns(self) -> Turns | None:
+        """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have. None: the next cycle sorts
+        the rest."""
+        changed, config, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
+        if self._turns is None or config != self._turns_by:
+            changed = self._pending.groups()
+            most = len(changed) if self._unsorted else MOST_SORTED  # queues that change all the time let the round begin all the same
+            self._turns_by, self._unsorted = config, []
+            self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
+        promised = map(self._promise_of, self._claims.uids() if self._sharing is not None else ())
+        portion, self._unsorted = (self._unsorted + changed)[:most], (self._unsorted + changed)[most:]
+        self._turns.begin(portion, ((queue.name, order) for queue, order in promised if queue is not None))
+        return self._turns if not self._unsorted else None
+
+    def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
+        workload = self._pending.find(uid)
+        assert workload is not None  # who waits no more has no claim
+        return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
+
+    def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
+        workload = turn.workload
+        if run.is_held_back(workload.uid) or workload.uid in run.admitted:
+            turns.pass_on(turn)
+            return
+        self._current = workload
+        queue, problem = self._find_queue(workload.queue)
+        is_blocked = queue is not None and queue.name in self._blocked
+        turn.group.is_held_up = False
+        obstacle = problem
+        if queue is not None and problem is None and not is_blocked:
+            obstacle = find_obstacle(self._state, queue, self._pods_ready)
+        if queue is not None and is_blocked:
+            self._drop_refusals(turn, self._blocked[queue.name])
+            if queue.name in self._skipped:  # it may be admitted in the next round
+                turns.end(turn)
+                return
+            why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
+            yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), turns, run)
+        elif obstacle is not None:
+            turn.group.is_held_up = True
+            if problem is None:  # a queue that admits none leaves the room to others
+                self._place(workload)
+            yield from self._tell(turn, obstacle, turns, run)
+        elif queue is not None:
+            if queue.name in self._borrowing and (not may_borrow or self._precedence.is_behind(turn, queue, turns)):
+                self._precedence.note(turn, queue, self._round)
+                turns.put_off(turn)
+            else:
+                yield from self._serve(turn, queue, may_borrow, turns, run)
+
+    def _drop_refusals(self, turn: Turn, head: str) -> None:
+        """Drops the refusals of workloads that were at the head of a StrictFIFO queue and are behind another workload now: they wait for
+        that one. A workload that waits for preempted ones to go keeps its reservation. `head` is the uid of the workload at the head."""
+        group = turn.group
+        if len(self._own) < len(group.members) - turn.at:  # tens of thousands may wait behind the head
+            uids = [uid for uid in self._own if self._pending.group_of(uid) is group and self._pending.order_of(uid) >= turn.order]
+        else:
+            uids = [workload.uid for _, workload in group.members[turn.at :] if workload.uid in self._own]
+        for uid in uids:
+            if uid != head and uid not in self.unwritable and self._claims.of(uid) is None:
+                del self._own[uid]
+                group.unheard[uid] = None
+
+    def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
+        group, workload, uid = turn.group, turn.workload, turn.workload.uid
+        refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
+        outcome: Found | NotFound | None = None
+        if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+            if not self._may_decide(workload, queue, is_promised=False):
+                self._place(workload)
+                if queue.strict:
+                    self._blocked.setdefault(queue.name, uid)
+                    self._skipped.add(queue.name)
+                (turns.pass_on if uid in self._own else turns.end)(turn)
+                return
+            outcome = self._decide(workload, queue, run)
+            if outcome is None:
+                return
+        claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
+        found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
+        if found is not None and found.borrows and (not may_borrow or self._precedence.should_wait(turn, found, turns, self._round)):
+            self._borrowing.add(queue.name)
+            self._portions.put_off(self._asked_by(workload, queue))
+            turns.put_off(turn)
+            return
+        if isinstance(outcome, Found):
+            self._admit(group, workload, outcome)
+            turns.pass_on(turn)
+            yield Verdict(workload, outcome)
+            return
+        if outcome is not None:
+            self._note(group, workload, queue, outcome)
+        self._place(workload)
+        if queue.strict:
+            self._blocked.setdefault(queue.name, uid)
+        if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
+            turns.pass_on(turn)
+            if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
+                yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.drop_victims())
+        else:
+            yield from self._tell(turn, group.refusal.outcome, turns, run)
+
+    def _admit(self, group: Group, workload: WorkloadFacts, found: Found) -> None:
+        self._own.pop(workload.uid, None)
+        self._told.pop(workload.uid, None)
+        group.unheard.pop(workload.uid, None)
+        self._claims.fulfil(workload)
+        plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
+        self._state.assume(workload.key, found.admission, plan)
+
+    def _note(self, group: Group, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotFound) -> None:
+        """A refusal is the whole group's, but where others are to go for this one, or were evicted for it, so that those alike may need
+        other victims; or where it matters how its pods are labelled. In a StrictFIFO queue those behind it wait for another reason.
+        """
+        self._claims.note(workload, outcome.preempting)
+        refusal = Refusal.note(
+            self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
+        )
+        is_own = queue.strict or is_particular(self._state, workload)
+        if is_own or self._claims.is_preemptor(workload.uid) or workload.uid in self.unwritable:
+            self._own[workload.uid] = refusal
+        else:
+            self._own.pop(workload.uid, None)
+            group.refusal = refusal
+
+    def _find_trait(self, workload: WorkloadFacts) -> Hashable:
+        """What else than its request decides on a workload: the pods that it has left behind, and the workloads that it spares."""
+        return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
+
+    def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
+        if local_queue not in self._ways:
+            self._ways[local_queue] = find_way(self._state, local_queue)
+        return self._ways[local_queue]
+
+    # --- telling ------------------------------------------------------------------------------------
+
+    def _tell(self, turn: Turn, outcome: NotFound, turns: Turns, run: Run) -> Iterator[Verdict]:
+        """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
+        come and go with each workload that starts or ends. Where that takes too long the group has another turn in the next cycle.
+        """
+        group, before = turn.group, turn.group.word
+        group.word = outcome
+        if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= PASSING):
+            self._is_stale |= (before.reason, before.message) != (outcome.reason, outcome.message)
+        else:
+            own = self._own if not group.is_held_up else {}
+            group.unheard.update((workload.uid, None) for _, workload in group.members[turn.at :] if workload.uid not in own)
+        has_told = False
+        for uid in dict.fromkeys([turn.workload.uid, *group.unheard]):
+            workload = self._pending.find(uid)
+            if workload is None or uid in run.admitted or (uid in self._own and not group.is_held_up):
+                continue
+            if run.is_held_back(uid) or run.is_busy(uid):
+                self._is_stale = True
+            elif has_told and not run.may_go_on():
+                self._is_telling = True
+                return
+            elif self._is_news(group, workload, outcome):
+                has_told = True
+                yield Verdict(workload, outcome)
+        turns.end(turn)
+
+    def _is_news(self, group: Group, workload: WorkloadFacts, outcome: NotFound) -> bool:
+        now, before = (outcome.reason, outcome.message), self._told.get(workload.uid)
+        self._told[workload.uid] = now
+        group.unheard.pop(workload.uid, None)
+        return before != now
+
+    def catch_up(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
+        """The next of those who go on waiting for a reason that is not what they were told last; None: none among so many."""
+        for _ in range(steps):
+            group, workload = next(self._walk, (None, None))
+            if group is None or workload is None:
+                if not self._is_stale:
+                    return None
+                self._is_stale = False
+                self._walk = iter([(group, workload) for group in self._pending.groups() for _, workload in group.members])
+                continue
+            uid = workload.uid
+            own = self._own.get(uid) if not group.is_held_up else None
+            word = own.outcome if own is not None else group.word
+            if word is None or uid not in self._told or self._told[uid] == (word.reason, word.message):
+                continue
+            if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
+                self._is_stale = True
+            elif self._is_news(group, workload, word):
+                return Verdict(workload, word.drop_victims())
+        return None
+
+    @property
+    def round(self) -> int:
+        """The number of the present round of cycles, or of the next one."""
+        return self._round
+
+    def drop_refusals(self, before: int, most: int) -> int:
+        """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
+        amounts. Refusals with a promise stay. Returns how many were dropped."""
+        own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
+        old = [uid for uid in own if self._claims.of(uid) is None][:most]
+        for uid in old:
+            del self._own[uid]
+        groups = (group for group in self._pending.groups() if group.refusal is not None and group.refusal.round < before)
+        for group in (stale := list(islice(groups, most - len(old)))):
+            group.refusal = None
+        return len(old) + len(stale)
+
+    def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
+        """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a
+        StrictFIFO queue all wait for their turn."""
+        counts: Counter[str] = Counter()
+        for group in self._pending.groups():
+            _, first = group.members[0]
+            queue = self._state.find_cluster_queue(first)
+            is_strict = queue is not None and queue.strict
+            if group.is_held_up or (group.refusal is not None and not is_strict):
+                counts[first.queue] += len(group.members)
+            elif not is_strict:
+                counts[first.queue] += sum(workload.uid in self._own or is_held_back(workload.uid) for _, workload in group.members)
+        return counts
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last cycle left workloads to the next."""
+        return self._is_cut or self._is_short or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether there is a decision for `run_piece` to go on with."""
+        return self._decisions.unfinished is not None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether there may be somebody for `catch_up` to find."""
+        return self._is_stale
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether somebody waits for room that others were told to make, or are making: nobody else may take it before he is judged."""
+        return self._claims.any()
+
+    def spare(self, key: str) -> None:
+        """A victim that could not be evicted: who wanted it to go is judged anew."""
+        for uid in self._claims.spare(key):
+            self._remove_verdict(uid)
+
+    def _remove_verdict(self, uid: str) -> None:
+        for known in (self._own, self._told, self._failed_at):
+            known.pop(uid, None)
+
+    def reconsider(self, uid: str) -> None:
+        """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
+        self._remove_verdict(uid)
+        self._claims.withdraw([uid])
+        if (group := self._pending.group_of(uid)) is not None:
+            group.refusal = None
+            group.unheard[uid] = None

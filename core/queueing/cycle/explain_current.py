@@ -1,0 +1,61 @@
+"""Why a workload that has its place is there, as things are now: its pods are thought away, and its place is judged as if just chosen."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from core.model.admission import PodSetAdmission
+from core.model.podset import PodSetRequest
+from core.placement.algorithms.decision import Decision, Placement, emit
+from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.explain.choice import Choice, explain_choice
+from core.placement.topology.free_capacity import FreeCapacity
+from core.queueing.flavors.what_if_view import World
+from core.state.cluster import ClusterState
+from core.state.facts import PodSetFacts, WorkloadFacts
+
+Given = tuple[PodSetFacts, PodSetAdmission]
+
+
+def explain_standing(state: ClusterState, workload: WorkloadFacts) -> tuple[Choice, ...]:
+    """A choice for each pod set that has an assignment on nodes that are there; others may have come and gone since it was made."""
+    admission = state.workloads.holding(workload.key)
+    if admission is None:
+        return ()
+    by_flavor: dict[str, list[Given]] = {}
+    for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
+        flavor = state.topology_flavor(given.flavors.values())
+        if flavor is not None and given.assignment is not None:
+            by_flavor.setdefault(flavor, []).append((pod_set, given))
+    world = World(state)
+    world.remove(workload.key)
+    try:
+        return tuple(choice for flavor, pairs in by_flavor.items() for choice in _explain(state, world, workload, flavor, pairs))
+    finally:
+        world.restore_all()
+
+
+def _explain(state: ClusterState, world: World, workload: WorkloadFacts, flavor: str, pairs: Sequence[Given]) -> Sequence[Choice]:
+    view = state.view(flavor)
+    if view is None:
+        return ()
+    requests, placements = list[PodSetRequest](), list[Placement]()
+    for pod_set, _ in pairs:
+        request = state.request_for(pod_set, view.flavor)
+        nodes = state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
+        placement = _placement(view.capacity, request, nodes)
+        if placement is not None:
+            requests.append(request)
+            placements.append(placement)
+    return explain_choice(view.capacity, requests, Decision(tuple(placements)), free=world.free(view)) if placements else ()
+
+
+def _placement(capacity: FreeCapacity, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> Placement | None:
+    shape, tree = find_shape(capacity.tree, request), capacity.tree
+    known = [(tree.index[name], count) for name, count in nodes if name in tree.index]
+    if not isinstance(shape, Shape) or not known:
+        return None
+    per_node = np.zeros(len(tree), dtype=np.int64)
+    for node, count in known:
+        per_node[node] += count
+    return emit(capacity, request, per_node, shape.start)

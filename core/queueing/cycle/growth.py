@@ -1,0 +1,52 @@
+"""A workload of an elastic job that takes over the pods of another and asks for more (workload slices).
+
+What the other one holds counts as its own: quota is needed for the difference, and the pods that run stay where they are. Those
+that are added come next to them, inside the domain that was asked for (core.placement.replace.resized_pod_sets), on the flavors that they
+have.
+Nobody is preempted for it: the job runs on with what it has.
+"""
+
+from dataclasses import replace
+
+from core.model.spare_nodes import with_borrowed
+from core.names import REASON_MISCONFIGURED
+from core.placement.algorithms.profile import Profiles
+from core.placement.refusals import truncate
+from core.queueing.flavors.flavor_search import find_admission
+from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.spare_lending import loans_of, offers_to, renewed
+from core.queueing.flavors.what_if_view import World
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ClusterQueueFacts
+
+
+def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
+    """Whether both ask for the same but for how many pods there are."""
+    bare = [[replace(pod_set, count=0, reclaimed=0) for pod_set in each.pod_sets] for each in (elder, workload)]
+    return bare[0] == bare[1]
+
+
+def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
+    """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
+    elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
+    held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
+    if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
+        return find_admission(state, workload, queue, profiles)
+    if not _is_alike(elder, workload):
+        return NotFound(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
+    # Where it stands on another's spares it may have more of these, but of no others.
+    borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
+    lent = {node for nodes in borrowed.values() for node in nodes}
+    world = World(state, offers=renewed(offers_to(state, workload.priority), lent) if lent else (), loans=loans_of(state, elder))
+    world.remove(workload.replaces)
+    try:
+        outcome = find_admission(state, workload, queue, profiles, world, held)
+    finally:
+        world.restore_all()
+    if isinstance(outcome, Found):
+        return replace(outcome, admission=with_borrowed(outcome.admission, borrowed))
+    runs = sum(given.count for given in held.pod_sets)
+    asked = sum(pod_set.count for pod_set in workload.pod_sets)
+    message = truncate(f"the job runs on with {runs} of {asked} pods; for those to come: {outcome.message}")
+    return replace(outcome, message=message)

@@ -1,0 +1,287 @@
+"""What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from core.model.configuration import FairSharing
+from core.model.pieces import Pieces, run_whole
+from core.model.quantity import show_count
+from core.model.step_budget import DECISION_STEPS, PLACEMENT_STEPS, Budget
+from core.names import (
+    MIN_PARALLELISM,
+    REASON_MISCONFIGURED,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
+from core.placement.algorithms.profile import Profiles
+from core.placement.refusals import truncate
+from core.queueing.cycle.growth import find_growth
+from core.queueing.cycle.rules import find_violation
+from core.queueing.flavors.flavor_search import find_admission
+from core.queueing.flavors.outcome import Found, NotFound, Preempting
+from core.queueing.flavors.spare_lending import Offer, note_loans, offers_to
+from core.queueing.flavors.what_if_view import World
+from core.queueing.ordering.partial_admission import can_shrink, find_largest, show_minimum
+from core.queueing.ordering.standing_refusals import asked_of_quota, could_be_given
+from core.queueing.preemption.preemption_policy import Memory
+from core.queueing.preemption.reservations import SHOWN, Claims, show
+from core.queueing.preemption.victim_search import search_preemption
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import STOP, TRY_NEXT, ClusterQueueFacts
+
+PREEMPTION_STEPS = 300_000  # of a decision's
+CONFIRM_STEPS = 30_000  # of confirming a decision that was made in pieces
+_CUT = "the search for workloads to preempt stopped at its limit of steps"
+_CIRCLE = "until one of them ends it does not preempt workloads for which it was evicted itself, directly or through others: {}"
+_CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """By which question a decision came to a preemption: for which pods, with which flavors, and whether quota may be borrowed.
+
+    `is_rather`: the workload would fit without; `tried`: in words, why nothing else was chosen.
+    """
+
+    workload: WorkloadFacts
+    queue: ClusterQueueFacts
+    tried: str = ""
+    may_borrow: bool = True
+    is_rather: bool = False
+
+
+class Judge:
+    """Judges by the state as it is, with the room that others claim; `shrinks` those who can do with fewer pods (gate
+    PartialAdmission)."""
+
+    def __init__(
+        self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None, *, shrinks: bool = True
+    ) -> None:
+        self._state, self._profiles, self._claims, self._sharing, self._shrinks = state, profiles, claims, sharing, shrinks
+        self._budget = Budget(DECISION_STEPS)  # of the workload that is being judged
+        self._asked: Asked | None = None
+        self._memory = Memory()
+        self._is_cut = False  # whether a search for workloads to preempt has stopped for want of steps
+
+    def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts, steps: int = DECISION_STEPS) -> Pieces[Found | NotFound]:
+        """A workload written past all checks must not keep the others from being judged.
+
+        Where this is interrupted, and the state changes meanwhile, what it returns is to be confirmed.
+        """
+        if workload.refused:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"its pods cannot start: {workload.refused}"), ())
+        self._budget, self._is_cut, self._asked = Budget(steps), False, None
+        try:
+            if workload.replaces is not None:
+                return find_growth(self._state, workload, queue, self._profiles)
+            outcome = self._find_admission(workload, queue)
+            # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
+            suspicious = isinstance(outcome, NotFound) or workload.together is not None
+            broken = find_violation(self._state, workload, queue) if suspicious else None
+            if broken is not None:
+                return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
+            if isinstance(outcome, NotFound) and outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED:
+                borrowing = self._with_borrowed_spares(workload, queue)
+                if borrowing is not None:
+                    return borrowing
+            outcome = yield from self._or_preempting(workload, queue, outcome)
+            if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
+                outcome = yield from self._with_fewer_pods(workload, queue, outcome)
+            if isinstance(outcome, Found) and outcome.borrows and self._has_reclaimed(workload):
+                own = yield from self._find_without_borrowing(workload, queue)
+                outcome = outcome if own is None else replace(own, fewer_since=outcome.fewer_since)
+            return outcome
+        except Exception as error:
+            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+
+    def confirm(self, outcome: Found | NotFound, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound | None:
+        """What this judge decided in pieces, as it holds in the state now; None if it does not hold any more.
+
+        A refusal is returned as it is: the caller notes at which state it was made.
+        """
+        self._budget, asked = Budget(CONFIRM_STEPS), self._asked
+        if isinstance(outcome, NotFound) and (outcome.preempting is None or asked is None):
+            return outcome
+        if isinstance(outcome, Found):
+            whole = _with_counts(workload, outcome)
+            again = self._find_admission(whole, queue)
+            if isinstance(again, Found) and again.borrows and not outcome.borrows:
+                again = self._find_admission(whole, _build_without_borrowing(queue))
+            is_kept = isinstance(again, Found) and (outcome.borrows or not again.borrows)
+            return replace(again, fewer_since=outcome.fewer_since) if isinstance(again, Found) and is_kept else None
+        assert asked is not None
+        assert outcome.preempting is not None
+        if outcome.preempting.victims and self._state.pause.evictions is not None:
+            return None
+        world = World(self._state, explains=False, budget=self._budget.part(PLACEMENT_STEPS))
+        if not asked.is_rather and isinstance(find_admission(self._state, asked.workload, queue, self._profiles, world), Found):
+            return None
+        before, keys = outcome.preempting, frozenset(victim.workload.key for victim in outcome.preempting.victims)
+        now = run_whole(self._preempt(asked.workload, asked.queue, may_borrow=asked.may_borrow, among=keys))
+        if now is None:
+            return None
+        by_key = {victim.workload.key: victim for victim in now.victims}
+        victims = tuple(by_key[key] for key in (victim.workload.key for victim in before.victims) if key in by_key)
+        now = replace(now, victims=victims, is_cut=before.is_cut or (now.is_cut and len(now.victims) != len(before.victims)))
+        return replace(outcome, message=truncate(f"{asked.tried}; {show(now)}"), preempting=now)
+
+    def _find_admission(self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()) -> Found | NotFound:
+        """A way to be admitted as things are, spares that are offered to it counted."""
+        world = World(self._state, offers=offers, budget=self._budget.part(PLACEMENT_STEPS))
+        return find_admission(self._state, workload, queue, self._profiles, world)
+
+    def _has_reclaimed(self, workload: WorkloadFacts) -> bool:
+        """Whether others were evicted for a workload, and what it was to get for that need not be borrowed."""
+        claim = self._claims.of(workload.uid)
+        return claim is not None and not claim.found.borrows and self._claims.is_preemptor(workload.uid)
+
+    def _find_without_borrowing(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Pieces[Found | None]:
+        """The most pods that can be admitted without borrowing; None if there are none.
+
+        For a workload that got back quota of its own queue: if it took more than that, it would be evicted for that in its turn.
+        """
+        queue = _build_without_borrowing(queue)
+
+        def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+            yield
+            outcome = self._find_admission(smaller, queue)
+            borrows = isinstance(outcome, Found) and outcome.borrows
+            return NotFound(REASON_WAITING_FOR_QUOTA, "it would have to borrow quota", ()) if borrows else outcome
+
+        outcome: Found | NotFound | None = yield from judge(workload)
+        if not isinstance(outcome, Found) and self._shrinks and can_shrink(workload):
+            outcome = yield from find_largest(workload, judge)
+        return outcome if isinstance(outcome, Found) else None
+
+    def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | None:
+        """A place for one that has no other, on spares of workloads of higher priority that lend them. Who has others go for its sake waits
+        for that; and nodes are kept free for nobody on nodes that are kept free for another."""
+        if self._claims.of(workload.uid) is not None or any(pod_set.spares for pod_set in workload.pod_sets):
+            return None
+        offers = offers_to(self._state, workload.priority)
+        if not offers:
+            return None
+        found = self._find_admission(workload, queue, offers)
+        return note_loans(self._state, workload, found, offers) if isinstance(found, Found) else None
+
+    def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Pieces[Found | NotFound]:
+        if isinstance(outcome, Found):
+            return (yield from self._rather_preempting(workload, queue, outcome))
+        return (yield from self._with_preemption(workload, queue, outcome))
+
+    def _with_fewer_pods(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[Found | NotFound]:
+        """The most pods that can be admitted, by preemption, too, of one that cannot be whole even so (as the peer has it)."""
+        attempts = list(refused.attempts)  # what would help the fewest pods is worth another look at all
+
+        def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+            yield
+            outcome = yield from self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
+            pods = {pod_set.name: pod_set.count for pod_set in smaller.pod_sets if pod_set.min_count is not None}
+            attempts.extend(replace(attempt, pods=pods.get(attempt.pod_set)) for attempt in outcome.attempts)
+            return outcome
+
+        outcome = yield from find_largest(workload, judge)
+        if isinstance(outcome, Found):
+            return replace(outcome, fewer_since=refused.message)
+        if outcome is not None:
+            return outcome
+        minimum = f"the minimum of {MIN_PARALLELISM} ({show_minimum(workload)})"
+        message = truncate(f"{refused.message.removesuffix('.')}; {minimum} does not fit either")
+        return replace(refused, message=message, attempts=tuple(attempts))
+
+    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[NotFound]:
+        """A refusal that becomes a wait, if it helps that others go."""
+        if refused.reason not in _CURABLE:
+            return refused
+        asked = asked_of_quota(self._state, workload, queue)
+        by_share, unseen = self._sharing is not None, self._claims.unseen()
+        has_claim = self._claims.of(workload.uid) is not None  # then it knows whom it waits for
+        if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
+            return refused
+        preempting = yield from self._preempt(workload, queue)
+        if preempting is None:
+            notes, spared = [_CUT] if self._is_cut else [], sorted(self._memory.spared)
+            if spared and (yield from self._preempt(workload, queue, spares=False)) is not None:
+                notes.append(_CIRCLE.format(", ".join(spared[:SHOWN])))
+            message = truncate("; ".join([refused.message, *notes]))
+            return replace(refused, message=message, spares=bool(spared)) if notes or spared else refused
+        stop = self._state.pause.evictions
+        if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
+            message = truncate(
+                f"it could preempt {show_count(len(preempting.victims), 'workload')}, but {stop.sentence}; {refused.message}"
+            )
+            return replace(refused, message=message)
+        self._asked = Asked(workload, queue, refused.message)
+        message = truncate(f"{refused.message}; {show(preempting)}")
+        return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
+
+    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Pieces[Found | NotFound]:
+        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing.
+
+        A workload for which others were evicted evicts no more of them once it fits: what it made free in one flavor would be taken by
+        others while it makes room in the next.
+        """
+        policy = queue.fungibility
+        passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
+        preempting, asked = None, Asked(workload, queue, is_rather=True)
+        if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
+            asked = replace(asked, queue=queue.up_to(passed_over[0]), may_borrow=policy.when_can_borrow == STOP)
+            preempting = yield from self._preempt(workload, asked.queue, may_borrow=asked.may_borrow)
+        if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
+            asked = replace(asked, queue=queue, may_borrow=False)
+            preempting = yield from self._preempt(workload, queue, may_borrow=False)
+        if preempting is None or (preempting.victims and self._state.pause.evictions is not None):
+            return found
+        if preempting.victims and self._claims.is_preemptor(workload.uid):
+            return found
+        tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
+        self._asked = replace(asked, tried=tried)
+        return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+
+    def _preempt(
+        self,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        *,
+        may_borrow: bool = True,
+        among: Collection[str] | None = None,
+        spares: bool = True,
+    ) -> Pieces[Preempting | None]:
+        """The workloads to preempt, if that helps. One that leaves a queue of another root cohort gives no quota: it is waited for only if
+        those of this cohort do not help. `spares`: those with which evictions would go in a circle do not go."""
+        leaving, workloads = self._claims.leaving(), self._state.workloads
+        spared = self._claims.circles.find_spared(workload.party) if spares else ()
+        near = {queue.name, *self._state.quota.relatives(queue.name)}
+        of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
+        for gone in (of_near, leaving) if of_near != leaving else (leaving,):
+            budget = self._budget.part(PREEMPTION_STEPS) if spares else Budget(CONFIRM_STEPS)  # that search is for a sentence alone
+            found = yield from search_preemption(
+                self._state,
+                workload,
+                queue,
+                self._profiles,
+                gone,
+                may_borrow=may_borrow,
+                sharing=self._sharing,
+                budget=budget,
+                among=among,
+                memory=self._memory,
+                spared=spared,
+            )
+            self._is_cut |= spares and budget.ran_out
+            if found is not None:
+                return found
+        return None
+
+
+def _build_without_borrowing(queue: ClusterQueueFacts) -> ClusterQueueFacts:
+    """The queue as one that tries the next flavor before it borrows."""
+    return replace(queue, fungibility=replace(queue.fungibility, when_can_borrow=TRY_NEXT))
+
+
+def _with_counts(workload: WorkloadFacts, found: Found) -> WorkloadFacts:
+    """The workload with as many pods as were found a place for."""
+    counts = {given.name: given.count for given in found.admission.pod_sets}
+    return replace(workload, pod_sets=tuple(replace(pod_set, count=counts[pod_set.name]) for pod_set in workload.pod_sets))

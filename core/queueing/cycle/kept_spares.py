@@ -1,0 +1,160 @@
+"""Which nodes are kept free for a workload that runs: those that are, as long as they serve, and others in the place of those that do not.
+
+Level-triggered: what is asked for against what is held, whatever happened meanwhile. Where there is no other node one that does not serve
+now stays held, since it may serve again, and what lacks is told.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from core.model.admission import Admission, PodSetAdmission
+from core.model.podset import PodSetRequest
+from core.model.quantity import show_count
+from core.model.spare_nodes import fullest
+from core.placement.algorithms.decision import take_from
+from core.placement.algorithms.spare_placement import domain_of, flags_of, pick_spares
+from core.placement.explain.survey import out_of_use
+from core.placement.topology.free_capacity import Matrix
+from core.placement.topology.node_eligibility import InvalidSelector
+from core.placement.topology.tree import Flags
+from core.queueing.cycle.second_pass import updated
+from core.queueing.flavors.leftover_pods import Past
+from core.queueing.flavors.spare_lending import Loan, give_back, loans_of, show_lent
+from core.state.cluster import ClusterState
+from core.state.facts import PodSetFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The spares of one pod set: nodes that serve, and nodes that are held and do not serve now, with why."""
+
+    pod_set: str
+    wanted: int
+    serving: tuple[str, ...]
+    broken: tuple[tuple[str, str], ...]
+    pods: int
+    fills: bool = True  # whether others were looked for
+    lent: tuple[Loan, ...] = ()  # of those that serve
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All that are held."""
+        return tuple(sorted((*self.serving, *(name for name, _ in self.broken))))
+
+    @property
+    def missing(self) -> int:
+        """How many more there should be that serve."""
+        return max(0, self.wanted - len(self.serving))
+
+    def __str__(self) -> str:
+        names = ", ".join(self.serving[:_SHOWN]) + (f" and {len(self.serving) - _SHOWN} more" if len(self.serving) > _SHOWN else "")
+        spares = f"{len(self.serving)} of {show_count(self.wanted, 'spare node')}"
+        text = f"pod set {self.pod_set}: {spares} kept free for {show_count(self.pods, 'pod')} each"
+        text += f": {names}" if names else ""
+        text += f"; {show_lent(self.lent)}" if self.lent else ""
+        if self.missing:
+            none = f"no other node of its domain has room for {show_count(self.pods, 'pod')}"
+            text += f"; {none if self.fills else 'no other is taken while workloads make room for one that waits'}"
+            text += "".join(f"; {name} does not serve now: {why}" for name, why in self.broken[:_SHOWN])
+        return text
+
+
+def keep_spares(
+    state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
+) -> tuple[Kept, ...]:
+    """Per pod set that asks for spares and has its place; only where there are no others nodes with any of the `leaving_taints`, and those
+    whose kubelets have rejected pods of it. Unless it `fills` up none is taken that is not held already."""
+    if workload.admission is None:
+        return ()
+    kept: list[Kept] = []
+    loans = loans_of(state, workload)
+    pod_sets = zip(workload.pod_sets, workload.admission.pod_sets, strict=False)
+    placed = [(pod_set, given, _view_of(state, given)) for pod_set, given in pod_sets if pod_set.spares and given.assignment is not None]
+    asking = [(pod_set, given, view) for pod_set, given, view in placed if view is not None and view.capacity.tree.is_hostname]
+    worlds: dict[str, tuple[FlavorView, Matrix]] = {}  # by flavor: what is free beside what is decided here, of any flavor
+    for _, _, view in asking:
+        if view.flavor.name not in worlds:
+            worlds[view.flavor.name] = view, view.capacity.free.copy()
+            give_back(view.capacity, worlds[view.flavor.name][1], loans)
+    for pod_set, given, view in asking:
+        request = state.request_for(pod_set, view.flavor)
+        for other, free in worlds.values():
+            take_from(other.capacity, free, request, view.spares_of(given), -1)
+        found = _keep(state, view, workload, pod_set, given, worlds[view.flavor.name][1], leaving_taints, fills=fills)
+        for other, free in worlds.values():
+            take_from(other.capacity, free, request, [(node, found.pods) for node in found.nodes])
+        kept.append(replace(found, lent=tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)))
+    return tuple(kept)
+
+
+def with_kept(admission: Admission, kept: Collection[Kept]) -> Admission:
+    """The admission with the spares that are to be held now."""
+    nodes = {one.pod_set: one.nodes for one in kept}
+    pod_sets = tuple(given.with_spares(nodes.get(given.name, ())) for given in admission.pod_sets)
+    return admission if pod_sets == admission.pod_sets else replace(admission, pod_sets=pod_sets)
+
+
+def _view_of(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
+    flavor = state.topology_flavor(given.flavors.values())
+    return state.view(flavor) if flavor is not None else None
+
+
+def _nodes_of(view: FlavorView, given: PodSetAdmission) -> list[str]:
+    domains = given.assignment.domains if given.assignment is not None else ()
+    return [name for domain in domains for name in view.domain_nodes(domain.values)]
+
+
+def _keep(
+    state: ClusterState,
+    view: FlavorView,
+    workload: WorkloadFacts,
+    pod_set: PodSetFacts,
+    given: PodSetAdmission,
+    free: Matrix,
+    leaving_taints: Collection[str],
+    *,
+    fills: bool,
+) -> Kept:
+    capacity, tree, pods = view.capacity, view.capacity.tree, fullest(given)
+    request = replace(state.request_for(updated(replace(pod_set, count=given.count), workload.checks), view.flavor), spares=0)
+
+    own, held = flags_of(tree, _nodes_of(view, given)), flags_of(tree, given.spares)
+    inside = _domain(view, workload, request, own) & ~flags_of(tree, workload.unhealthy_nodes)
+    going = {name for name, node in state.nodes.items() if node.taint_keys and not node.taint_keys.isdisjoint(leaving_taints)}
+    leaving = flags_of(tree, going | Past.of(state, workload).rejecting)
+    serving: list[int] = []
+    try:
+        others = (inside & ~leaving, inside) if fills else (held & False, held & False)
+        for allowed in (inside & held & ~leaving, others[0], inside & held, others[1]):
+            wanted = pod_set.spares - len(serving)
+            taken = own.copy()
+            taken[serving] = True
+            serving += pick_spares(capacity, request, wanted, pods, free=free, used=taken, near=own, inside=allowed)
+        why = out_of_use(capacity, request)
+    except InvalidSelector as error:
+        serving, why = [], {str(error): list(given.spares)}
+    reasons = {name: reason for reason, names in why.items() for name in names}
+    names = {tree.names[node] for node in serving}
+    broken = [name for name in given.spares if name in tree.index and name not in names and (inside & ~own)[tree.index[name]]]
+    reported = tuple(
+        (name, reasons.get(name, f"it has no room for {show_count(pods, 'pod')}")) for name in broken[: pod_set.spares - len(serving)]
+    )
+    return Kept(pod_set.name, pod_set.spares, tuple(sorted(names)), reported, pods, fills)
+
+
+def _domain(view: FlavorView, workload: WorkloadFacts, request: PodSetRequest, own: Flags) -> Flags:
+    """Where spares of a pod set may be: in its required domain, and in that of the whole workload where it asks for one."""
+    tree, tie = view.capacity.tree, workload.together
+    inside = domain_of(tree, request, own)
+    level = tree.find_level(tie.level) if tie is not None and tie.required else None
+    if level is None or not own.any():
+        return inside
+    domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(own)), side="right")) - 1
+    tied = np.zeros(len(tree), dtype=bool)
+    tied[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = True
+    return inside & tied

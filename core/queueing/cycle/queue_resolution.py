@@ -1,0 +1,97 @@
+"""From a LocalQueue to the ClusterQueue that serves it, and what can be wrong on the way."""
+
+from core.names import (
+    MULTIKUEUE_CONTROLLER,
+    REASON_ADMISSIONS_PAUSED,
+    REASON_CHECK_INACTIVE,
+    REASON_CHECK_NOT_FOUND,
+    REASON_COHORT_CYCLE,
+    REASON_FLAVOR_NOT_FOUND,
+    REASON_MISCONFIGURED,
+    REASON_MULTIKUEUE_WITH_TOPOLOGY,
+    REASON_STOPPED,
+    REASON_SUSPENDED,
+    REASON_TERMINATING,
+    REASON_TOPOLOGY_NOT_FOUND,
+)
+from core.queueing.flavors.outcome import NotFound
+from core.state.cluster import ClusterState
+from core.state.queue_facts import ClusterQueueFacts
+from core.state.selectors import labels_match
+
+_SHOWN = 5  # queues that a message names
+_CANNOT = "Can't admit new workloads"  # how the peer begins what is wrong with a queue
+
+
+def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
+    """The ClusterQueue that serves a LocalQueue, given by its key, or what is wrong with the way there."""
+    namespace, _, name = local_queue.partition("/")
+    if namespace in state.ending_namespaces:
+        return None, NotFound(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
+    local = state.local_queues.get(local_queue)
+    if local is None:
+        return None, NotFound(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())
+    queue = state.cluster_queues.get(local.cluster_queue)
+    if queue is None:
+        why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
+        return None, NotFound(REASON_MISCONFIGURED, why, ())
+    if local.stopped:
+        return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive: {_stopped(local.stop_policy)}", ())
+    problem = _problem_of(state, queue)
+    if problem is not None:
+        why = problem[1].removeprefix(_CANNOT).lstrip(":; ")
+        return None, NotFound(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {why}", ())
+    if not labels_match(queue.namespace_selector, state.namespaces.get(namespace)):
+        return None, NotFound(REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ())
+    if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
+        return None, NotFound(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
+    return queue, None
+
+
+def _stopped(policy: str) -> str:
+    return f"its stopPolicy is {policy}, it admits no workload until stopPolicy is None"
+
+
+def _queues_of(state: ClusterState, namespace: str) -> str:
+    """What a job of a namespace could name instead."""
+    names = sorted(key.partition("/")[2] for key in state.local_queues if key.partition("/")[0] == namespace)
+    if not names:
+        return f"namespace {namespace} has none yet"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"namespace {namespace} has {', '.join(names[:_SHOWN])}{more}"
+
+
+def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
+    """Reason and message if a ClusterQueue can admit nothing, else None (wire contract A.1, and ours for a pause, which stops all)."""
+    problem, stop = _problem_of(state, queue), state.pause.admissions
+    if problem is not None or stop is None:
+        return problem
+    return REASON_ADMISSIONS_PAUSED, f"{_CANNOT}: {stop.sentence}"
+
+
+def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
+    """What is wrong with a ClusterQueue itself."""
+    if queue.deleting:
+        return REASON_TERMINATING, f"{_CANNOT}; the ClusterQueue is being deleted"
+    if queue.stopped:
+        return REASON_STOPPED, f"{_CANNOT}: {_stopped(queue.stop_policy)}"
+    missing = [name for name in queue.flavors if name not in state.flavors]
+    if missing:
+        return REASON_FLAVOR_NOT_FOUND, f"{_CANNOT}: references missing ResourceFlavor(s): {', '.join(missing)}"
+    unknown = [name for name, _ in queue.checks if name not in state.checks]
+    if unknown:
+        return REASON_CHECK_NOT_FOUND, f"{_CANNOT}: references missing AdmissionCheck(s): {', '.join(unknown)}"
+    remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
+    topological = [name for name in queue.flavors if state.flavors[name].topology]
+    if remote and topological:
+        why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, whose topology flavor {topological[0]} does not know"
+        return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"{_CANNOT}: {why}"
+    inactive = [name for name, _ in queue.checks if not state.checks[name].active]
+    if inactive:
+        return REASON_CHECK_INACTIVE, f"{_CANNOT}: references inactive AdmissionCheck(s): {', '.join(inactive)}"
+    if queue.cohort in state.quota.circular:
+        return REASON_COHORT_CYCLE, f'{_CANNOT}: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
+    lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())
+    if lost:
+        return REASON_TOPOLOGY_NOT_FOUND, f"{_CANNOT}: there is no Topology {', '.join(map(repr, lost))}"
+    return None

@@ -1,0 +1,27 @@
+"""What a cycle is given and what it returns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from core.queueing.flavors.outcome import Found, NotFound
+from core.state.facts import WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the caller of a cycle knows of workloads, by uid; and who was promised room and has had the first turns."""
+
+    is_held_back: Callable[[str], bool]
+    is_busy: Callable[[str], bool]
+    may_go_on: Callable[[], bool]
+    served: set[str] = field(default_factory=set)
+    admitted: set[str] = field(default_factory=set)  # of these
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a cycle decided on one workload: admitted or placed anew as found, or why it waits on or is evicted (`NotFound.evicts`)."""
+
+    workload: WorkloadFacts
+    outcome: Found | NotFound
+    is_second_pass: bool = False  # it has its quota: its place waited for checks, or it has lost nodes, or pods of it are stuck

@@ -1,0 +1,541 @@
+"""The second pass: a place for workloads that have quota, once their admission checks have brought the nodes, and a new place
+for the pods of those that run whose nodes have failed.
+
+The flavor is the one that was chosen with the quota; what the checks add to the pod sets (a node selector for the new nodes,
+tolerations) counts (KEP-2724, Support for ProvisioningRequests). Pods on healthy nodes stay where they are; any number of
+failed nodes is replaced at once (core.placement.replace.replacement).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+
+from core.model.admission import Admission, PodSetAdmission
+from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
+from core.model.pod_resources import Resources
+from core.model.podset import PodSetRequest
+from core.names import (
+    CHECK_READY,
+    HOSTNAME_LABEL,
+    LEAVING_TAINTS,
+    REASON_NODE_FAILURES,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    TOPOLOGY_PENDING,
+    TOPOLOGY_READY,
+)
+from core.placement.algorithms.decision import Decision, Placement, take_from
+from core.placement.algorithms.profile import Profile, Profiles
+from core.placement.algorithms.spare_placement import domain_of, flags_of
+from core.placement.engine import place
+from core.placement.refusals import NotFit, Refusal, refusal_sentence, truncate
+from core.placement.replace.replacement import replace_failed
+from core.placement.topology.free_capacity import Matrix
+from core.placement.topology.placed_pods import Held, find_failed, locate
+from core.placement.topology.tree import Flags
+from core.placement.what_if import WhatIf
+from core.queueing.flavors.flavor_search import Search, find_outside, found_by, place_unit
+from core.queueing.flavors.leftover_pods import Past
+from core.queueing.flavors.outcome import Attempt, Beside, Found, NotFound, sentences_of
+from core.queueing.flavors.spare_lending import Loan, give_back, loans_of
+from core.queueing.flavors.what_if_view import World, without
+from core.queueing.ordering.queue_order import queue_order
+from core.queueing.preemption.reclaimed_spares import choose_loans, fewest_first, find_beside, find_needed, wait_for_borrowers
+from core.state.cluster import ClusterState
+from core.state.facts import CheckState, NodeFacts, PodSetFacts, TopologyFacts, WorkloadFacts
+from core.state.flavor_view import FlavorView
+from core.state.queue_facts import ClusterQueueFacts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReplacement:
+    """What is done about pods whose nodes have failed: whether they are placed anew, and whether a workload for whose pods there
+    is no other place is evicted at once, or keeps what it has and is tried again."""
+
+    is_on: bool = True
+    fails_fast: bool = True
+    leaving_taints: frozenset[str] = frozenset(LEAVING_TAINTS)  # of nodes that are taken only where there are no others
+
+    @classmethod
+    def from_gates(cls, gates: ChosenGates, leaving_taints: Iterable[str] = LEAVING_TAINTS) -> "NodeReplacement":
+        return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST), frozenset(leaving_taints))
+
+
+REPLACES = NodeReplacement()
+
+
+def due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPLACES) -> list[WorkloadFacts]:
+    """Workloads that have quota and all their checks, and no place yet, and those that have lost nodes; the first to be served first."""
+    due = {w.key: w for w in state.workloads.awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
+    if replacement.is_on:
+        due |= {w.key: w for w in state.workloads.unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
+        due |= {w.key: w for key in state.stuck if (w := state.workloads.facts.get(key)) is not None and has_stuck_pods(state, w)}
+    return sorted(due.values(), key=lambda w: (*queue_order(w), w.key))
+
+
+def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
+    queue = state.cluster_queues.get(workload.admission.cluster_queue) if workload.admission is not None else None
+    if queue is None or workload.admission is None:
+        return False
+    ready = {check.name for check in workload.checks if check.state == CHECK_READY}
+    flavors = {flavor for pod_set in workload.admission.pod_sets for flavor in pod_set.flavors.values()}
+    return ready.issuperset(queue.checks_for(flavors))
+
+
+def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether a node does not take some of its pods though it serves others of it. Nodes that have failed come first."""
+    known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
+    is_assumed = state.workloads.is_assumed(workload.key)  # other spares, for one: what is decided on must be what is held
+    return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes and not is_assumed
+
+
+def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether its assignment names a node that is said to have failed, or a domain that has one."""
+    is_known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
+    if workload.admission is None or not is_known or _is_served_again(state, workload):
+        return False
+    for given in workload.admission.pod_sets:
+        values = {domain.values for domain in given.assignment.domains} if given.assignment is not None else set()
+        if workload.unhealthy_nodes & {value[-1] for value in values}:
+            return True
+        view = _view_of(state, given)
+        failed = find_failed(view.capacity.tree, workload.unhealthy_nodes) if view is not None else np.zeros(0, dtype=bool)
+        if view is not None and values & {view.capacity.tree.emitted[domain] for domain in _domains(view, failed)}:
+            return True
+    return False
+
+
+def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether its pods run on a node that is said to have failed, and is ready and evicts none now.
+
+    The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
+    assignments away from pods that run. A hostname that its assignment names means the node that has it, and no other that is named so.
+    Where several flavors have a node with such a hostname any of these nodes may have failed.
+    """
+    gone, served = set[str](), _find_served(state, workload)
+    for given in workload.admission.pod_sets if workload.admission is not None else ():
+        view, levels = _view_of(state, given), given.assignment.levels if given.assignment is not None else ()
+        for domain in given.assignment.domains if given.assignment is not None and len(levels) > 1 and levels[-1] == HOSTNAME_LABEL else ():
+            if domain.values[-1] in workload.unhealthy_nodes and (view is None or view.find_domain(domain.values) is None):
+                gone.add(domain.values[-1])
+    hosts = {host for named in served.values() for host in named}
+    nodes = [node for name in workload.unhealthy_nodes - hosts - gone if (node := state.nodes.get(name)) is not None]
+    is_served = any(all(named[host] is _Served.RUNS for named in served.values() if host in named) for host in hosts)
+    return is_served or any(_is_running_well_on(state, workload, node) for node in nodes)
+
+
+class _Served(Enum):
+    """What there is of a pod set at a node that is said to have failed, and that its assignment names by the hostname alone."""
+
+    RUNS = "the node is well and has pods of the workload"
+    IDLE = "the node is well"
+    LOST = "neither"
+
+
+def _find_served(state: ClusterState, workload: WorkloadFacts) -> dict[str, dict[str, _Served]]:
+    """By pod set, of the failed nodes those that its assignment names by their hostnames alone. A node that is the place of another pod
+    set, of another flavor, is not meant."""
+    named, places = dict[str, set[str]](), dict[str, set[str]]()
+    for given in workload.admission.pod_sets if workload.admission is not None else ():
+        if given.assignment is not None and given.assignment.levels == (HOSTNAME_LABEL,):
+            named[given.name] = {domain.values[-1] for domain in given.assignment.domains} & workload.unhealthy_nodes
+            view = _view_of(state, given)
+            places[given.name] = {name for host in named[given.name] for name in view.domain_nodes((host,))} if view is not None else set()
+    anywhere = {name for each in places.values() for name in each}
+
+    def judge(pod_set: str, host: str) -> _Served:
+        here = [node for node in state.find_named(host) if node.name in places[pod_set]]
+        left = [node for node in state.find_named(host) if node.name not in anywhere]  # its flavor, for one
+        if any(_is_running_well_on(state, workload, node) for node in (*here, *left)):
+            return _Served.RUNS
+        return _Served.IDLE if any(map(_is_well, here)) else _Served.LOST
+
+    return {pod_set: {host: judge(pod_set, host) for host in hosts} for pod_set, hosts in named.items()}
+
+
+def _find_spared(served: Mapping[str, Mapping[str, _Served]], pod_sets: Collection[str]) -> set[str]:
+    """Of the names of failed nodes those that mean nodes of other flavors than that of some pod sets: their own runs pods, or is well where
+    that of others is not."""
+    lost = {host for named in served.values() for host, found in named.items() if found is _Served.LOST}
+    own = ((host, found) for pod_set in pod_sets for host, found in served.get(pod_set, {}).items())
+    return {host for host, found in own if found is _Served.RUNS or (found is _Served.IDLE and host in lost)}
+
+
+def _is_well(node: NodeFacts) -> bool:
+    return node.state.ready and not any(effect == "NoExecute" for _, _, effect in node.state.taints)
+
+
+def _is_running_well_on(state: ClusterState, workload: WorkloadFacts, node: NodeFacts) -> bool:
+    return _is_well(node) and state.ledger.is_running_on(workload.pods_key, node.name)
+
+
+def _domains(view: FlavorView, nodes: Flags) -> set[int]:
+    level = view.capacity.tree.levels[view.capacity.tree.lowest]
+    return set((np.searchsorted(level.starts, np.flatnonzero(nodes), side="right") - 1).tolist())
+
+
+def _view_of(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
+    flavor = state.topology_flavor(given.flavors.values())
+    return state.view(flavor) if flavor is not None else None
+
+
+def find_second_pass(
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    profiles: Profiles,
+    replacement: NodeReplacement = REPLACES,
+    leaving: Collection[str] = (),
+) -> Found | NotFound:
+    """A place for all that need one, or for none. Who both lost nodes and waits for a place gets the first now, the second next. Workloads
+    that are `leaving` (keys) are to go already, and need not be told again."""
+
+    def profile_for(topology: TopologyFacts) -> Profile:
+        return profiles.nearest(workload.profile, queue.profile, topology.profile)
+
+    assert workload.admission is not None
+    search = Search(World(state), profile_for, workload.together, Past.of(state, workload))
+    lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
+    if replacement.is_on and (lost or has_stuck_pods(state, workload)):
+        return _find_replacement(search, workload, workload.admission, replacement, leaving)
+    waiting: dict[str, list[PodSetFacts]] = {}
+    for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
+        flavor = state.topology_flavor(given.flavors.values())
+        if given.delayed == TOPOLOGY_PENDING and flavor is not None:
+            waiting.setdefault(flavor, []).append(updated(replace(pod_set, count=given.count), workload.checks))
+    for name, pod_sets in waiting.items():
+        if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
+            names = ", ".join(pod_set.name for pod_set in pod_sets)
+            message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences_of(search.attempts, names)}')
+            return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
+    placed = {placement.pod_set: placement for _, placement in search.placements}
+    pod_sets_given = tuple(
+        replace(given, assignment=found.assignment, delayed=TOPOLOGY_READY, spares=found.spare_names)
+        if (found := placed.get(given.name)) is not None
+        else given
+        for given in workload.admission.pod_sets
+    )
+    return found_by(search, Admission(queue.name, pod_sets_given), queue)
+
+
+def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
+    """A pod set with what its admission checks add to it."""
+    for check in checks:
+        for update in check.updates:
+            if update.get("name") == pod_set.name:
+                selector = {**pod_set.node_selector, **(update.get("nodeSelector") or {})}
+                pod_set = replace(pod_set, node_selector=selector, tolerations=pod_set.tolerations + tuple(update.get("tolerations") or ()))
+    return pod_set
+
+
+# --- failed nodes -----------------------------------------------------------------------------------------
+
+
+def _find_replacement(
+    search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement, leaving: Collection[str]
+) -> Found | NotFound:
+    """Other nodes for the pods that have lost theirs, flavor by flavor: none of them minds where any of these pods was."""
+    state = search.world.state
+    held = [
+        (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
+        for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=True)
+        if given.assignment is not None
+    ]
+    groups, lost, served = list[_Group](), dict[str, frozenset[str]](), _find_served(state, workload)
+    for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
+        members, view = list(group), state.view(name)
+        if view is None:
+            why, fails_fast = f'flavor "{name}" or its topology is not there', _may_evict(workload, replacement)
+            return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
+        parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
+        failed = workload.unhealthy_nodes - _find_spared(served, [pod_set.name for _, pod_set, _ in members])
+        groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}, failed))
+        lost |= _find_lost(state, view, parts, failed)
+    with state.ledger.ignore_neighbours(workload.pods_key, lost):
+        return _replace_groups(search, workload, admission, groups, replacement, leaving)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Pod sets of one workload with one flavor: what they have, by pod set the nodes that are kept free for them with pods, and the nodes
+    that have failed, but for those that have failed in another flavor. `moved`
+    is what pod sets of other flavors get in the same decision (pods more, and spares, for which they give back theirs)."""
+
+    view: FlavorView
+    parts: list[Held]
+    spares: Mapping[str, Sequence[tuple[str, int]]]
+    failed: frozenset[str]
+    moved: list[tuple[PodSetRequest, Sequence[tuple[str, int]]]] = field(default_factory=list)
+
+
+def _may_evict(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
+    """What runs is not evicted for a pod that is stuck beside it."""
+    return replacement.fails_fast and bool(workload.unhealthy_nodes)
+
+
+def _replace_groups(
+    search: Search,
+    workload: WorkloadFacts,
+    admission: Admission,
+    groups: Sequence[_Group],
+    replacement: NodeReplacement,
+    leaving: Collection[str],
+) -> Found | NotFound:
+    state, checks = search.world.state, tuple(check.name for check in workload.checks)
+    leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    kept: dict[str, frozenset[str]] = {}
+    going: dict[str, WorkloadFacts] = {}  # who stands on spares that are needed
+    taken_back: list[str] = []
+    amounts: list[tuple[str, Resources]] = []
+    pods: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    for group in groups:
+        view, parts, name = group.view, group.parts, group.view.flavor.name
+        loans = fewest_first(loans_of(state, workload, leaving), leaving)
+        decide = partial(_replace_where_it_lasts, search, group, workload, replacement.leaving_taints)
+        decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
+        if decision.refusal is not None:
+            # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
+            hurried = _may_evict(workload, replacement) and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+            sentence = refusal_sentence(view.topology.name, decision.refusal)
+            return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
+        search.placements += ((name, placement) for placement in decision.placements)
+        gained = _gained(view, parts, decision.placements)
+        spared = _still_spare(group, decision.placements, gained, loans)
+        kept |= {name: frozenset(node for node, _ in nodes) for name, nodes in spared.items()}
+        if loans:
+            rest = _less(view, parts, gained, _find_free(group))
+            there = {node for nodes in gained.values() for node, _ in nodes}
+            borrowers, taken = find_needed(view.capacity, rest, there, loans)
+            going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
+            taken_back += taken
+            amounts += find_beside(view.capacity, _less(view, parts, gained, _find_free(replace(group, moved=[]))))
+            pods += ((pod_set, tuple(nodes)) for pod_set, nodes in gained.items() if nodes)
+        leaves += (
+            (placement.pod_set, left)
+            for part, placement in zip(parts, decision.placements, strict=True)
+            if (left := _left(view, part, placement))
+        )
+        search.taken += (
+            (part.request, replace(placement, nodes=gained[placement.pod_set]))
+            for part, placement in zip(parts, decision.placements, strict=True)
+        )
+        _add_moves(group, [other for other in groups if other is not group], gained, spared)
+    placed = {placement.pod_set: placement for _, placement in search.placements}
+    pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
+    found = replace(admission, pod_sets=pod_sets)
+    if found == admission and not workload.unhealthy_nodes:  # else it would be asked for again and again
+        why = "their place is named by labels of nodes that are others by now"
+        return _no_replacement(search, workload, groups[0].view.flavor.name, why, fails_fast=False)
+    outcome = Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
+    if not taken_back:
+        return outcome
+    return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
+
+
+def _name_failed(view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> list[str | tuple[str, ...]]:
+    """The failed nodes as the engine takes them: a hostname that an assignment names is that one's, whatever other node has it as its
+    name. Where the assignment names all levels it is the domain that is not there any more, if there is one."""
+    hosts = {domain.values for part in parts for domain in part.assignment.domains if part.assignment.levels == (HOSTNAME_LABEL,)}
+    named: list[str | tuple[str, ...]] = [(name,) if (name,) in hosts else name for name in sorted(failed)]
+    wide = (part.assignment for part in parts if len(part.assignment.levels) > 1 and part.assignment.levels[-1] == HOSTNAME_LABEL)
+    named_domains = (domain.values for each in wide for domain in each.domains if domain.values[-1] in failed)
+    gone = {values for values in named_domains if view.find_domain(values) is None}
+    return [*(name for name in named if name not in {values[-1] for values in gone}), *sorted(gone)]
+
+
+def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
+    """By pod set the nodes on which none of its pods stay: a pod that gets another place is not its own neighbour in the old one."""
+    found, tree = dict[str, frozenset[str]](), view.capacity.tree
+    named = _name_failed(view, parts, failed)
+    out = find_failed(tree, named)
+    hosts = {node.name for host in failed for node in state.find_named(host)}
+    for part in parts:
+        located = locate(view.capacity, part, named, out)
+        empty = {tree.names[at] for at in np.flatnonzero((located.kept == 0) & (located.lost > 0))}
+        kept = {tree.names[at] for at in np.flatnonzero(located.kept)}
+        found[part.request.name] = frozenset(empty | ({*failed, *hosts} - kept))
+    return found
+
+
+def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:
+    """With its new place, and those of its spares that are still kept free."""
+    if placement is None:
+        return given
+    return replace(given, assignment=placement.assignment, spares=tuple(name for name in given.spares if name in kept))
+
+
+def _add_moves(
+    group: _Group,
+    others: Sequence[_Group],
+    gained: Mapping[str, Sequence[tuple[str, int]]],
+    spared: Mapping[str, Sequence[tuple[str, int]]],
+) -> None:
+    """The other groups count what the pod sets of this one have got, and the spares for which they give back theirs."""
+    for asks in (part.request for part in group.parts):
+        back = [(node, -count) for node, count in group.spares[asks.name]] if asks.name in spared else []
+        for other in others:
+            other.moved.extend((asks, nodes) for nodes in (back, gained[asks.name], spared.get(asks.name, ())))
+
+
+def _gained(view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement]) -> dict[str, list[tuple[str, int]]]:
+    """By pod set how many pods more there are on which nodes than until now."""
+    found = {}
+    for part, placement in zip(parts, placements, strict=True):
+        before = dict(_before(view, part))
+        found[placement.pod_set] = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
+    return found
+
+
+def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence[tuple[str, int]]], free: Matrix) -> Matrix:
+    """What these pods leave of what is free."""
+    left = free.copy()
+    for part in parts:
+        take_from(view.capacity, left, part.request, gained[part.request.name])
+    return left
+
+
+def _still_spare(
+    group: _Group, placements: Sequence[Placement], gained: Mapping[str, Sequence[tuple[str, int]]], loans: Sequence[Loan]
+) -> dict[str, list[tuple[str, int]]]:
+    """By pod set its spares, each with pods, that have room for what its fullest node has now, none of its pods, and are in the domain that
+    these must share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another
+    domain."""
+    capacity = group.view.capacity
+    left = _less(group.view, group.parts, gained, _find_free(group, loans))
+    found: dict[str, list[tuple[str, int]]] = {}
+    for part, placement in zip(group.parts, placements, strict=True):
+        now, kept = dict(placement.nodes), list[tuple[str, int]]()
+        if not now:  # all its pods are on nodes outside of the tree
+            continue
+        inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
+        for name, _ in group.spares[part.request.name]:
+            room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
+            if name not in now and inside[capacity.tree.index[name]] and room >= max(now.values()):
+                kept.append((name, max(now.values())))
+                take_from(capacity, left, part.request, [(name, max(now.values()))])
+        found[part.request.name] = kept
+    return found
+
+
+def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
+    assert given.assignment is not None
+    # Spares that are missing keep no pod from its place: they are looked for once all have one.
+    request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
+    nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
+    stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
+    return Held(request, given.assignment, nodes, stuck, find_outside(state, view, given.assignment))
+
+
+def _replace_where_it_lasts(
+    search: Search, group: _Group, workload: WorkloadFacts, leaving_taints: frozenset[str], given_back: Sequence[Loan]
+) -> Decision:
+    """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
+    some spares are given back by those they are lent to."""
+    nodes, tree = search.world.state.nodes, group.view.capacity.tree
+    free = _find_free(group, given_back)
+    going = {name for name, node in nodes.items() if node.taint_keys & leaving_taints} | search.past.rejecting
+    kept = {name for each in group.spares.values() for name, _ in each} - going
+    if kept:
+        others = np.array([name not in kept for name in tree.names], dtype=bool)
+        decision = _replace(search, group, workload, others, free)
+        if decision.refusal is None:
+            return decision
+    leaving = np.array([name in going for name in tree.names], dtype=bool)
+    if leaving.any():
+        decision = _replace(search, group, workload, leaving, free)
+        if decision.refusal is None:
+            return decision
+    return _replace(search, group, workload, np.zeros(len(tree), dtype=bool), free)
+
+
+def _find_free(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
+    """What is free for pod sets of a workload, the nodes that are kept free for them included; where these are lent what others leave of
+    them, unless they are given back."""
+    capacity = group.view.capacity
+    if not any(group.spares.values()) and not group.moved:
+        return capacity.free
+    world = WhatIf(capacity)
+    world.take(group.moved)
+    world.release((part.request, group.spares[part.request.name]) for part in group.parts)
+    give_back(capacity, world.free, given_back)
+    return world.free
+
+
+def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
+    """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
+    which stay. `free` is what is free for it."""
+    profile, tie, parts = search.profile(group.view.topology), search.together, group.parts
+    failed = _name_failed(group.view, parts, group.failed)
+    capacity = search.around(search.world.capacity(group.view), [part.request for part in parts])
+
+    def anywhere(beyond: Flags | None = None) -> Decision:
+        out_of_reach = but if beyond is None else but | beyond
+        left = without(free, out_of_reach) if out_of_reach.any() else free
+        is_movable = workload.remade or not search.world.state.ledger.has_bound_pods(workload.pods_key)  # a plain pod may be gated still
+        return replace_failed(capacity, parts, failed, profile, free=left, recreated=is_movable)
+
+    level = capacity.tree.find_level(tie.level) if tie is not None else None
+    if tie is None or level is None or not workload.remade:
+        return anywhere()
+    tree, out = capacity.tree, find_failed(capacity.tree, failed)
+    located = [locate(capacity, part, failed, out) for part in parts]
+    kept = np.sum([found.present for found in located], axis=0)
+    if kept.any():
+        domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(kept > 0)), side="right")) - 1
+        beyond = np.ones(len(tree), dtype=bool)
+        beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
+        decision = anywhere(beyond)
+    elif any(found.outside for found in located):  # in a domain of which no node is in the tree
+        decision = anywhere(np.ones(len(tree), dtype=bool))
+    else:
+        requests = [replace(part.request, count=part.assignment.count) for part in parts]
+        decision = place(capacity.close_nodes(out), requests, profile, free=without(free, out | but), together=tie)
+    return decision if decision.refusal is None or tie.required else anywhere()
+
+
+def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:
+    """How many pods a replacement takes from which nodes that are there."""
+    now = dict(placement.nodes)
+    return tuple(
+        (name, count - now.get(name, 0))
+        for name, count in _before(view, part)
+        if count > now.get(name, 0) and name in view.capacity.tree.index
+    )
+
+
+def _before(view: FlavorView, part: Held) -> Sequence[tuple[str, int]]:
+    """Its pods per node until now."""
+    if part.nodes is not None:
+        return part.nodes
+    return [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
+
+
+def _no_replacement(
+    search: Search, workload: WorkloadFacts, flavor: str, why: str, refusal: NotFit | None = None, *, fails_fast: bool
+) -> NotFound:
+    nodes = ", ".join(sorted(workload.unhealthy_nodes))
+    search.attempts.append(Attempt(", ".join(p.name for p in workload.pod_sets), flavor, REASON_TOPOLOGY_PLACEMENT_FAILED, why, refusal))
+    attempts = tuple(search.attempts)
+    if not nodes:
+        stuck = search.world.state.stuck.get(workload.key, {}).values()
+        nodes = ", ".join(sorted({node for counts in stuck for node, _ in counts}))
+        message = truncate(f"there is no other place for pods that cannot be scheduled on {nodes}; {why}")
+        return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
+    if fails_fast:
+        return _evict_for_nodes(workload, why, attempts)
+    message = truncate(f"there is no replacement for unhealthy node(s): {nodes}; {why}")
+    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
+
+
+def refuse_unwritable(workload: WorkloadFacts, why: NotFound, replacement: NodeReplacement) -> NotFound:
+    """What a second pass comes to where the place that it found cannot be written: for one that has lost nodes that is none."""
+    return _evict_for_nodes(workload, why.message, why.attempts) if _may_evict(workload, replacement) else why
+
+
+def _evict_for_nodes(workload: WorkloadFacts, why: str, attempts: tuple[Attempt, ...]) -> NotFound:
+    nodes = ", ".join(sorted(workload.unhealthy_nodes))
+    message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
+    return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)

@@ -1,0 +1,64 @@
+"""What the pods of a workload leave behind that bears on its next place.
+
+Those that were deleted by force still count on their nodes as long as something keeps what is left of them, though nobody waits for their
+end. The Job controller keeps the last pod of an index until it has made another, and of a suspended job it makes none: where such a pod
+has the only place that the workload could have, each would wait for the other. So that room is the workload's, where it has no other.
+
+Those that a kubelet rejected, though its node says that it has room, say as long as they are there that it might do so again: the workload
+gets such a node where it has no other place.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from core.model.pod_resources import Resources
+from core.model.podset import PodSetRequest
+from core.placement.algorithms.decision import Decision
+from core.placement.algorithms.profile import Profile
+from core.placement.algorithms.spare_placement import flags_of
+from core.placement.engine import Together, place
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.queueing.flavors.what_if_view import without
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+
+Leftovers = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What those take that were deleted by force, of pod sets that have no place now, and the nodes whose kubelets have rejected some."""
+
+    leftovers: Leftovers = ()
+    rejecting: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, state: ClusterState, workload: WorkloadFacts) -> "Past":
+        keys = [(workload.pods_key, pod_set.name, workload.owner_uid) for pod_set in workload.pod_sets]
+        leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.left_behind(key)]
+        return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.rejected(key)))
+
+    def place_around(
+        self,
+        view: FreeCapacity,
+        requests: Sequence[PodSetRequest],
+        profile: Profile,
+        together: Together | None,
+        free: Matrix | None,
+        vacated: Callable[[], Matrix | None],
+    ) -> tuple[Decision, Matrix | None]:
+        """On nodes that have rejected none of its pods, if that can be, else on all; if not even so in what is free once its leftovers are
+        gone (`vacated`). Beside the decision what is free where it was made."""
+
+        def placed(free: Matrix | None) -> tuple[Decision, Matrix | None]:
+            return place(view, requests, profile, free=free, together=together), free
+
+        if any(name in view.tree.index for name in self.rejecting):
+            elsewhere = placed(without(view.free if free is None else free, flags_of(view.tree, self.rejecting)))
+            if elsewhere[0].refusal is None:
+                return elsewhere
+        anywhere = placed(free)
+        if anywhere[0].refusal is None or not self.leftovers:
+            return anywhere
+        instead = placed(vacated())
+        return instead if instead[0].refusal is None else anywhere

@@ -1,0 +1,120 @@
+"""What a search comes to: a way to admit a workload, or why there is none and who must go first."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from core.model.admission import Admission
+from core.model.pod_resources import Resources
+from core.names import (
+    REASON_FAIR_SHARING,
+    REASON_IN_QUEUE,
+    REASON_RECLAIMED,
+    REASON_RECLAIMED_BY_BORROWER,
+    REASON_SPARES_TAKEN_BACK,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
+from core.placement.engine import Placement
+from core.placement.explain.choice import Choice
+from core.placement.refusals import NotFit
+from core.state.facts import WorkloadFacts
+
+# Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
+PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
+
+_WHY = {
+    REASON_IN_QUEUE: "prioritization in the ClusterQueue",
+    REASON_RECLAIMED: "reclamation within the cohort",
+    REASON_RECLAIMED_BY_BORROWER: "reclamation within the cohort while borrowing",
+    REASON_FAIR_SHARING: "fair sharing within the cohort",
+    REASON_SPARES_TAKEN_BACK: "spare nodes that were lent to it and are taken back",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One flavor tried for one pod set, and why it did not serve."""
+
+    pod_set: str
+    flavor: str
+    reason: str
+    sentence: str
+    refusal: NotFit | None = None
+    pods: int | None = None  # of the pod set, where fewer were tried than it asks for
+
+
+def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
+    """What each attempt came to, each said once, behind words that have named the pod set already."""
+    return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A way to admit a workload."""
+
+    admission: Admission
+    placements: tuple[tuple[str, Placement], ...]  # flavor, placement
+    attempts: tuple[Attempt, ...]
+    choices: tuple[Choice, ...] = ()  # why there
+    together: str = ""  # the domain of the level that the workload asks for, if it does
+    borrows: bool = False  # from its cohort
+    checks: tuple[str, ...] = ()  # admission checks to be passed
+    leaves: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pod set, and the nodes from which it takes how many pods
+    loans: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a holder of spares, and those it lends for this
+    fewer_since: str = ""  # why not with all the pods that it asks for, of one that is admitted with fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that must go, and by which right."""
+
+    workload: WorkloadFacts
+    reason: str
+
+    @property
+    def why(self) -> str:
+        """The right in words."""
+        return _WHY[self.reason]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a workload that has its place takes of other nodes beside what it holds: of each so much, and pods of which pod set."""
+
+    amounts: tuple[tuple[str, Resources], ...] = ()
+    pods: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preempting:
+    """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
+    and gets another. `is_cut`: the search stopped at its limit of steps, so that more workloads may be preempted than are needed."""
+
+    found: Found
+    victims: tuple[Victim, ...]
+    leaving: tuple[str, ...]  # keys
+    beside: Beside = Beside()
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone.
+
+    `evicts`: one that is admitted already loses its place for this reason. `spares`: there are workloads that it does not preempt only
+    because evictions would go in a circle (`core.queueing.preemption.eviction_cycles`).
+    """
+
+    reason: str
+    message: str
+    attempts: tuple[Attempt, ...]
+    breaks_rule: bool = False
+    preempting: Preempting | None = None
+    evicts: bool = False
+    spares: bool = False
+
+    def drop_victims(self) -> "NotFound":
+        """The same outcome with no victims. They were evicted when it was decided: by now they may run again, and no decision says that
+        they are to be evicted once more."""
+        return replace(self, preempting=None) if self.preempting is not None else self

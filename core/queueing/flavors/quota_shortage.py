@@ -1,0 +1,126 @@
+"""What a workload takes from quota, and what is short of it, in words."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from core.model.configuration import ResourceRules
+from core.model.pod_resources import PODS, add
+from core.model.quantity import LARGEST, format_quantity
+from core.model.quota_tree import FlavorResource, QuotaTree
+from core.model.spare_nodes import spare_usage
+from core.model.transformation import counted_by_quota
+from core.placement.algorithms.decision import Placement
+from core.state.facts import PodSetFacts
+from core.state.queue_facts import ClusterQueueFacts
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShortage:
+    """A flavor that has too little quota left of a resource, canonical amounts.
+
+    `available` is what is left for the queue, of `potential` if nothing were in use; `nominal` is its own, `used` of that and
+    beyond. Other pod sets of the workload count as in use, but not in `potential`. `limit` is the borrowing limit that leaves no more,
+    though others have it: of the queue, or of the cohort that is named.
+    """
+
+    flavor: str
+    resource: str
+    wanted: int
+    used: int
+    nominal: int
+    available: int
+    potential: int
+    cohort: str | None = None
+    limit: tuple[str | None, int] | None = None
+
+    @property
+    def never_fits(self) -> bool:
+        """Whether the queue could not give this much even if nobody used anything."""
+        return self.wanted > self.potential
+
+    def __str__(self) -> str:
+        def show(amount: int) -> str:
+            if amount < LARGEST:
+                return format_quantity(self.resource, amount)
+            return f"more than {format_quantity(self.resource, LARGEST // 1000 * 1000)}"  # amounts are cut there when they are read
+
+        if self.never_fits:
+            most = f"more than its whole nominal quota of {show(self.nominal)}"
+            if self.cohort is not None:
+                why = self._limit(show) if self.limit is not None else f'all that cohort "{self.cohort}" lends'
+                most = f"more than the {show(max(0, self.potential))} it could ever have, with {why}"
+            return f'flavor "{self.flavor}": {show(self.wanted)} {self.resource} are asked for, {most}'
+        text = (
+            f'flavor "{self.flavor}": {show(self.wanted - self.available)} {self.resource} of quota are missing, '
+            f"{show(self.used)} of {show(self.nominal)} are in use"
+        )
+        lent = show(max(0, self.available - max(0, self.nominal - self.used)))
+        if self.limit is not None:
+            return f"{text}, and {self._limit(show)} leaves {lent} to be borrowed, whatever others lend"
+        if self.cohort is None:
+            return text
+        own = max(0, self.nominal - self.used) - max(0, self.available)
+        if own > 0:
+            return f'{text}, and others of cohort "{self.cohort}" have borrowed {show(own)} of its own'
+        return f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
+
+    def _limit(self, show: Callable[[int], str]) -> str:
+        """Whose borrowing limit, and how much it is."""
+        assert self.limit is not None
+        whose, limit = self.limit
+        return f"its borrowingLimit of {show(limit)}" if whose is None else f'the borrowingLimit of {show(limit)} of cohort "{whose}"'
+
+
+def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
+    """Canonical amounts that all pods of a pod set take from quota; `pods` only where the queue covers them."""
+    usage = {resource: amount * pod_set.count for resource, amount in counted_by_quota(pod_set.requests, rules).items()}
+    usage |= {resource: 0 for resource in pod_set.none_of if resource not in usage}
+    if any(PODS in group.resources for group in queue.groups):
+        usage[PODS] = usage.get(PODS, 0) + pod_set.count
+    return usage
+
+
+def usage_of(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
+    """Canonical amounts that pod sets take from quota together."""
+    total: dict[str, int] = {}
+    for pod_set in pod_sets:
+        add(total, pod_set_usage(pod_set, queue, rules))
+    return total
+
+
+def usage_of_spares(
+    unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, Placement]], queue: ClusterQueueFacts, rules: ResourceRules
+) -> dict[str, int]:
+    """Canonical amounts that the nodes which are kept free for pod sets take from quota, where that counts them."""
+    most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
+    total: dict[str, int] = {}
+    for pod_set in unit:
+        add(total, spare_usage(pod_set_usage(pod_set, queue, rules), pod_set.count, most.get(pod_set.name, 0), pod_set.spares))
+    return total
+
+
+def find_shortage(
+    tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
+) -> QuotaShortage | None:
+    """The first of some resources of which a queue may use too little more of a flavor, beside what its other pod sets have `taken`."""
+    for resource in resources:
+        wanted, name = usage.get(resource, 0), (flavor, resource)
+        available = tree.available(queue, name) - taken.get(name, 0)
+        if wanted and wanted > available:
+            used, nominal = tree.usage(queue).get(name, 0) + taken.get(name, 0), tree.nominal(queue, name)
+            potential = tree.potential(queue, name)
+            limit = tree.limited_by(queue, name, empty=wanted > potential)
+            return QuotaShortage(flavor, resource, wanted, used, nominal, available, potential, tree.cohort_of(queue), limit)
+    return None
+
+
+def borrows(
+    tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
+) -> bool:
+    """Whether a queue would have to borrow of a flavor, beside what its other pod sets have `taken`."""
+
+    def over(resource: str) -> bool:
+        name, wanted = (flavor, resource), usage.get(resource, 0)
+        return wanted > 0 and tree.usage(queue).get(name, 0) + taken.get(name, 0) + wanted > tree.nominal(queue, name)
+
+    return any(map(over, resources))

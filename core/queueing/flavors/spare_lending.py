@@ -1,0 +1,236 @@
+"""Spares that are lent: workloads of lower priority stand on them until their holder needs them.
+
+The ledger takes what a spare must have room for as used, lent or not, and so it takes the pods of a borrower: on a lent node more is in
+use than there is, by just what is lent, and nobody else is placed there. Who may borrow sees what it is lent as free (`Offer`); the holder
+sees its own spares as free and what stands on them as gone (`Loan`). Real pods never take more than a node has.
+
+Which of its nodes a workload has borrowed stands on it (core.model.spare_nodes). A loan ends by itself where the node has room for both by
+now,
+the spare is kept elsewhere, or the borrower's priority was raised; what is here is judged from the present state alone.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from core.model.pod_resources import Resources
+from core.model.quantity import saturate
+from core.placement.algorithms.decision import take_placed
+from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
+from core.queueing.flavors.outcome import Found
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.flavor_view import FlavorView
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a workload lends of one of its pod sets: room for so many pods of it on each node."""
+
+    holder: WorkloadFacts
+    view: FlavorView
+    requests: Resources  # of one pod, its one of `pods` included
+    nodes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """A workload on a lent node, and what its pods take there."""
+
+    workload: WorkloadFacts
+    amounts: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A spare that others use, those first who go first; `amounts` is what of their use there is no room for beside the spare. There may be
+    no borrowers: pods of one that has gone still end."""
+
+    node: str
+    borrowers: tuple[Borrower, ...]
+    amounts: Resources
+    ending: Resources  # what pods take there that are ending, and whose workload holds nothing any more
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the borrowers."""
+        return tuple(borrower.workload.key for borrower in self.borrowers)
+
+
+# --- for those who borrow ---------------------------------------------------------------------------------
+
+
+def offers_to(state: ClusterState, priority: int) -> list[Offer]:
+    """What is lent to a workload of this priority: by those of higher priority who need none of their spares now."""
+    workloads = state.workloads
+    holders = (workloads.facts[key] for key in workloads.lenders() if workloads.lends(key) and key not in state.stuck)
+    return [offer for holder in holders if holder.priority > priority for offer in _offers_of(state, holder)]
+
+
+def renewed(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
+    """Of offers those of some nodes alone, named as assignments do."""
+    kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.host_of(entry[0]) in hosts)) for offer in offers)
+    return [replace(offer, nodes=nodes) for offer, nodes in kept if nodes]
+
+
+def _offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offer]:
+    admission = state.workloads.holding(holder.key)
+    for pod_set, given in zip(holder.pod_sets, admission.pod_sets if admission is not None else (), strict=False):
+        flavor = state.topology_flavor(given.flavors.values()) if pod_set.lends and given.spares else None
+        view = state.view(flavor) if flavor is not None else None
+        nodes = view.spares_of(given) if view is not None else ()
+        if view is not None and nodes:
+            yield Offer(holder, view, with_pod(pod_set.requests), nodes)
+
+
+def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
+    """Adds what is lent to what is free, in place. Pods that are not sent to single nodes are lent nothing: who stands where must be known
+    for whoever is to go."""
+    for offer in offers if view.capacity.tree.is_hostname else ():
+        for node, pods in offer.nodes:
+            _give(view.capacity, free, node, offer.requests, pods)
+
+
+def note_loans(state: ClusterState, workload: WorkloadFacts, found: Found, offers: Sequence[Offer]) -> Found:
+    """What was found with offers taken as free, with the nodes that have no room for it without them."""
+    requests = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    short: dict[str, set[str]] = {}
+    hosts: dict[str, set[str]] = {}
+    for flavor in {flavor for flavor, _ in found.placements}:
+        view = state.view(flavor)
+        assert view is not None  # it was placed there
+        left, index = view.capacity.free.copy(), view.capacity.tree.index
+        for _, placement in found.placements:
+            take_placed(view.capacity, left, state.request_for(requests[placement.pod_set], view.flavor), placement)
+        for name, placement in found.placements:
+            rows = [view.capacity.axis[r] for r in with_pod(requests[placement.pod_set].requests) if r in view.capacity.axis]
+            if name == flavor:
+                short[placement.pod_set] = {node for node, _ in placement.nodes if (left[rows, index[node]] < 0).any()}
+                hosts[placement.pod_set] = {view.host_of(node) for node in short[placement.pod_set]}
+    nodes = {node for names in short.values() for node in names}
+    holders: dict[str, set[str]] = {}
+    for offer in offers:
+        holders.setdefault(offer.holder.key, set()).update(nodes.intersection(name for name, _ in offer.nodes))
+    pod_sets = tuple(replace(given, borrowed=tuple(sorted(hosts.get(given.name, ())))) for given in found.admission.pod_sets)
+    loans = tuple((key, tuple(sorted(names))) for key, names in sorted(holders.items()) if names)
+    return replace(found, admission=replace(found.admission, pod_sets=pod_sets), loans=loans)
+
+
+def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """On whose spares a workload stands; empty where on nobody's."""
+    lent = "; ".join(f"{_listed(nodes)} of {key}" for key, nodes in loans)
+    return f"on spare nodes lent to it, which it has to leave when they are needed: {lent}" if lent else ""
+
+
+# --- for those who lend -----------------------------------------------------------------------------------
+
+
+def loans_of(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
+    """Which spares of a workload others stand on, by node; those who are `leaving` go first, then who came last."""
+    found: dict[str, Loan] = {}
+    taken: dict[str, Mapping[str, Resources]] = {}  # by borrower and node: one may have pods on all of them
+    for offer in _offers_of(state, holder):
+        free, axis, index = offer.view.capacity.free, offer.view.capacity.axis, offer.view.capacity.tree.index
+        for node, _ in offer.nodes:
+            over = {r: -int(free[row, index[node]]) for r, row in axis.items() if free[row, index[node]] < 0}
+            loan = _loan(state, offer, node, over, leaving, taken) if over and node not in found else None
+            if loan is not None:
+                found[node] = loan
+    return [found[node] for node in sorted(found)]
+
+
+def borrowed_by(state: ClusterState, workload: WorkloadFacts) -> list[tuple[str, tuple[str, ...]]]:
+    """On which spares a workload stands, by the key of their holder."""
+    holders = (state.workloads.facts[key] for key in sorted(state.workloads.lenders()))
+    loans = ((holder.key, tuple(loan.node for loan in loans_of(state, holder) if workload.key in loan.keys)) for holder in holders)
+    return [(key, nodes) for key, nodes in loans if nodes]
+
+
+def enough_of(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[Borrower, ...]:
+    """As few of the first as take so much together; all who take any of it, if that is less."""
+    chosen, left = list[Borrower](), dict(wanted)
+    for borrower in borrowers:
+        if any(left.get(resource, 0) > 0 and amount > 0 for resource, amount in borrower.amounts.items()):
+            chosen.append(borrower)
+            left = {resource: amount - borrower.amounts.get(resource, 0) for resource, amount in left.items()}
+    for borrower in reversed(chosen):  # of several resources another may take more
+        if all(amount + borrower.amounts.get(resource, 0) <= 0 for resource, amount in left.items()):
+            chosen.remove(borrower)
+            left = {resource: amount + borrower.amounts.get(resource, 0) for resource, amount in left.items()}
+    return tuple(chosen)
+
+
+def give_back(capacity: FreeCapacity, free: Matrix, loans: Iterable[Loan]) -> None:
+    """Adds what is lent on some nodes to what is free for their holder, in place."""
+    for loan in loans:
+        _give(capacity, free, loan.node, loan.amounts, 1)
+
+
+def counted_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
+    """The nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
+    free, seen = view.capacity.free.copy(), set[str]()
+    for key in state.workloads.lenders() if state.workloads.has_borrowers() else ():
+        loans = [loan for loan in loans_of(state, state.workloads.facts[key]) if loan.node not in seen]
+        give_back(view.capacity, free, loans)
+        seen.update(loan.node for loan in loans)
+    return view.capacity.with_free(free)
+
+
+def show_lent(loans: Sequence[Loan]) -> str:
+    """To whom spares are lent."""
+    nodes = [f"{loan.node} to {_listed(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
+    more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
+    return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""
+
+
+def _loan(
+    state: ClusterState, offer: Offer, node: str, over: Resources, leaving: Collection[str], taken: dict[str, Mapping[str, Resources]]
+) -> Loan | None:
+    workloads, host = state.workloads, offer.view.host_of(node)
+
+    def find_taken(borrower: WorkloadFacts) -> Resources:
+        if borrower.key not in taken:
+            taken[borrower.key] = _sum_by_node(state, borrower)
+        return taken[borrower.key].get(node, {})
+
+    borrowers = [
+        Borrower(facts, find_taken(facts))
+        for key in workloads.find_borrowers(host)
+        if (facts := workloads.facts.get(key)) is not None and facts.priority < offer.holder.priority
+    ]
+    ending = state.ledger.ending_on(node)
+    # Nobody is asked to go for what others already leave.
+    borrowers.sort(key=lambda borrower: (borrower.workload.created, borrower.workload.key), reverse=True)
+    borrowers.sort(key=lambda borrower: borrower.workload.reserved_at or "~", reverse=True)
+    borrowers.sort(key=lambda borrower: not (borrower.workload.evicted or borrower.workload.key in leaving))
+    chosen = enough_of(borrowers, {resource: amount - ending.get(resource, 0) for resource, amount in over.items()})
+    theirs = Counter(ending)
+    for borrower in chosen:
+        theirs.update(borrower.amounts)
+    amounts = {resource: min(amount, theirs[resource]) for resource, amount in over.items() if theirs[resource] > 0}
+    return Loan(node, chosen, amounts, ending) if amounts else None
+
+
+def _sum_by_node(state: ClusterState, workload: WorkloadFacts) -> Mapping[str, Resources]:
+    """What the pods of a workload take by node, bound or expected."""
+    total = dict[str, dict[str, int]]()
+    for requests, nodes in state.ledger.held_by(workload.pods_key):
+        for name, count in nodes:
+            on_node = total.setdefault(name, {})
+            for resource, amount in requests.items():
+                on_node[resource] = on_node.get(resource, 0) + amount * count
+    return total
+
+
+def _give(capacity: FreeCapacity, free: Matrix, node: str, amounts: Resources, times: int) -> None:
+    place = capacity.tree.index.get(node)
+    for resource, amount in amounts.items() if place is not None else ():
+        if resource in capacity.axis:
+            row = capacity.axis[resource]
+            free[row, place] = saturate(int(free[row, place]) + amount * times)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,254 @@
+"""What a search decides by: the cluster as it is, or as it will be once some workloads are gone."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core.model.admission import Admission
+from core.model.pod_resources import Resources
+from core.model.quantity import LARGEST, saturate
+from core.model.quota_tree import Amounts, FlavorResource, QuotaTree
+from core.model.step_budget import Budget
+from core.placement.topology.free_capacity import FreeCapacity, Matrix, cut
+from core.placement.topology.tree import Flags, TopologyTree
+from core.queueing.flavors.spare_lending import Loan, Offer, give_back, release
+from core.state.cluster import ClusterState
+from core.state.flavor_view import FlavorView
+from core.state.queue_facts import ClusterQueueFacts
+from core.state.workload_state import admission_usage
+
+_Cells = tuple[tuple[int, ...], tuple[int, ...], int]  # places in a flattened matrix, amounts there, the sum of the amounts
+_NO_CELLS: _Cells = ((), (), 0)
+_Usage = tuple[str, Amounts]  # name of a ClusterQueue, amounts
+_Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
+
+
+def without(free: Matrix, nodes: Flags) -> Matrix:
+    """Free amounts with nothing free on some nodes."""
+    free = free.copy()
+    free[:, nodes] = np.minimum(free[:, nodes], 0)
+    return free
+
+
+@dataclass(slots=True)
+class _CellsOfFlavor:
+    """Cells by workload, with the version in the ledger; for one layout of the matrix."""
+
+    tree: TopologyTree
+    axis: dict[str, int]
+    by_key: dict[str, tuple[int, _Cells]] = field(default_factory=dict)
+
+
+class Readings:
+    """What worlds have read of workloads. A later world reads again only the workloads that have changed since."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, tuple[Admission, _Usage]] = {}
+        self._cells: dict[str, _CellsOfFlavor] = {}
+
+    def find_cells(self, view: FlavorView) -> dict[str, tuple[int, _Cells]]:
+        """Cells by workload in the matrix of a flavor as it is laid out now."""
+        found, tree, axis = self._cells.get(view.flavor.name), view.capacity.tree, view.capacity.axis
+        if found is None or found.tree is not tree or found.axis != axis:
+            found = self._cells[view.flavor.name] = _CellsOfFlavor(tree, dict(axis))
+        return found.by_key
+
+
+class World:
+    """The state with some workloads thought away. Nodes are copied once per flavor. The tree of quota is changed in place unless the
+    world is frozen: then all must be thought back before the state is used again."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        *,
+        explains: bool = True,
+        offers: Sequence[Offer] = (),
+        loans: Sequence[Loan] = (),
+        budget: Budget | None = None,
+        readings: Readings | None = None,
+    ) -> None:
+        self.state = state
+        self.budget = Budget() if budget is None else budget  # of the search for a place
+        self._offers = offers  # what is lent to whoever looks for a place
+        self.loans = loans  # what who looks has lent, of its own spares
+        self.explains = explains  # whether its answers say why; a search that asks often does better without
+        self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # the workloads that are gone in it, and how many of `_turned` it has seen
+        self._turned: list[str] = []  # keys in the order in which they were thought away or back
+        self._gone: dict[str, None] = {}
+        self._held: dict[str, _Held] = {}
+        self._usage: dict[str, _Usage] = {}
+        self._cells: dict[str, dict[str, _Cells]] = {}  # by flavor and workload
+        self._readings = Readings() if readings is None else readings
+        self._quota: QuotaTree | None = None  # as it was when `copy_quota_and_nodes` was called
+        self._views: dict[str, FlavorView] | None = None
+
+    def copy_quota_and_nodes(self, queue: ClusterQueueFacts) -> None:
+        """Copies quota and nodes that a queue can use, so that the state may change while a search in this world is interrupted.
+
+        Which pods are where, and what workloads hold, is read when it is asked for first.
+        """
+        self._quota = self.state.quota.copy_around(queue.name)
+        views = {name: self.state.view(name) for name in queue.flavors}
+        self._views = {name: view.copy() for name, view in views.items() if view is not None}
+
+    def view(self, flavor: str) -> FlavorView | None:
+        """A topology-aware flavor over its nodes; None if it does not exist."""
+        return self.state.view(flavor) if self._views is None else self._views.get(flavor)
+
+    @property
+    def quota(self) -> QuotaTree:
+        """Who may still use how much."""
+        return self.state.quota if self._quota is None else self._quota
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Keys of the workloads thought away."""
+        return frozenset(self._gone)
+
+    def free(self, view: FlavorView) -> Matrix | None:
+        """Free amounts on the nodes of a flavor; None: as the ledger has them. Most who are thought away are back before anybody
+        looks at nodes, so these are only reckoned here."""
+        if view.flavor.name not in self._free:
+            if not self._gone and not self._offers:
+                return None
+            matrix = view.capacity.free.copy()
+            release(view, matrix, self._offers)
+            self._free[view.flavor.name] = matrix, set(), 0
+        free, gone, seen = self._free[view.flavor.name]
+        turned = set(self._turned[seen:])
+        back, away = turned & gone - self._gone.keys(), turned & self._gone.keys() - gone
+        self._apply(view, free, back, -1)
+        self._apply(view, free, away, 1)
+        self._free[view.flavor.name] = free, gone - back | away, len(self._turned)
+        return free
+
+    def _apply(self, view: FlavorView, free: Matrix, keys: AbstractSet[str], sign: int) -> None:
+        """Adds to free amounts, or subtracts from them, what workloads hold."""
+        at, amounts, most = list[int](), list[int](), 0
+        for cells in self._find_cells(view, keys):
+            at += cells[0]
+            amounts += cells[1]
+            most += cells[2]
+        if most < LARGEST:
+            flat = free.reshape(-1)
+            np.add.at(flat, at, np.array(amounts, dtype=np.int64) * sign)
+            touched = np.array(at, dtype=np.int64)
+            flat[touched] = cut(flat[touched])
+        else:
+            for key in sorted(keys):
+                self.take(view, free, self.held(key), -sign)
+
+    def _find_cells(self, view: FlavorView, keys: Iterable[str]) -> Iterator[_Cells]:
+        """Where in a flavor's matrix each of some workloads holds how much, and the sum of it."""
+        known, read, ledger = self._cells.setdefault(view.flavor.name, {}), self._readings.find_cells(view), self.state.ledger
+        for key in keys:
+            found = known.get(key)
+            if found is None:
+                pods_key = self.state.pods_key(key)
+                version, (read_at, found) = ledger.read_version(pods_key), read.get(key, (-1, _NO_CELLS))
+                if key in self._held or version != read_at:
+                    found = self._count_cells(view, self._held[key] if key in self._held else ledger.held_by(pods_key))
+                    read[key] = version if key not in self._held else -1, found
+                known[key] = found
+            yield found
+
+    @staticmethod
+    def _count_cells(view: FlavorView, held: _Held) -> _Cells:
+        index, axis, width = view.capacity.tree.index, view.capacity.axis, len(view.capacity.tree)
+        at, amounts = list[int](), list[int]()
+        for requests, nodes in held:
+            rows = [(axis[resource] * width, amount) for resource, amount in requests.items() if resource in axis]
+            for name, count in nodes:
+                if (place := index.get(name)) is not None:
+                    at += [row + place for row, _ in rows]
+                    amounts += [amount * count for _, amount in rows]
+        return tuple(at), tuple(amounts), sum(map(abs, amounts))  # not lists, which the garbage collector would visit
+
+    def free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
+        """What is free for the spares of who looks, which may be lent; `free` is what is so for its pods."""
+        if not self.loans:
+            return free
+        free = (view.capacity.free if free is None else free).copy()
+        give_back(view.capacity, free, self.loans)
+        return free
+
+    def capacity(self, view: FlavorView) -> FreeCapacity:
+        """The nodes of a flavor, whatever is free on them."""
+        return view.capacity.set_explains(self.explains).within(self.budget)
+
+    def held(self, key: str) -> _Held:
+        """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
+        if key not in self._held:
+            self._held[key] = self.state.ledger.held_by(self.state.pods_key(key))
+        return self._held[key]
+
+    def read_held(self, keys: Iterable[str]) -> None:
+        """Reads what workloads hold on nodes and of quota, which is then kept."""
+        keys = list(keys)
+        for key in keys:
+            self.usage(key)
+        for view in (self._views or {}).values():
+            for _ in self._find_cells(view, keys):
+                pass
+
+    def usage(self, key: str) -> tuple[str, Amounts]:
+        """What a workload holds of quota, and of which queue's; nothing of one that holds none any more."""
+        found = self._usage.get(key)
+        if found is None:
+            admission = self.state.workloads.holding(key)
+            read_of, found = self._readings.usage.get(key, (None, ("", {})))
+            if admission is None:
+                found = "", {}
+            elif read_of is not admission:
+                found = admission.cluster_queue, admission_usage(admission)
+                self._readings.usage[key] = admission, found
+            self._usage[key] = found
+        return found
+
+    def remove(self, key: str) -> None:
+        """Thinks a workload that holds something away."""
+        self._apply_turn(key, -1)
+        self.quota.add(*self.usage(key), -1)
+
+    def restore(self, key: str) -> None:
+        """Thinks a workload back."""
+        self._apply_turn(key, 1)
+        self.quota.add(*self.usage(key))
+
+    def let_go(self, keys: AbstractSet[str]) -> None:
+        """Thinks exactly these away."""
+        changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
+        for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
+            for key in sorted(keys_turned):
+                self._apply_turn(key, times)
+                queue, amounts = self.usage(key)
+                of_queue = changes.setdefault(queue, {})
+                for name, amount in amounts.items():
+                    of_queue[name] = of_queue.get(name, 0) + amount * times
+        for queue, amounts in changes.items():
+            self.quota.add(queue, amounts)
+
+    def restore_all(self) -> None:
+        """Thinks everybody back."""
+        self.let_go(frozenset())
+
+    def _apply_turn(self, key: str, times: int) -> None:
+        if times < 0:
+            self._gone[key] = None
+        else:
+            del self._gone[key]
+        self._turned.append(key)
+
+    @staticmethod
+    def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+        """Takes so many times from free amounts what somebody holds on nodes; what is on others takes nothing."""
+        index, axis = view.capacity.tree.index, view.capacity.axis
+        for requests, nodes in held:
+            rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]
+            for name, count in nodes:
+                place = index.get(name)
+                for row, amount in rows if place is not None else ():
+                    free[row, place] = saturate(int(free[row, place]) - amount * count)

@@ -1,0 +1,243 @@
+"""Whose turn it is by fair share: of the heads of all queues the one that leaves its cohort's members most alike (KEP-1714).
+
+At every cohort, from the lowest to the root, its members compete: that one wins whose share (dominant, by weight) is the lowest
+with its head counted as admitted; of equals the head of higher priority, then the one that waits longer. Whoever need not borrow
+comes before all who must (the peer's gate FairSharingPrioritizeNonBorrowing, which is on). Trees of cohorts have nothing to do
+with each other: of their winners the one is next who need not borrow, then by priority and time.
+
+Within a queue the order is as ever. A queue whose workload was promised room comes before all others until that one had its turn:
+else whoever gained by the victims' going could take the room that was made for another.
+
+Which flavors a head would have is not known before it is judged; it is taken to have the first that have the quota for it.
+A turn costs as many comparisons as a cohort has members; shares are reckoned anew only where usage has changed.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from core.model.quota_tree import Amounts, FlavorResource, Share
+from core.queueing.flavors.quota_shortage import usage_of
+from core.queueing.ordering.iteration_order import (
+    Turn,
+    add_turns,
+    count_put_off,
+    find_first,
+    first_turns,
+    note_ended,
+    note_passed,
+    note_put_off,
+)
+from core.queueing.ordering.pending import Group, Order
+from core.state.cluster import ClusterState
+from core.state.queue_facts import ClusterQueueFacts
+
+_Amounts = frozenset[tuple[str, int]]  # canonical amounts by resource
+_Comparable = tuple[bool, float, Fraction]  # a share; the float decides nearly always, and is compared far faster
+_Standing = tuple[bool, bool, _Comparable, Order]  # what a head competes by among the members of a cohort; lower wins
+_Reckoned = tuple[bool, tuple[_Comparable, ...]]  # whether a head must borrow, and the shares with it, from the root down
+
+
+class _Line:
+    """A queue and those who wait in it, the first of whom competes."""
+
+    def __init__(self, queue: ClusterQueueFacts, cohorts: Sequence[str]) -> None:
+        self.queue = queue
+        self.cohorts = cohorts  # nearest first
+        self.waiting: list[Turn] = []  # a heap
+        self.promised: Order | None = None  # up to whom the line is served first
+        self.put_off: set[Group] = set()  # groups; all others of the line wait for what those wait for
+        self.reckoned: dict[_Amounts, _Reckoned] = {}
+        self.may_borrow = False  # whether its head does
+        self.standings: list[_Standing] = []
+        self.standing_of_tree: tuple[bool, bool, Order] = (True, True, (0, "", "", 0))
+        self.winner: _Line | None = self
+
+
+class _Bout:
+    """A cohort, among whose members one wins; `level` counts from the root."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.members: dict[_Line | _Bout, None] = {}
+        self.lines: list[_Line] = []  # all below
+        self.winner: _Line | None = None
+
+    def decide(self) -> None:
+        level, winners = self.level, [member.winner for member in self.members if member.winner is not None]
+        self.winner = min(winners, key=lambda line: line.standings[level], default=None)
+
+
+class FairTurns:
+    """Turns by fair share; see the module and `core.queueing.ordering.iteration_order.Turns`. Where queues or cohorts change new turns are
+    made."""
+
+    def __init__(self, state: ClusterState, in_round: int) -> None:
+        self._state = state
+        self._round = in_round
+        self._lines: dict[str, _Line] = {}
+        self._bouts: dict[str, _Bout] = {}
+        self._asked: dict[Group, _Amounts] = {}
+        self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
+        self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
+        self._roots: list[_Line | _Bout] = []
+
+    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+        """See `Turns`."""
+        self._last, changed = None, list(changed)
+        for group in changed:
+            self._asked.pop(group, None)
+        self._line_up(first_turns(changed, self._round))
+        for line in self._lines.values():
+            line.promised = None
+            line.put_off = {group for group in line.put_off if group.find_next(self._round) < len(group.members)}
+        for name, order in promised:
+            named = self._lines.get(name)
+            if named is not None:
+                named.promised = max(order, named.promised or order)
+        for line in self._lines.values():
+            line.reckoned.clear()
+            self._stand(line)
+        self._decide(self._bouts.values())
+
+    def next(self) -> tuple[Turn, bool] | None:
+        """See `Turns`."""
+        homeless = find_first(self._homeless, self._round)
+        if homeless is not None:
+            return homeless, False
+        tree = self._state.quota
+        if self._last is not None:
+            line, before = self._last
+            if tree.usage(line.queue.name) != before:
+                self._reckon_anew(line)
+            else:
+                self._advance(line)
+        best = min((r.winner for r in self._roots if r.winner is not None), key=lambda line: line.standing_of_tree, default=None)
+        if best is None:
+            return None
+        self._last = best, dict(tree.usage(best.queue.name))
+        return best.waiting[0], best.may_borrow
+
+    def pass_on(self, turn: Turn) -> None:
+        """See `Turns`."""
+        note_passed(turn, self._round)
+        if turn.next is None:
+            return
+        line = self._line_of(turn)
+        heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
+
+    def put_off(self, turn: Turn) -> None:
+        """See `Turns`; those behind it in its queue are put off, too."""
+        line = self._line_of(turn)
+        assert line is not None
+        note_put_off(turn, self._round)
+        line.put_off.add(turn.group)
+
+    def may_put_off_again(self, turn: Turn) -> bool:
+        """See `Turns`; the order of those that borrow is by share."""
+        return False
+
+    def end(self, turn: Turn) -> None:
+        """See `Turns`."""
+        note_ended(turn, self._round)
+
+    def _line_of(self, turn: Turn) -> _Line | None:
+        queue = self._state.find_cluster_queue(turn.workload)
+        return self._lines[queue.name] if queue is not None else None
+
+    # --- heads ------------------------------------------------------------------------------------------
+
+    def _line_up(self, turns: Iterable[Turn]) -> None:
+        """Sorts turns into their queues."""
+        more: dict[str, list[Turn]] = {}
+        for turn in turns:
+            queue = self._state.find_cluster_queue(turn.workload)
+            if queue is None:
+                heapq.heappush(self._homeless, turn)
+                continue
+            if queue.name not in self._lines:
+                self._join(_Line(queue, self._state.quota.ancestors(queue.name)))
+            more.setdefault(queue.name, []).append(turn)
+        for name, added in more.items():
+            line = self._lines[name]
+            add_turns(line.waiting, added)
+            line.put_off.update(turn.group for turn in added if count_put_off(turn.group, self._round))
+
+    def _join(self, line: _Line) -> None:
+        """A queue competes from now on in its cohort, and that in those above."""
+        self._lines[line.queue.name] = line
+        member: _Line | _Bout = line
+        for level, cohort in zip(range(len(line.cohorts) - 1, -1, -1), line.cohorts, strict=True):
+            if cohort not in self._bouts:
+                self._bouts[cohort] = _Bout(level)
+                self._roots += [self._bouts[cohort]] if level == 0 else []
+            bout = self._bouts[cohort]
+            bout.lines.append(line)
+            bout.members[member] = None
+            member = bout
+        self._roots += [line] if not line.cohorts else []
+
+    def _advance(self, line: _Line) -> None:
+        """The next of a queue competes; nobody else's standing has changed by that."""
+        self._stand(line)
+        for cohort in line.cohorts:
+            self._bouts[cohort].decide()
+
+    def _reckon_anew(self, line: _Line) -> None:
+        """Usage of a queue has changed, and with it what is left in its whole tree."""
+        for other in self._bouts[line.cohorts[-1]].lines if line.cohorts else [line]:
+            other.reckoned.clear()
+            self._stand(other)
+        self._decide(self._bouts.values())
+
+    @staticmethod
+    def _decide(bouts: Iterable[_Bout]) -> None:
+        for bout in sorted(bouts, key=lambda bout: -bout.level):
+            bout.decide()
+
+    def _stand(self, line: _Line) -> None:
+        turn = find_first(line.waiting, self._round)
+        if turn is None:
+            line.winner = None
+            return
+        line.winner = line
+        asked = self._asked_by(turn, line.queue)
+        reckoned = line.reckoned.get(asked)
+        if reckoned is None:
+            reckoned = line.reckoned[asked] = self._reckon(line.queue, asked)
+        borrows, shares = reckoned
+        after_promised, line.may_borrow = line.promised is None or turn.order > line.promised, borrows or bool(line.put_off)
+        line.standings = [(after_promised, line.may_borrow, share, turn.order) for share in shares]
+        line.standing_of_tree = after_promised, line.may_borrow, turn.order
+
+    # --- shares -----------------------------------------------------------------------------------------
+
+    def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> _Amounts:
+        known = self._asked.get(turn.group)
+        if known is None:
+            total = usage_of(turn.workload.pod_sets, queue, self._state.resource_rules)
+            known = self._asked[turn.group] = frozenset(total.items())
+        return known
+
+    def _reckon(self, queue: ClusterQueueFacts, asked: _Amounts) -> _Reckoned:
+        tree = self._state.quota
+        amounts = self._likely_usage(queue, dict(asked))
+        usage = tree.usage(queue.name)
+        borrows = any(amount and usage.get(name, 0) + amount > tree.nominal(queue.name, name) for name, amount in amounts.items())
+        return borrows, tuple(_comparable(share) for share in tree.shares(queue.name, amounts))
+
+    def _likely_usage(self, queue: ClusterQueueFacts, asked: dict[str, int]) -> Amounts:
+        """What it would take: of each group the first flavor that has enough left, or would if nothing were in use, or the first."""
+        tree = self._state.quota
+        likely: dict[FlavorResource, int] = {}
+        for group in queue.groups:
+            wanted = {resource: asked[resource] for resource in group.resources if resource in asked}
+            rest = [f for f in group.flavors if all(n <= tree.available(queue.name, (f, r)) for r, n in wanted.items())]
+            rest = rest or [f for f in group.flavors if all(n <= tree.potential(queue.name, (f, r)) for r, n in wanted.items())]
+            flavor = next(iter(rest or group.flavors), None)
+            likely |= {(flavor, resource): amount for resource, amount in wanted.items()} if flavor is not None else {}
+        return likely
+
+
+def _comparable(share: Share) -> _Comparable:
+    return share.is_infinite, float(share.value), share.value

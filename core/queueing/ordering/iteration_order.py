@@ -1,0 +1,165 @@
+"""In which order workloads have their turn: all groups side by side, of each the first that has not had it."""
+
+import heapq
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from core.queueing.ordering.pending import Group, Order
+from core.state.facts import WorkloadFacts
+
+MOST_SORTED = 10_000  # groups that one cycle sorts, in some 30 ms
+
+
+class Turn(NamedTuple):
+    """The turn of a member of a group."""
+
+    order: Order
+    group: Group
+    at: int
+
+    @property
+    def workload(self) -> WorkloadFacts:
+        """Whose turn it is."""
+        return self.group.members[self.at][1]
+
+    @property
+    def next(self) -> "Turn | None":
+        """The turn of the next of the same group."""
+        at = self.at + 1
+        return Turn(self.group.members[at][0], self.group, at) if at < len(self.group.members) else None
+
+
+class Turns(Protocol):
+    """The turns of one round of cycles. Of a group the next has its turn only if the turn is passed on.
+
+    A group notes its turns. A workload keeps its turn until that is noted: where a cycle is cut off, the next one goes on there.
+    """
+
+    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+        """A cycle begins. `changed`: groups that are new, or have other members than when the last cycle of the round began, be they
+        empty; all where there was none. `promised`: queue and place of each workload that was promised room."""
+        ...
+
+    def next(self) -> tuple[Turn, bool] | None:
+        """Whose turn it is, and whether it may borrow; None: all had theirs."""
+        ...
+
+    def pass_on(self, turn: Turn) -> None:
+        """The next of the same group will have a turn, too."""
+        ...
+
+    def put_off(self, turn: Turn) -> None:
+        """Whose turn it was would have to borrow: it is asked again after all who need not."""
+        ...
+
+    def may_put_off_again(self, turn: Turn) -> bool:
+        """Whether a turn that was put off may be put off once more, after all others that were."""
+        ...
+
+    def end(self, turn: Turn) -> None:
+        """No other member of the group will have a turn."""
+        ...
+
+
+def first_turns(groups: Iterable[Group], in_round: int) -> list[Turn]:
+    """Of each group the turn of the first member that has had none in a round of cycles, in no order."""
+    turns = []
+    for group in groups:
+        at = group.find_next(in_round)
+        if at < len(group.members):
+            turns.append(Turn(group.members[at][0], group, at))
+    return turns
+
+
+def find_first(heap: list[Turn], in_round: int, *, put_off: int | None = None) -> Turn | None:
+    """The first turn of a heap that its group still has, and has put off so often where that is asked for. Drops those before it: they are
+    over, or their group has other members now."""
+    while heap:
+        turn = heap[0]
+        if is_due(turn, in_round) and put_off in (None, count_put_off(turn.group, in_round)):
+            return turn
+        heapq.heappop(heap)
+    return None
+
+
+def is_due(turn: Turn, in_round: int) -> bool:
+    """Whether a turn is still to come: its group has the same member at that place."""
+    group = turn.group
+    return group.find_next(in_round) == turn.at < len(group.members) and group.members[turn.at][0] == turn.order
+
+
+def add_turns(heap: list[Turn], turns: list[Turn]) -> None:
+    """Adds turns to a heap: a few one by one, many at once."""
+    if len(turns) < len(heap) // 10:
+        for turn in turns:
+            heapq.heappush(heap, turn)
+    else:
+        heap += turns
+        heapq.heapify(heap)
+
+
+def note_passed(turn: Turn, in_round: int) -> None:
+    """Notes at the group that the member has had its turn."""
+    turn.group.begin(in_round)
+    turn.group.passed = turn.order
+
+
+def note_put_off(turn: Turn, in_round: int) -> None:
+    """Notes at the group that the turn of its next member comes after those of all that need not borrow; the second time after those of
+    all that were put off once."""
+    turn.group.begin(in_round)
+    turn.group.put_off += 1
+
+
+def note_ended(turn: Turn, in_round: int) -> None:
+    """Notes at the group that no other member has a turn."""
+    turn.group.begin(in_round)
+    turn.group.passed = turn.group.members[-1][0]
+
+
+def count_put_off(group: Group, in_round: int) -> int:
+    """How often the turns of a group were put off."""
+    return group.put_off if group.round == in_round else 0
+
+
+class PriorityTurns:
+    """By priority and time, and who would have to borrow after all who need not."""
+
+    def __init__(self, in_round: int) -> None:
+        self._round = in_round
+        self._heaps: tuple[list[Turn], ...] = ([], [], [])  # by how often turns were put off
+
+    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+        """See `Turns`; promises change nothing here."""
+        by_times: tuple[list[Turn], ...] = ([], [], [])
+        for turn in first_turns(changed, self._round):
+            by_times[count_put_off(turn.group, self._round)].append(turn)
+        for heap, turns in zip(self._heaps, by_times, strict=True):
+            add_turns(heap, turns)
+
+    def next(self) -> tuple[Turn, bool] | None:
+        """See `Turns`."""
+        for times, heap in enumerate(self._heaps):
+            turn = find_first(heap, self._round, put_off=times)
+            if turn is not None:
+                return turn, times > 0
+        return None
+
+    def pass_on(self, turn: Turn) -> None:
+        """See `Turns`."""
+        note_passed(turn, self._round)
+        if turn.next is not None:
+            heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)
+
+    def put_off(self, turn: Turn) -> None:
+        """See `Turns`."""
+        note_put_off(turn, self._round)
+        heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn)
+
+    def may_put_off_again(self, turn: Turn) -> bool:
+        """See `Turns`."""
+        return count_put_off(turn.group, self._round) == 1
+
+    def end(self, turn: Turn) -> None:
+        """See `Turns`."""
+        note_ended(turn, self._round)

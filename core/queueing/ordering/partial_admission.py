@@ -1,0 +1,114 @@
+"""Partial admission: the most pods with which a workload can be admitted that can do with fewer (KEP-420; PodSet, minCount).
+
+All pod sets that have a `minCount` shrink together, each by the same part of what it could give up; slices stay whole
+(rule d of docs/decisions/0004). With fewer pods less is taken of every quota and node, so that the most that will do is found by halving.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from core.model.admission import Admission
+from core.model.pieces import Pieces
+from core.names import MIN_PARALLELISM
+from core.placement.refusals import truncate
+from core.queueing.flavors.outcome import Found, NotFound
+from core.state.facts import PodSetFacts, WorkloadFacts
+
+MOST_OF_REASON = 300  # characters, of an event that has no more than 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A pod set that is admitted with fewer pods than it asks for."""
+
+    pod_set: str
+    given: int
+    asked: int
+    least: int
+
+    def __str__(self) -> str:
+        minimum = f"{MIN_PARALLELISM} accepts {self.least} or more"
+        return f"pod set {self.pod_set} has {self.given} of the {self.asked} pods that it asked for ({minimum})"
+
+
+def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Shortfall]:
+    """The pod sets of a workload that an admission gives fewer pods than they ask for."""
+    pairs = zip(workload.pod_sets, admission.pod_sets, strict=False)
+    return [
+        Shortfall(pod_set.name, given.count, pod_set.count, pod_set.min_count)
+        for pod_set, given in pairs
+        if pod_set.min_count is not None and given.count < pod_set.count
+    ]
+
+
+def describe_shortfalls(workload: WorkloadFacts, found: Found) -> str:
+    """A sentence about the pods that a workload is not given, and why; empty where it has all."""
+    text = ", ".join(map(str, list_shortfalls(workload, found.admission)))
+    return f"{text}, since not all fit: {truncate(found.fewer_since, MOST_OF_REASON)}" if text and found.fewer_since else text
+
+
+def can_shrink(workload: WorkloadFacts) -> bool:
+    """Whether a workload can do with fewer pods than it asks for."""
+    return _surplus(workload) > 0
+
+
+def find_largest(workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Found | NotFound]]) -> Pieces[Found | NotFound | None]:
+    """What becomes of a workload with fewer pods: as `judge` has it for the most that are admitted, or will be once others are gone.
+
+    None if there is no such number; how many pods it asks for is taken for judged already.
+    """
+    most = tuple(pod_set.count for pod_set in workload.pod_sets)
+    judged: dict[tuple[int, ...], Found | NotFound | None] = {most: None}
+
+    def outcome_at(step: int) -> Pieces[Found | NotFound | None]:
+        smaller = _shrunk(workload, step)
+        counts = tuple(pod_set.count for pod_set in smaller.pod_sets)
+        if counts not in judged:
+            outcome = yield from judge(smaller)
+            judged[counts] = outcome if isinstance(outcome, Found) or outcome.preempting is not None else None
+        return judged[counts]
+
+    low, high = 1, _surplus(workload)  # the least step that will do is among [low, high]
+    if high <= 0 or (yield from outcome_at(high)) is None:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if (yield from outcome_at(middle)) is not None else (middle + 1, high)
+    return (yield from outcome_at(low))
+
+
+def smallest(workload: WorkloadFacts) -> WorkloadFacts:
+    """The workload with as few pods as it can do with."""
+    return _shrunk(workload, _surplus(workload)) if can_shrink(workload) else workload
+
+
+def show_minimum(workload: WorkloadFacts) -> str:
+    """How few pods a workload can do with, in words."""
+    return ", ".join(_show_pod_sets(workload))
+
+
+def _show_pod_sets(workload: WorkloadFacts) -> Iterator[str]:
+    for pod_set, least in zip(workload.pod_sets, smallest(workload).pod_sets, strict=True):
+        if least.count < pod_set.count:
+            yield f"{least.count} of {pod_set.count} pods of pod set {pod_set.name}"
+
+
+def _surplus(workload: WorkloadFacts) -> int:
+    return sum(map(_gives_up, workload.pod_sets))
+
+
+def _gives_up(pod_set: PodSetFacts) -> int:
+    return max(0, pod_set.count - pod_set.min_count) if pod_set.min_count is not None else 0
+
+
+def _shrunk(workload: WorkloadFacts, step: int) -> WorkloadFacts:
+    """With so many pods fewer, all pod sets together, or a few more than that where slices would be broken."""
+    total = _surplus(workload)
+    return replace(workload, pod_sets=tuple(_with(pod_set, _gives_up(pod_set) * step // total) for pod_set in workload.pod_sets))
+
+
+def _with(pod_set: PodSetFacts, fewer: int) -> PodSetFacts:
+    slices = pod_set.topology.slices if pod_set.topology is not None else ()
+    size = max(1, slices[0].size) if slices else 1
+    whole = -(-(pod_set.count - fewer) // size) * size
+    return replace(pod_set, count=min(pod_set.count, whole)) if fewer else pod_set

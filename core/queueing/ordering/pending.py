@@ -1,0 +1,241 @@
+"""Workloads that wait, in groups of those that ask a LocalQueue for the same: what the first of a group is refused, all of it are."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from core.model.pods_ready_rules import PodsReadyRules
+from core.queueing.flavors.outcome import NotFound
+from core.queueing.ordering.queue_order import queue_order
+from core.queueing.ordering.standing_refusals import Refusal
+from core.state.facts import PodSetFacts, WorkloadFacts
+from core.state.workloads import Workloads
+
+MOST_ADDED = 2_000  # new workloads that one `sync` adds, in some 30 ms
+Order = tuple[int, str, str, int]  # lower goes first; no two are equal
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Workloads that are alike in all but their names and pod labels, the first to be served first."""
+
+    key: tuple[Hashable, Hashable]  # its trait, and what it asks for
+    members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
+    refusal: Refusal | None = None  # of all that have none of their own
+    word: NotFound | None = None  # what all are to be told that have no refusal of their own
+    is_held_up: bool = False  # nobody of it is judged now, whoever has a refusal of its own
+    unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
+    round: int = -1  # of cycles, for which the next two hold
+    passed: Order | None = None  # members up to this place have had their turn
+    put_off: int = 0  # how often: the next member would have to borrow, and its turn comes after those of others
+
+    def __lt__(self, other: "Group") -> bool:
+        """Any order will do: it is asked for only where a workload was in both groups, one after the other, and one turn is over."""
+        return id(self) < id(other)
+
+    def begin(self, in_round: int) -> None:
+        """Drops what is known of turns in another round."""
+        if self.round != in_round:
+            self.round, self.passed, self.put_off = in_round, None, 0
+
+    def find_next(self, in_round: int) -> int:
+        """The index of the first member that has had no turn in a round; the number of members where all have had theirs."""
+        if self.round != in_round or self.passed is None:
+            return 0
+        return bisect_right(self.members, self.passed, key=lambda member: member[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    group: Group
+    order: Order
+    workload: WorkloadFacts
+    number: int
+
+
+class Pending:
+    """All groups, in step with the workloads as of the last `sync`. What `trait` returns then is equal for all of a group."""
+
+    def __init__(
+        self,
+        workloads: Workloads,
+        rules: PodsReadyRules | None = None,
+        trait: Callable[[WorkloadFacts], Hashable] = lambda workload: None,
+    ) -> None:
+        self._trait = trait
+        self._workloads = workloads
+        self._rules = rules
+        self._changed = workloads.watch_pending()
+        self._groups: dict[Hashable, Group] = {}
+        self._places: dict[str, _Place] = {}  # by key of the workload
+        self._keys: dict[str, str] = {}  # by uid
+        self._uids: defaultdict[str, set[str]] = defaultdict(set)  # by party
+        self._misplaced: set[str] = set()  # uids of workloads that may have another trait
+        self._regrouped: dict[Group, None] = {}  # groups of which members have come or gone
+        self.last_number = 0  # of the workload that came last, or asked for something else
+        self.is_behind = False  # whether another call is to come before all are decided on
+
+    def sync(self) -> list[str]:
+        """Takes over what has changed since the last time. Returns uids of workloads that do not wait any more, or ask for something else.
+
+        Of new workloads it adds `MOST_ADDED` at most: where more are left `is_behind` is true, and another call adds more. So it is after
+        one that added more than half as many, since sorting all comes next.
+        """
+        others, emptied, later = [], [], []
+        added = 0
+        for key in self._changed:
+            before, now = self._places.get(key), self._workloads.find_pending(key)
+            if before is None and now is not None:
+                added += 1
+                if added > MOST_ADDED:
+                    later.append(key)
+                    continue
+            if before is not None and (now is None or not _is_same(before.workload, now)):
+                others.append(before.workload.uid)
+            heard = before is not None and before.workload.uid not in before.group.unheard
+            if before is not None:
+                self._take_out(key, before)
+                emptied += [before.group] if not before.group.members else []
+            if now is not None:
+                group = self._put_in(key, now, before)
+                if heard and before is not None and before.group is group and before.workload.uid == now.uid:
+                    group.unheard.pop(now.uid)
+        self._changed.clear()
+        self._changed.update(later)
+        self.is_behind = added > MOST_ADDED // 2
+        for group in emptied:
+            if not group.members:
+                self._groups.pop(group.key, None)
+        return others
+
+    def move_changed(self, parties: Iterable[str]) -> None:
+        """Moves workloads that have another trait now, by their parties, to the groups that have it: `MOST_ADDED` at most. Where more are
+        left `is_behind` is true, and another call moves more."""
+        self._misplaced.update(*(self._uids[party] for party in parties if party in self._uids))
+        for uid in sorted(self._misplaced)[:MOST_ADDED]:
+            self._misplaced.discard(uid)
+            key = self._keys.get(uid)
+            if key is None or self._places[key].group.key[0] == self._trait(self._places[key].workload):
+                continue
+            place = self._places[key]
+            self._take_out(key, place)
+            if not place.group.members:
+                del self._groups[place.group.key]
+            self._put_in(key, place.workload, place)
+        self.is_behind |= bool(self._misplaced)
+
+    def _put_in(self, key: str, workload: WorkloadFacts, before: _Place | None) -> Group:
+        same = self._trait(workload), _key_of(workload)
+        group = self._groups.get(same)
+        if group is None:
+            group = self._groups[same] = Group(same)
+        order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
+        insort(group.members, (order, workload))
+        self._regrouped[group] = None
+        is_same = before is not None and before.order == order and before.workload.uid == workload.uid
+        keeps = is_same and before is not None and (before.group is group or _is_same(before.workload, workload))
+        number = before.number if before is not None and keeps else self.last_number + 1
+        self.last_number = max(number, self.last_number)
+        self._places[key] = _Place(group, order, workload, number)
+        self._keys[workload.uid] = key
+        self._uids[workload.party].add(workload.uid)
+        group.unheard[workload.uid] = None
+        return group
+
+    def _take_out(self, key: str, place: _Place) -> None:
+        group, uid = place.group, place.workload.uid
+        del group.members[bisect_left(group.members, place.order, key=lambda member: member[0])]
+        group.unheard.pop(uid, None)
+        self._regrouped[group] = None
+        if self._keys.get(uid) == key:
+            del self._keys[uid]
+            self._uids[place.workload.party].discard(uid)
+            if not self._uids[place.workload.party]:
+                del self._uids[place.workload.party]
+        del self._places[key]
+
+    def groups(self) -> list[Group]:
+        """All groups, none of them empty."""
+        return list(self._groups.values())
+
+    def collect_changed(self) -> list[Group]:
+        """Groups of which members have come or gone since the last time; empty ones need no turn and do no harm."""
+        changed, self._regrouped = list(self._regrouped), {}
+        return changed
+
+    def find(self, uid: str) -> WorkloadFacts | None:
+        """A workload that waits."""
+        key = self._keys.get(uid)
+        return self._places[key].workload if key is not None else None
+
+    def order_of(self, uid: str) -> Order:
+        """The place of a workload that waits among all."""
+        return self._places[self._keys[uid]].order
+
+    def number_of(self, uid: str) -> int:
+        """The number of a workload that waits, in the order in which these came or began to ask for what they ask for."""
+        return self._places[self._keys[uid]].number
+
+    def group_of(self, uid: str) -> Group | None:
+        """The group of a workload that waits."""
+        key = self._keys.get(uid)
+        return self._places[key].group if key is not None else None
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._keys
+
+    def __iter__(self) -> Iterator[WorkloadFacts]:
+        """All that wait, in the order in which they are served."""
+        members = sorted(member for group in self._groups.values() for member in group.members)
+        return (workload for _, workload in members)
+
+
+def find_heads(
+    groups: Iterable[Group], queue_of: Callable[[WorkloadFacts], str | None], is_held_back: Callable[[str], bool]
+) -> dict[str, str]:
+    """Returns the uid of the first workload, of those that are not held back, in each queue that `queue_of` names for any."""
+    firsts: dict[str, tuple[Order, str]] = {}
+    for group in groups:
+        queue = queue_of(group.members[0][1])
+        found = next((member for member in group.members if not is_held_back(member[1].uid)), None) if queue is not None else None
+        if queue is None or found is None:
+            continue
+        order, workload = found
+        if queue not in firsts or order < firsts[queue][0]:
+            firsts[queue] = order, workload.uid
+    return {queue: uid for queue, (_, uid) in firsts.items()}
+
+
+def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
+    """Whether what was said of a workload is still said of it."""
+    was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces, w.refused) for w in (before, now))
+    return was == is_now
+
+
+def _key_of(workload: WorkloadFacts) -> Hashable:
+    asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces, workload.refused
+    if workload.replaces is not None:  # only a workload of the same owner takes over what another holds
+        return asked, workload.owner_uid, tuple(map(_pod_set_key, workload.pod_sets))
+    return asked, tuple(map(_pod_set_key, workload.pod_sets))
+
+
+def _pod_set_key(pod_set: PodSetFacts) -> Hashable:
+    """All but the labels of its pods, which name their job."""
+    traits = pod_set.traits
+    return (
+        pod_set.name,
+        pod_set.count,
+        pod_set.min_count,
+        frozenset(pod_set.requests.items()),
+        pod_set.topology,
+        frozenset(pod_set.node_selector.items()),
+        repr(pod_set.affinity),
+        repr(pod_set.tolerations),
+        pod_set.group,
+        pod_set.none_of,
+        pod_set.spares,
+        traits.is_particular,
+        traits.unjudged,
+        traits.spread_keys,
+    )

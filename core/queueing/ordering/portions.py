@@ -1,0 +1,97 @@
+"""How much of a round each queue may have, so that the workloads of one do not keep those of all others waiting.
+
+Decisions on the workloads of a queue are made in laps. A lap is over the workloads that wait when it begins, by their order; each gets one
+decision. Once its decisions have taken the queue's portion of a round the next round goes on behind the last of them. A workload that has
+come since, or was changed, does not make the lap longer: it waits for the next one, but for half a portion beside the lap that such ones
+have in each round, so that one of high priority need not wait. From that half a workload gets another decision that had one in the lap and
+may fare otherwise now: those behind it, with turns in the lap that are still to come, must not take room that it has waited for.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from core.queueing.ordering.pending import Order
+
+MOST_S, MOST_BESIDE_S = 0.4, 0.2  # of a lap in one round, and of other workloads; one decision may take longer
+Key = tuple[str, bool]  # a queue, and whether room was promised to the workloads: these have laps of their own
+_Account = tuple[Key, bool]  # of a lap, or beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A workload that is to get a decision: its place among those of its queue, and its number in the order in which they came."""
+
+    key: Key
+    order: Order
+    number: int
+    is_strict: bool = False  # in a StrictFIFO queue, of which each round begins with the first
+
+
+class Portions:
+    """What queues have had of the present round. `timer` returns seconds from any time on."""
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self._began = 0  # the number of the last workload that had come when the round began
+        self._laps: dict[Key, tuple[int, Order]] = {}  # that go on: the same number when they began, and the last that had a decision
+        self._had: defaultdict[_Account, float] = defaultdict(float)  # seconds
+        self._last: dict[Key, Order] = {}  # of a lap the last that had a decision in this round
+        self._short: set[_Account] = set()  # with workloads that got no decision in this round
+        self._put_off: set[Asked] = set()  # that had a decision, which is to be made once more in the round
+        self._current: _Account = ("", False), False  # for which a decision is made
+
+    def begin_round(self, number: int) -> None:
+        """A round begins. `number`: of the last workload that has come."""
+        self._began = number
+
+    def _is_beside(self, asked: Asked) -> bool:
+        began, reached = self._laps.get(asked.key, (self._began, None))
+        return asked.number > began or (reached is not None and not asked.is_strict and asked.order <= reached)
+
+    def may_decide(self, asked: Asked) -> bool:
+        """Whether a workload gets a decision."""
+        if asked in self._put_off:
+            return True
+        is_beside = self._is_beside(asked)
+        account = asked.key, is_beside
+        if self._had[account] < (MOST_BESIDE_S if is_beside else MOST_S):
+            return True
+        self._short.add(account)
+        return False
+
+    def begin_decision(self, asked: Asked) -> None:
+        """Notes that a workload gets a decision, in which the time is taken that is measured next."""
+        self._put_off.discard(asked)
+        is_beside = self._is_beside(asked)
+        self._current = asked.key, is_beside
+        if not is_beside:
+            self._last[asked.key] = max(asked.order, self._last.get(asked.key, asked.order))
+
+    def put_off(self, asked: Asked) -> None:
+        """Notes that the decision on a workload is made once more in the round, when it may borrow."""
+        self._put_off.add(asked)
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        """What is done in this context is part of the decision that has begun."""
+        began = self._timer()
+        try:
+            yield
+        finally:
+            self._had[self._current] += self._timer() - began
+
+    def end_round(self) -> bool:
+        """A round is over. Returns whether another is to follow since there are workloads that got no decision."""
+        is_more = bool(self._short or self._laps)
+        laps = dict[Key, tuple[int, Order]]()
+        for key, is_beside in self._short:
+            if not is_beside:
+                began, reached = self._laps.get(key, (self._began, None))
+                ends = [order for order in (reached, self._last.get(key)) if order is not None]
+                laps |= {key: (began, max(ends))} if ends else {}
+        self._laps = laps
+        for each in (self._had, self._last, self._short, self._put_off):
+            each.clear()
+        return is_more

@@ -1,0 +1,158 @@
+"""How long a refusal stands: until something has changed that could help."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from core.model.quota_tree import FlavorResource
+from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
+from core.queueing.flavors.flavor_search import units_of
+from core.queueing.flavors.outcome import NotFound, Preempting
+from core.queueing.flavors.quota_shortage import usage_of
+from core.queueing.ordering.partial_admission import smallest
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
+from core.state.workload_state import add_usage, admission_usage
+
+Marks = tuple[int, int, int]  # changes of the state, of the configuration, and of the quota of a cohort
+_OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)
+
+
+def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
+    """By which it is seen later whether something has changed that could help a workload of a queue."""
+    return state.changes, state.config_changes, state.quota.changes(queue.name)
+
+
+@dataclass(slots=True)
+class Refusal:
+    """What was refused, and at which state of the cluster."""
+
+    outcome: NotFound
+    round: int  # in a round of cycles nobody is judged twice
+    changes: int
+    config_changes: int
+    quota_changes: int
+    is_of_quota: bool  # whether no node has a say in it
+    asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
+    by_share: bool = False  # whether shares say who may be preempted
+
+    @classmethod
+    def note(
+        cls,
+        state: ClusterState,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        outcome: NotFound,
+        in_round: int,
+        *,
+        by_share: bool = False,
+        at: Marks | None = None,
+    ) -> "Refusal":
+        """A refusal at the present state, or where its search was interrupted at the state in which that began."""
+        # What grows has some of what it asks for: how much of it is free says nothing.
+        simple = workload.replaces is None and not outcome.breaks_rule
+        of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
+        asked = asked_of_quota(state, smallest(workload), queue) if of_quota else ()
+        # Where the quota could be had by preemption it was for want of a place that nobody has to go.
+        if of_quota and outcome.preempting is None and queue.preemption.is_possible:
+            of_quota = not could_be_given(state, workload, queue, asked, by_share=by_share)
+        return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share)
+
+    def stands(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
+        """Whether nothing has changed since that could help."""
+        if self.round == in_round:
+            return True
+        now = state.quota.changes(queue.name)
+        if not self.is_of_quota:
+            # An admission that is seen for the first time makes one more who could be preempted.
+            return self.changes == state.changes and (self.quota_changes == now or not queue.preemption.is_possible)
+        if self.config_changes != state.config_changes:
+            return False
+        if self.quota_changes != now:
+            promised = self.outcome.preempting
+            if promised is not None:
+                if not _is_coming(state, queue, promised):
+                    return False
+            elif could_be_given(state, workload, queue, self.asked, by_share=self.by_share):
+                return False
+            self.quota_changes = now
+        return True
+
+
+def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempting) -> bool:
+    """Whether the quota that was promised is not all there yet, and those are still to leave who have the rest."""
+    workloads, coming = state.workloads, dict[FlavorResource, int]()
+    for other in (queue.name, *state.quota.relatives(queue.name)):
+        for name, amount in workloads.leaving_usage(other).items():
+            coming[name] = coming.get(name, 0) + amount
+    for victim in promised.victims:
+        held, facts = workloads.holding(victim.workload.key), workloads.facts.get(victim.workload.key)
+        is_it = facts is not None and facts.uid == victim.workload.uid
+        if held is not None and facts is not None and is_it and not facts.evicted:  # it was told to go, and that is not seen yet
+            add_usage(coming, held)
+    wanted = admission_usage(promised.found.admission)
+    available = {name: state.quota.available(queue.name, name) for name in wanted}
+    is_short = any(amount > available[name] for name, amount in wanted.items())
+    return is_short and all(amount <= available[name] + coming.get(name, 0) for name, amount in wanted.items())
+
+
+def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
+    """Whether it matters which pods are there, and so how the workload's own are labelled."""
+    repels = state.ledger.neighbours.repels
+    return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
+
+
+def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
+    """What a workload asks of quota, canonical amounts, by what gets one flavor together."""
+    return tuple(usage_of(unit, queue, state.resource_rules) for unit in units_of(workload))
+
+
+def could_be_given(
+    state: ClusterState,
+    workload: WorkloadFacts,
+    queue: ClusterQueueFacts,
+    asked: Iterable[Mapping[str, int]],
+    *,
+    by_share: bool,
+    unseen: Collection[str] = (),
+) -> bool:
+    """Whether there would be quota if all were gone who are leaving, or could be made to; a bound that is quickly known.
+
+    `unseen` are leaving, but not seen to be evicted yet.
+    """
+    most = partial(_most, state, workload, queue, by_share, unseen)
+    flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}
+    asked = list(asked)
+    for resource in {resource for each in asked for resource in each}:
+        wanted = [amount for each in asked if (amount := each.get(resource, 0))]
+        choices = flavors.get(resource, ())
+        needed = sum(wanted) if len(choices) == 1 else max(wanted, default=0)
+        if needed and not any(needed <= most((flavor, resource)) for flavor in choices):
+            return False
+    return True
+
+
+def _most(
+    state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, by_share: bool, unseen: Collection[str], name: FlavorResource
+) -> int:
+    """Who can make nobody go gets what others give back when they have given it: that is a change by itself."""
+    tree, policy, workloads = state.quota, queue.preemption, state.workloads
+    most = tree.available(queue.name, name)
+    if not policy.is_possible:
+        return most
+    if by_share and policy.reclaim != NEVER:
+        return tree.potential(queue.name, name)
+    relatives = tree.relatives(queue.name)
+    own = victims = 0
+    if policy.within_queue != NEVER:
+        own = workloads.usage_below(queue.name, workload.priority, name, inclusive=policy.within_queue == LOWER_OR_NEWER)
+    if policy.while_borrowing != NEVER:
+        victims = sum(workloads.usage_below(other, workload.priority, name) for other in relatives)
+    if own or victims:
+        most += own + victims + sum(workloads.leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
+        most += sum(admission_usage(held).get(name, 0) for key in unseen if (held := workloads.holding(key)) is not None)
+    if policy.reclaim != NEVER:  # what is the queue's own it gets back from those who borrow it
+        used = tree.usage(queue.name).get(name, 0) - own - workloads.leaving_usage(queue.name).get(name, 0)
+        most = max(most, tree.nominal(queue.name, name) - used)
+    return most

@@ -1,0 +1,93 @@
+"""What shares say about who may go: preemption by fair share (KEP-1714; Configuration, fairSharing.preemptionStrategies).
+
+Two queues are compared where they meet: by the shares of the two children of their lowest common cohort, each of which has
+one of the queues below it. The workload counts as in use on its side.
+
+- LessThanOrEqualToFinalShare: once all have gone, the side that gave is at its share or above that of the side that took.
+- LessThanInitialShare: the side that took stays below what the other one had.
+- By either no victim could take its place back by the same right: with any one of them back, its side would be beyond the
+  other. So nobody is preempted in turn, for ever.
+
+A side that takes nothing beyond what is its own is compared with nobody: that is reclaiming (the peer's gate
+FairSharingPreemptWithinNominal, which is on).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from core.model.configuration import PreemptionStrategy
+from core.model.quota_tree import Amounts, QuotaTree, Share
+
+Excess = tuple[tuple[bool, Fraction], ...]  # from the root down, the more the lower, so that it sorts first
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRule:
+    """By which comparison a queue may take from others."""
+
+    queue: str
+    strategy: PreemptionStrategy
+
+    def allows(self, tree: QuotaTree, wanted: Amounts, gone: Iterable[tuple[str, Amounts]]) -> bool:
+        """Whether a workload that takes `wanted` may have made these go: victims in other queues, which the tree counts no more."""
+        ours = tree.shares(self.queue, wanted)
+        for queue, amounts in {(queue, tuple(sorted(amounts.items()))): (queue, amounts) for queue, amounts in gone}.values():
+            level = tree.meeting_level(self.queue, queue)
+            if not self.is_fair(ours[level], tree.shares(queue)[level], tree.shares(queue, amounts)[level]):
+                return False
+        return True
+
+    def is_fair(self, ours: Share, after: Share, before: Share) -> bool:
+        """Whether one may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with it."""
+        if ours.is_zero:
+            return True
+        return before > ours and (self.strategy is PreemptionStrategy.INITIAL_SHARE or after >= ours)
+
+    def begin(self, tree: QuotaTree, wanted: Amounts) -> "OneByOne":
+        """Trial of candidates one after the other."""
+        return OneByOne(self, tree, wanted)
+
+
+class OneByOne:
+    """Candidates who go one after the other, each if shares allow it; the tree is as before at the `end`.
+
+    Of those who went from one queue only the one whose return would change least is looked at again, so that many can be tried:
+    `ShareRule.allows` has the last word.
+    """
+
+    def __init__(self, rule: ShareRule, tree: QuotaTree, wanted: Amounts) -> None:
+        self._rule, self._tree, self._wanted = rule, tree, wanted
+        self._ours = tree.shares(rule.queue, wanted)
+        self._levels: dict[str, int] = {}
+        self._gone: list[tuple[str, Amounts]] = []
+        self._least: dict[str, Amounts] = {}  # by queue
+
+    def lets_go(self, queue: str, amounts: Amounts, *, is_own: bool) -> bool:
+        """Whether a candidate may go after those before it, and if so, lets it go."""
+        tree, before = self._tree, self._ours
+        level = -1 if is_own else self._level_of(queue)
+        tree.add(queue, amounts, -1)
+        if level != 0:  # below the root it is on the side of the one that takes, too
+            self._ours = tree.shares(self._rule.queue, self._wanted)
+        if not is_own:
+            after, back = tree.shares(queue)[level], tree.shares(queue, amounts)[level]
+            least = tree.shares(queue, self._least[queue])[level] if queue in self._least else back
+            if not self._rule.is_fair(self._ours[level], after, min(back, least)):
+                tree.add(queue, amounts)
+                self._ours = before
+                return False
+            if back <= least:
+                self._least[queue] = amounts
+        self._gone.append((queue, amounts))
+        return True
+
+    def _level_of(self, queue: str) -> int:
+        if queue not in self._levels:
+            self._levels[queue] = self._tree.meeting_level(self._rule.queue, queue)
+        return self._levels[queue]
+
+    def end(self) -> None:
+        """Counts everybody again."""
+        for queue, amounts in self._gone:
+            self._tree.add(queue, amounts)

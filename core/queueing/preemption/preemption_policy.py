@@ -1,0 +1,376 @@
+"""Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`, and by fair sharing.
+
+- In its own queue a workload preempts as `withinClusterQueue` says.
+- In other queues of its cohort only as long as they use what they could only borrow from where both can reach, in quota that the victim
+  holds, so that none is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort`
+  if it does. A workload that borrows preempts none that would then fit into the quota of its own queue: that one could reclaim it at
+  once, and the two would evict each other for ever.
+- With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
+  (`core.queueing.preemption.fair_preemption`); `borrowWithinCohort` says nothing then.
+
+Where to look among those who may go is `core.queueing.preemption.victim_search`'s.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from heapq import nsmallest
+
+from core.model.configuration import FairSharing
+from core.model.pieces import Pieces
+from core.model.quota_tree import Amounts, FlavorResource
+from core.model.step_budget import Budget
+from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
+from core.queueing.flavors.outcome import Victim
+from core.queueing.flavors.quota_shortage import usage_of
+from core.queueing.flavors.what_if_view import Readings, World
+from core.queueing.ordering.queue_order import queue_order
+from core.queueing.preemption.fair_preemption import Excess, OneByOne, ShareRule
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
+
+MOST_CANDIDATES = 6_000  # that are looked at; of more those of the lowest priority, the last admitted first
+_LISTED_AT_ONCE = 1_000
+_CANDIDATE_STEPS = 15  # what it costs to find out what one holds
+_TRIED_AT_ONCE = 500
+SHARE_STEPS = 60  # what it costs to compare shares
+Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A workload that may have to go, and what that would give and cost."""
+
+    victim: Victim
+    queue: str
+    amounts: Amounts  # all that it holds of quota
+    holds: Amounts  # of the quota in question
+    lost: int  # pods x seconds, as of a second after the youngest candidate began
+    excess: Excess = ()
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether it is in the preemptor's own queue."""
+        return self.victim.reason == REASON_IN_QUEUE
+
+    @cached_property
+    def key(self) -> str:
+        """Its namespace/name."""
+        return self.victim.workload.key
+
+    @cached_property
+    def priority(self) -> int:
+        """Its priority: higher is spared longer."""
+        return self.victim.workload.priority
+
+    @cached_property
+    def rank(self) -> Rank:
+        """What is looked at first: lower goes before higher."""
+        return self.excess, self.priority
+
+    @cached_property
+    def order(self) -> tuple[Rank, int, bool, str]:
+        """Sort key: whose loss is the smallest first."""
+        return self.rank, self.lost, self.is_own, self.key
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a search has read, for the search that confirms its answer.
+
+    `candidates` are by key and reason, for a question of the quota `names`; `now` is the time (s) up to which lost work was counted.
+    `spared` are keys of workloads that are no candidates only because evictions would go in a circle.
+    """
+
+    readings: Readings = field(default_factory=Readings)
+    candidates: dict[tuple[str, str], Candidate] = field(default_factory=dict)
+    names: list[FlavorResource] = field(default_factory=list)
+    now: int = 0
+    spared: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Candidates, whether the workload may borrow if they go, and what shares must say, if they have a say."""
+
+    candidates: list[Candidate]
+    may_borrow: bool
+    rule: ShareRule | None = None
+
+
+class Rights:
+    """What one workload may do to others, in a world in which those who are `leaving` are gone anyway."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        workload: WorkloadFacts,
+        queue: ClusterQueueFacts,
+        world: World,
+        leaving: Collection[str],
+        sharing: FairSharing | None,
+        budget: Budget,
+        memory: Memory,
+        among: Collection[str] | None = None,
+        spared: Collection[str] = (),
+    ) -> None:
+        self._among = among  # keys of the workloads that may be preempted; None: of all
+        self._spared = spared  # parties of workloads that go only if there is no quota of the queue's own without them
+        self._state, self._workload, self._queue, self._world, self._sharing = state, workload, queue, world, sharing
+        self._budget = budget
+        self._leaving = frozenset(leaving)
+        self._claimed = state.copy_claimed()
+        self._beyond: dict[str, Amounts] = {}
+        self._excess: dict[str, Excess] = {}
+        self._since: dict[str, int] = {}
+        self._memory = memory
+        if memory.names != self.names:
+            memory.names, memory.candidates = self.names, {}
+
+    # --- who may go ---------------------------------------------------------------------------------
+
+    def stages(self) -> Iterator[list[Right] | None]:
+        """Rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece of
+        the work has been done."""
+        policy, priority = self._queue.preemption, self._workload.priority
+        own = [w for w in self._holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
+        owned = [(w, REASON_IN_QUEUE) for w in own]
+        others = [w for name in self._world.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
+        named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
+        reclaimed = self._leave_out_spared(owned + [(w, REASON_RECLAIMED) for w in named], are_for_own=True)
+        first = [Right((yield from self._candidates(reclaimed)), may_borrow=False)]
+        if self._among is not None or self._world.quota.cohort_of(self._queue.name) is None:
+            yield first  # of few that are to be confirmed any right will do
+            first = []
+        if self._world.quota.cohort_of(self._queue.name) is None:
+            return
+        if self._sharing is not None:
+            fair = yield from self._candidates(self._leave_out_spared(owned + [(w, REASON_FAIR_SHARING) for w in named]))
+            for strategy in self._sharing.strategies:
+                yield [*first, Right(fair, True, ShareRule(self._queue.name, strategy))]
+                first = []
+        else:
+            if policy.while_borrowing != NEVER:
+                most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
+                owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
+            owned = self._leave_out_spared(owned)
+            yield first + ([Right((yield from self._candidates(owned)), may_borrow=True)] if owned else [])
+
+    def _leave_out_spared(self, rights: list[tuple[WorkloadFacts, str]], *, are_for_own: bool = False) -> list[tuple[WorkloadFacts, str]]:
+        """Leaves out those with which evictions would go in a circle; none where `are_for_own` quota needs them."""
+        left = [(w, reason) for w, reason in rights if self._may_go(w, reason)] if self._spared else rights
+        if len(left) == len(rights) or (are_for_own and not self._has_quota_without(left)):
+            return rights
+        self._memory.spared |= {w.key for w, _ in rights} - {w.key for w, _ in left}
+        return left
+
+    def _may_go(self, other: WorkloadFacts, reason: str) -> bool:
+        """Whether a workload is not spared. Preemption by priority within one queue makes no circle alone, since priorities only rise: each
+        circle has another eviction, too, and ends at that."""
+        is_lower = reason == REASON_IN_QUEUE and other.priority < self._workload.priority
+        return is_lower or other.party not in self._spared
+
+    def _has_quota_without(self, rights: list[tuple[WorkloadFacts, str]]) -> bool:
+        """Whether the workload would have quota of its queue's own with all of these gone: then others would go for their nodes alone."""
+        self._world.let_go(self._leaving | {w.key for w, _ in rights})
+        tree, queue = self._world.quota, self._queue.name
+
+        def is_left(resource: str, amount: int) -> bool:
+            names = (name for name in self.names if name[1] == resource)
+            return any(
+                amount <= min(tree.available(queue, name), tree.nominal(queue, name) - tree.usage(queue).get(name, 0)) for name in names
+            )
+
+        return all(is_left(resource, amount) for resource, amount in self.wanted.items() if amount)
+
+    def _holders(self, queue: str) -> list[WorkloadFacts]:
+        """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""
+        holders = self._state.workloads.holders(queue)
+        if self._among is not None:
+            holders = [w for w in holders if w.key in self._among]
+        return [w for w in holders if w.key not in self._leaving and w.admission is not None and not w.finished and not w.deleting]
+
+    def _is_lower(self, policy: str, other: WorkloadFacts) -> bool:
+        if policy not in (LOWER_PRIORITY, LOWER_OR_NEWER):
+            return False
+        equal = policy == LOWER_OR_NEWER and queue_order(other) > queue_order(self._workload) and other.priority == self._workload.priority
+        return other.priority < self._workload.priority or equal
+
+    @cached_property
+    def wanted(self) -> dict[str, int]:
+        """What the workload would take from quota."""
+        return usage_of(self._workload.pod_sets, self._queue, self._state.resource_rules)
+
+    @cached_property
+    def names(self) -> list[FlavorResource]:
+        """The quota that the workload could use."""
+        asked = self.wanted
+        return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
+
+    def _takes_of_others(self, queue: str) -> bool:
+        return any(self._world.quota.takes_of_others(self._queue.name, queue, name) for name in self.names)
+
+    def _candidates(self, rights: Sequence[tuple[WorkloadFacts, str]]) -> Pieces[list[Candidate]]:
+        since, memory = self._since, self._memory
+        if self._among is None:
+            for number, (w, _) in enumerate(rights):
+                if w.key not in since:
+                    since[w.key] = _seconds(w.reserved_at)
+                if number % (10 * _LISTED_AT_ONCE) == 0:
+                    yield
+            memory.now = max((since[w.key] for w, _ in rights), default=0)
+        now = memory.now
+
+        def count_loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
+            w, _ = right
+            queue = w.admission.cluster_queue if w.admission is not None else ""
+            return (self._excess_of(queue), w.priority), now - since[w.key]
+
+        most = min(MOST_CANDIDATES, max(_LISTED_AT_ONCE, self._budget.most // _CANDIDATE_STEPS))
+        if self._among is None and len(rights) > most:
+            rights = nsmallest(most, rights, key=count_loss)
+            self._budget.stop()
+        self._budget.charge(_CANDIDATE_STEPS * len(rights))
+        candidates = []
+        for number, (w, reason) in enumerate(rights):
+            if number % _LISTED_AT_ONCE == 0:
+                yield
+            queue, amounts = self._world.usage(w.key)
+            if not queue:
+                continue  # it has finished meanwhile
+            self._unused(queue)  # while nothing has to be counted back
+            known, excess = self._find_known(w, reason), self._excess_of(queue)
+            if known is None or known.amounts is not amounts or known.excess != excess:
+                holds = {name: amounts[name] for name in self.names if name in amounts}
+                pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
+                if w.key not in since:
+                    since[w.key] = _seconds(w.reserved_at)
+                lost = pods * (max(0, now - since[w.key]) + 1)
+                known = memory.candidates[w.key, reason] = Candidate(Victim(w, reason), queue, amounts, holds, lost, excess)
+            candidates.append(known)
+        return sorted(candidates, key=lambda candidate: candidate.order) if self._among is None else candidates
+
+    def _find_known(self, workload: WorkloadFacts, reason: str) -> Candidate | None:
+        """Returns the candidate that the confirmed search read for a workload that has not changed since."""
+        known = self._memory.candidates.get((workload.key, reason)) if self._among is not None else None
+        return known if known is not None and known.victim.workload is workload else None
+
+    def _excess_of(self, queue: str) -> Excess:
+        """How far a queue, and the cohorts above it, are beyond their own before anybody goes."""
+        if self._sharing is None:
+            return ()
+        if queue not in self._excess:
+            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._world.quota.shares(queue))
+        return self._excess[queue]
+
+    # --- who may go together ----------------------------------------------------------------------------
+
+    def is_legal(self, chosen: Sequence[Candidate]) -> bool:
+        """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes; for a
+        workload that borrows, in any order."""
+        by_queue: dict[str, list[Candidate]] = {}
+        for candidate in chosen:
+            if not candidate.is_own:
+                by_queue.setdefault(candidate.queue, []).append(candidate)
+        return all(self._may_all_go(queue, members) for queue, members in by_queue.items())
+
+    def _may_all_go(self, queue: str, members: Sequence[Candidate]) -> bool:
+        """Tries the order backwards, from the last to go: all that could be it come back, then all that could go before these, and so on.
+
+        One round lets in all that hold quota of which the queue uses more than its own by then, so that there are at most as many rounds
+        as there is quota in question.
+        """
+        unused = dict(self._unused(queue))
+        for member in members:
+            for name, amount in member.holds.items():
+                unused[name] -= amount
+        if _is_for_borrower(members[0]):
+            return all(_is_beyond(unused, member) for member in members)
+        gone, before = list(members), -1
+        while gone and len(gone) != before:
+            before, still_gone = len(gone), []
+            for member in gone:
+                if not _is_beyond(unused, member):
+                    still_gone.append(member)
+                    continue
+                for name, amount in member.holds.items():
+                    unused[name] += amount
+            gone = still_gone
+        return not gone
+
+    def _unused(self, queue: str) -> Amounts:
+        """Returns how much a queue uses beyond its own with none gone but those that are leaving anyway; negative where it uses less.
+
+        Room that is promised to workloads of it does not count: it is not borrowed yet, and workloads that hold what is the queue's own
+        would go for it.
+        """
+        if queue not in self._beyond:
+            tree, back, claimed = self._world.quota, self._world.gone - self._leaving, self._claimed.get(queue, {})
+            usage = {name: tree.usage(queue).get(name, 0) - claimed.get(name, 0) for name in self.names}
+            for key in back:
+                of, amounts = self._world.usage(key)
+                if of == queue:
+                    for name in usage:
+                        usage[name] += amounts.get(name, 0)
+            self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}
+        return self._beyond[queue]
+
+    def in_order(
+        self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
+    ) -> Pieces[list[Candidate]]:
+        """Those that may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
+
+        Those beyond the budget are left out.
+        """
+        if rule is None:
+            self._budget.charge(len(order))
+            return (yield from self._one_by_one(order, None, most))
+        self._world.let_go(self._leaving)
+        shares = rule.begin(self._world.quota, wanted or {})
+        try:
+            return (yield from self._one_by_one(order, shares, most))
+        finally:
+            shares.end()
+
+    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None, most: int | None) -> Pieces[list[Candidate]]:
+        chosen: list[Candidate] = []
+        of_queue: dict[str, list[Candidate]] = {}  # chosen ones
+        unused: dict[str, dict[FlavorResource, int]] = {}
+        for number, candidate in enumerate(order, 1):
+            if number % _TRIED_AT_ONCE == 0:
+                yield
+            if len(chosen) == most or (shares is not None and not self._budget.spend(SHARE_STEPS)):
+                break
+            left = unused.setdefault(candidate.queue, dict(self._unused(candidate.queue)))
+            if not candidate.is_own and not any(left[name] > 0 for name, amount in candidate.holds.items() if amount):
+                continue
+            if _is_for_borrower(candidate):
+                after = {name: amount - candidate.holds.get(name, 0) for name, amount in left.items()}
+                with_it = [candidate, *of_queue.get(candidate.queue, ())]
+                if not self._budget.spend(len(with_it)):
+                    break
+                if not all(_is_beyond(after, other) for other in with_it):
+                    continue
+            if shares is not None and not shares.lets_go(candidate.queue, candidate.amounts, is_own=candidate.is_own):
+                continue
+            for name, amount in candidate.holds.items():
+                left[name] -= amount
+            chosen.append(candidate)
+            of_queue.setdefault(candidate.queue, []).append(candidate)
+        return chosen
+
+
+def _is_for_borrower(candidate: Candidate) -> bool:
+    return candidate.victim.reason == REASON_RECLAIMED_BY_BORROWER
+
+
+def _is_beyond(unused: Amounts, candidate: Candidate) -> bool:
+    """Whether a queue that is so far beyond its own would be so with one workload more, in quota that this workload holds: what the queue
+    borrows of another flavor, or of another resource, is no reason for it to go."""
+    return any(unused[name] + amount > 0 for name, amount in candidate.holds.items() if amount)
+
+
+def _seconds(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp()) if time else 0

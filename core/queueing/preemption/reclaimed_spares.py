@@ -1,0 +1,106 @@
+"""What a workload that has lost nodes takes back of the spares that it lent: as little as gives its pods as good a place as all of it.
+
+Another node that serves as well is taken at once, and nobody goes. Else those go who stand where its pods are to be, and it waits for them
+in its old place: what is lent stays reserved for it, and is lent to nobody while it has lost nodes. What it is to get beside is claimed for
+it meanwhile (core.queueing.preemption.reservations): without that those would have gone for nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import numpy as np
+
+from core.model.pod_resources import Resources
+from core.model.podset import Mode, PodSetRequest
+from core.names import REASON_SPARES_TAKEN_BACK, REASON_WAITING_FOR_PREEMPTED
+from core.placement.algorithms.decision import Decision
+from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.algorithms.spare_placement import flags_of
+from core.placement.refusals import truncate
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.topology.tree import TopologyTree
+from core.queueing.flavors.outcome import Beside, Found, NotFound, Preempting, Victim
+from core.queueing.flavors.spare_lending import Borrower, Loan, enough_of
+from core.queueing.preemption.reservations import show
+from core.state.facts import WorkloadFacts
+
+
+def fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[Loan]:
+    """Those first for which fewest have to go who do not leave already: who was told to go is not told for nothing, and who stands on
+    several nodes alone goes before two who share one."""
+    return sorted(loans, key=lambda loan: sum(not (one.workload.evicted or one.workload.key in leaving) for one in loan.borrowers))
+
+
+def choose_loans(
+    tree: TopologyTree, requests: Sequence[PodSetRequest], loans: Sequence[Loan], decide: Callable[[Sequence[Loan]], Decision]
+) -> Decision:
+    """The decision on lost pods with as few of the loans ended as will do; `decide` says what it is with some of them ended. More of them
+    never make it worse."""
+    without = decide(())
+    if not loans:
+        return without
+    wanted = _cost(tree, requests, decide(loans))
+    if _cost(tree, requests, without) <= wanted:
+        return without
+    low, high = 1, len(loans)
+    while low < high:
+        middle = (low + high) // 2
+        if _cost(tree, requests, decide(loans[:middle])) <= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return decide(loans[:low])
+
+
+def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], loans: Sequence[Loan]) -> tuple[list[Borrower], list[str]]:
+    """Who has to go from which of the nodes where pods are to be, and the nodes; `left` is what these leave free if nobody goes."""
+    going: dict[str, Borrower] = {}
+    short = []
+    for loan in loans:
+        place = capacity.tree.index.get(loan.node)
+        if loan.node not in nodes or place is None:
+            continue
+        lack = {resource: -int(left[row, place]) for resource, row in capacity.axis.items() if left[row, place] < 0}
+        if lack:
+            short.append(loan.node)
+            rest = {resource: amount - loan.ending.get(resource, 0) for resource, amount in lack.items()}
+            going |= {borrower.workload.key: borrower for borrower in enough_of(loan.borrowers, rest)}
+    return list(going.values()), short
+
+
+def find_beside(capacity: FreeCapacity, left: Matrix) -> Iterator[tuple[str, Resources]]:
+    """By node what pods take there that is not kept for them, where they leave so much free."""
+    more = capacity.free - left
+    for node in np.flatnonzero((more > 0).any(axis=0)).tolist():
+        yield capacity.tree.names[node], {resource: int(more[row, node]) for resource, row in capacity.axis.items() if more[row, node] > 0}
+
+
+def wait_for_borrowers(
+    workload: WorkloadFacts,
+    found: Found,
+    nodes: Sequence[str],
+    borrowers: Collection[WorkloadFacts],
+    leaving: Collection[str],
+    beside: Beside,
+) -> NotFound:
+    """What is found once those are gone who stand on the spares that it takes."""
+    victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
+    told = {victim.workload.key for victim in victims}
+    preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)), beside)
+    lost = ", ".join(sorted(workload.unhealthy_nodes)) if workload.unhealthy_nodes else "nodes that do not take its pods"
+    why = show(preempting) or "waits until pods that end there are gone"
+    message = truncate(f"its pods of {lost} go to spare nodes that it had lent: {', '.join(sorted(nodes))}; it {why}")
+    return NotFound(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
+
+
+def _cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decision) -> tuple[bool, list[int]]:
+    """No place costs more than any; else the domains that pods are in which are together by preference, the coarsest level first."""
+    if decision.refusal is not None:
+        return True, []
+    spread = [0] * len(tree.levels)
+    for request, placement in zip(requests, decision.placements, strict=True):
+        shape = find_shape(tree, request)
+        if isinstance(shape, Shape) and request.topology is not None and request.topology.mode is Mode.PREFERRED:
+            used = flags_of(tree, (node for node, _ in placement.nodes))
+            for level in range(shape.start + 1):
+                spread[level] += int(np.count_nonzero(tree.any_nodes(level, used)))
+    return False, spread

@@ -1,0 +1,191 @@
+"""Room that is being made: who was told to go, and who gets it."""
+
+from collections.abc import Collection, Container
+from typing import NamedTuple
+
+from core.model.quantity import show_count
+from core.queueing.flavors.outcome import Preempting
+from core.queueing.flavors.spare_lending import loans_of
+from core.queueing.preemption.eviction_cycles import Circles
+from core.state.cluster import ClusterState
+from core.state.facts import WorkloadFacts
+
+SHOWN = 5
+
+
+class _Notice(NamedTuple):
+    """The uid of a workload that is to go, the uid of that for which it goes, and both as the parties that they are."""
+
+    uid: str
+    by: str
+    pair: tuple[str, str]
+
+    @classmethod
+    def of(cls, victim: WorkloadFacts, preemptor: WorkloadFacts) -> "_Notice":
+        return cls(victim.uid, preemptor.uid, (victim.party, preemptor.party))
+
+
+class Claims:
+    """Those who wait for others to be gone, and those others.
+
+    During a cycle a claim counts as taken from the moment at which its workload's turn has come: those behind it see no room,
+    those before it do. Of those who have lost nodes, and wait for what they lent, it counts from the start: what they hold already would
+    be worth nothing without the rest.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self.circles = Circles()
+        self._by_uid: dict[str, Preempting] = {}
+        self._evicting: dict[str, _Notice] = {}  # by key: workloads that are to be evicted and are not seen to be yet
+        self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
+        self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
+
+    def preemptors(self) -> list[str]:
+        """Uids of those for whose sake others were told to go, and who wait for that room since."""
+        return [uid for uid in self._by_uid if uid in self._preemptors]
+
+    def begin(self, pending: Container[str]) -> bool:
+        """A cycle begins: forgets preemptors that are not pending any more, and victims that are seen evicted or gone.
+
+        Returns whether evictions were forgotten that would have been part of a circle (`core.queueing.preemption.eviction_cycles`).
+        """
+        self.withdraw([uid for uid in self._by_uid if uid not in pending])
+        facts = self._state.workloads.facts
+        is_freed = self.circles.begin(facts, self._state.rule_changes)
+        self._evicting = {
+            key: entry for key, entry in self._evicting.items() if key in facts and facts[key].uid == entry.uid and not facts[key].evicted
+        }
+        for uid, (key, preempting) in list(self._taking_back.items()):
+            if not self._has_lost(key, uid):
+                self._forget_taking_back(uid)
+            elif not self._state.workloads.is_assumed(key):  # else it has its new place, if only that can be written
+                self._state.claim_beside(key, preempting.beside.amounts, preempting.beside.pods)
+        return is_freed
+
+    def leaving(self) -> set[str]:
+        """Those who are to go and still hold something."""
+        return self._state.workloads.leaving() | {key for key in self._evicting if self._state.workloads.holding(key) is not None}
+
+    def unseen(self) -> Collection[str]:
+        """Keys of those who are to go and are not seen to be evicted yet."""
+        return self._evicting.keys()
+
+    def uids(self) -> list[str]:
+        """Of those who wait for others to go, and have no place yet."""
+        return list(self._by_uid)
+
+    def any(self) -> bool:
+        """Whether anybody waits for others to go."""
+        return bool(self._by_uid or self._taking_back)
+
+    def of(self, uid: str) -> Preempting | None:
+        """What a workload waits for, if for others to go."""
+        return self._by_uid.get(uid)
+
+    def is_preemptor(self, uid: str) -> bool:
+        """Whether workloads were evicted for this one, and it waits for that room since."""
+        return uid in self._by_uid and uid in self._preemptors
+
+    def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
+        """What a workload waits for from now on."""
+        before = self._by_uid.pop(workload.uid, None)
+        if preempting is not None:
+            self._by_uid[workload.uid] = preempting
+            if preempting.victims:
+                self._preemptors.add(workload.uid)
+                self.circles.note(workload, (victim.workload for victim in preempting.victims))
+            self._evicting |= {victim.workload.key: _Notice.of(victim.workload, workload) for victim in preempting.victims}
+            return
+        self._preemptors.discard(workload.uid)
+        if before is not None:
+            self._state.note_unclaimed(before.found.admission.cluster_queue)
+
+    # --- those who have lost nodes ------------------------------------------------------------------
+
+    def take_back(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
+        """What one that has its place, and has lost nodes, waits for from now on: that others leave what it lent them."""
+        _, before = self._taking_back.get(workload.uid, ("", None))
+        if before is not None and (preempting is None or preempting.beside != before.beside):
+            self._forget_taking_back(workload.uid)
+        if preempting is not None:
+            self._taking_back[workload.uid] = workload.key, preempting
+            self._evicting |= {victim.workload.key: _Notice.of(victim.workload, workload) for victim in preempting.victims}
+        self.claim_rest(workload)
+
+    def claim_rest(self, workload: WorkloadFacts) -> None:
+        """Takes what it waits for, and does not hold, out of what the others see, until the end of the cycle."""
+        if workload.uid in self._taking_back:
+            _, preempting = self._taking_back[workload.uid]
+            self._state.claim_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
+
+    def is_awaiting(self, workload: WorkloadFacts) -> bool:
+        """Whether those who were told to leave what it lent them are still there, on nodes where that comes to an end."""
+        _, preempting = self._taking_back.get(workload.uid, ("", None))
+        if preempting is None:
+            return False
+        told, leaving = {victim.workload.key for victim in preempting.victims} | set(preempting.leaving), self.leaving()
+        nodes, loans = self._state.nodes, loans_of(self._state, workload, leaving)
+        return any(not (told & leaving).isdisjoint(loan.keys) for loan in loans if nodes[loan.node].state.ready)
+
+    def _has_lost(self, key: str, uid: str) -> bool:
+        facts, state = self._state.workloads.facts.get(key), self._state
+        is_there = facts is not None and facts.uid == uid and state.workloads.holding(key) is not None
+        return is_there and facts is not None and not facts.evicted and bool(facts.unhealthy_nodes or key in state.stuck)
+
+    def _forget_taking_back(self, uid: str) -> None:
+        _, preempting = self._taking_back.pop(uid, ("", None))
+        if preempting is not None:
+            self._state.note_unclaimed(preempting.found.admission.cluster_queue)
+
+    # --- the end of waiting -------------------------------------------------------------------------
+
+    def fulfil(self, workload: WorkloadFacts) -> None:
+        """A workload is admitted, and waits no more."""
+        self._by_uid.pop(workload.uid, None)
+        self._preemptors.discard(workload.uid)
+        self.circles.note_admitted(workload)
+
+    def withdraw(self, uids: Collection[str]) -> None:
+        """Who waited wants something else now, or nothing, or nobody may have been told to go for it: whom it wanted to go need not,
+        for all that is known here, and what it claimed is others' to have."""
+        claims = [claim for claim in (self._by_uid.pop(uid, None) for uid in uids) if claim is not None]
+        self._preemptors.difference_update(uids)
+        of = set(uids)
+        withdrawn = {key: entry for key, entry in self._evicting.items() if entry.by in of} if uids else {}
+        self.circles.withdraw(entry.pair for entry in withdrawn.values())
+        for key in withdrawn:
+            del self._evicting[key]
+        for claim in claims:
+            self._state.note_unclaimed(claim.found.admission.cluster_queue)
+
+    def reserve(self, workload: WorkloadFacts) -> None:
+        """Takes what a workload waits for out of what the others see, until the end of the cycle."""
+        claim = self._by_uid.get(workload.uid)
+        if claim is not None:
+            plan = {placement.pod_set: placement.nodes for _, placement in claim.found.placements}
+            self._state.claim(workload.key, claim.found.admission, plan)
+
+    def spare(self, key: str) -> list[str]:
+        """A victim could not be evicted. Uids of those who wait for it."""
+        entry = self._evicting.pop(key, None)
+        self.circles.withdraw([entry.pair] if entry is not None else [])
+        waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
+        return list(dict.fromkeys([*waiting, *([entry.by] if entry is not None else [])]))
+
+
+def show(preempting: Preempting) -> str:
+    """What a workload waits for, and whom it has preempted."""
+    names = [victim.workload.key for victim in preempting.victims]
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    leaving = len(preempting.leaving)
+    waits = f"waits until {show_count(leaving, 'evicted workload')} {'is' if leaving == 1 else 'are'} gone" if leaving else ""
+    if not names:
+        return waits
+    by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))
+    cut = "; the search stopped at its limit of steps, fewer victims may be enough" if preempting.is_cut else ""
+
+    def describe() -> str:
+        return f"preempts {show_count(len(names), 'workload')} by {by}: {shown}" + (f", and {waits}" if waits else "")
+
+    return describe() + cut

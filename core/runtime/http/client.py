@@ -1,0 +1,405 @@
+"""The API server's verbs on plain JSON objects.
+
+The only module that knows kubernetes-asyncio, and only to read credentials: kubeconfig (tokens, exec plugins, client certificates) or the
+service account of the pod. `core.runtime.http.kubeconfig` honours or refuses the fields of a user that the library passes over.
+The library is imported when a connection is made, since it costs 0.4 s and 70 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from core.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
+from core.runtime.http.errors import Gone, TooManyRequests, Unreachable
+from core.runtime.http.kubeconfig import find_context, find_kubeconfig, read_impersonation, strip_record, unusable
+from core.runtime.http.parsing import parse_list, parse_object
+from core.runtime.http.rate_limiter import RateLimiter
+from core.runtime.http.transport import Endpoint, Fence, Nowhere, Transport
+
+__all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
+
+OnRequest = Callable[[str, Resource, str | None], None]
+"""Told the RBAC verb, the resource and the subresource of every request, so that tests can compare the chart's rights with what is used."""
+
+OnReply = Callable[[Resource, Obj], None]
+_TELLING = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
+
+THROTTLE_RETRIES = 3
+MAX_RETRY_AFTER_S = 10.0
+"""A longer wait is the caller's to plan: a worker must not be held for minutes by one key."""
+
+
+class Client:
+    """Verbs raise a `KubeError`; only shed load (429) on verbs that may be repeated is retried here, everything else is the work queue's
+    business."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.on_request: OnRequest | None = None
+        self.fence: Fence | None = None  # of all writes
+        self.on_reply: OnReply | None = None  # called at once with each object that the server answers with
+        self.pace: RateLimiter | None = None  # of single requests; watches stay open and are not counted
+
+    @classmethod
+    async def connect(
+        cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str, timeout_s: float = 30.0
+    ) -> Client:
+        """By the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside the cluster. Sends nothing
+        yet. Raises UnusableKubeconfig."""
+        os.environ.setdefault("HOME", "/")  # the library asks for a home when it is imported, and a pod's user may have none
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config import load_incluster_config, load_kube_config
+
+        logging.getLogger("kubernetes_asyncio.config.kube_config").addFilter(strip_record)
+        path = find_kubeconfig(kubeconfig)
+
+        async def load() -> Endpoint:
+            headers: tuple[tuple[str, str], ...] = ()
+            configuration: Any = type.__call__(Configuration)  # a new one, since the library never removes a token
+
+            async def authorize() -> str | None:
+                try:
+                    token = await configuration.get_api_key_with_prefix("BearerToken")
+                except Exception as error:  # the service account's token file, read anew every minute
+                    raise Unreachable(f"the credentials cannot be read: {error}") from error
+                return token.strip() if token else None
+
+            try:
+                if path is None:
+                    load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                else:
+                    meant = context or find_context(path)
+                    headers = read_impersonation(path, meant)
+                    await load_kube_config(config_file=path, context=meant, client_configuration=configuration, persist_config=False)
+                return replace(await asyncio.to_thread(_endpoint_of, configuration), headers=headers, authorize=authorize)
+            except Exception as error:
+                raise unusable(path, error) from error
+
+        transport = Transport(await load(), user_agent=user_agent, reload=load, timeout_s=timeout_s)
+        return cls(transport)
+
+    @classmethod
+    def for_url(
+        cls, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, user_agent: str = "topogate", timeout_s: float = 30.0
+    ) -> Client:
+        """Straight to an address, without any configuration file."""
+
+        async def authorize() -> str | None:
+            return f"Bearer {token}" if token else None
+
+        return cls(Transport(Endpoint(url.rstrip("/"), tls, authorize=authorize), user_agent=user_agent, timeout_s=timeout_s))
+
+    @classmethod
+    def offline(cls) -> Client:
+        """Has no API server, for state that is filled from files: every verb raises Unreachable."""
+        return cls(Nowhere())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    @property
+    def address(self) -> str:
+        """Of the API server, to name it to people."""
+        return self._transport.address
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Obj:
+        return await self._send(
+            "get", "GET", resource, resource.path(namespace, name, subresource), subresource=subresource, repeatable=True
+        )
+
+    async def list_page(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        limit: int | None = None,
+        continue_token: str = "",
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        resource_version: str | None = None,
+    ) -> Page:
+        """One page; with `limit` None the whole list. Items are given the apiVersion and kind that the server leaves out in lists of
+        built-in types."""
+        params = _params(
+            limit=limit,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            resourceVersion=resource_version,
+            **{"continue": continue_token},
+        )
+        answer = await self._send("list", "GET", resource, resource.path(namespace), params=params, repeatable=True)
+        metadata = answer.get("metadata") or {}
+        items: list[Obj] = answer.get("items") or []
+        for item in items:
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+        return Page(items, str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or ""))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int = PAGE_LIMIT,
+    ) -> Page:
+        """All pages as one consistent list.
+
+        When the continue token has become too old (410) the pages read so far are thrown away and everything is asked for at once: the
+        server's offer to go on from a newer state would mix two moments.
+        """
+        items: list[Obj] = []
+        token = ""
+        while True:
+            try:
+                page = await self.list_page(
+                    resource, namespace, limit=limit, continue_token=token, label_selector=label_selector, field_selector=field_selector
+                )
+            except Gone:
+                if not token:
+                    raise
+                return await self.list_page(resource, namespace, label_selector=label_selector, field_selector=field_selector)
+            items += page.items
+            token = page.continue_token
+            if not token:
+                return Page(items, page.resource_version)
+
+    async def create(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        name: str | None = None,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        field_validation: str | None = None,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Create; the namespace is the body's when not given. `name` and `subresource` for those that are posted to (eviction, token)."""
+        path = resource.path(namespace or body.get("metadata", {}).get("namespace"), name, subresource)
+        params = _write_params(field_manager, field_validation, dry_run)
+        return await self._send("create", "POST", resource, path, params=params, body=body, subresource=subresource)
+
+    async def replace(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Replace the object that the body names; guarded by the body's resourceVersion when it has one."""
+        metadata = body["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        return await self._send(
+            "update", "PUT", resource, path, params=_write_params(field_manager, None, dry_run), body=body, subresource=subresource
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        kind: PatchKind,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        force: bool = False,
+        field_validation: str | None = None,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Patch. An apply is the one kind that may be repeated blindly, since it says what shall be and not what to change."""
+        params = _write_params(field_manager, field_validation, dry_run)
+        if force:
+            params["force"] = "true"
+        return await self._send(
+            "patch",
+            "PATCH",
+            resource,
+            resource.path(namespace, name, subresource),
+            params=params,
+            body=body,
+            content_type=kind.value,
+            subresource=subresource,
+            repeatable=kind is PatchKind.APPLY,
+        )
+
+    async def apply(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+        field_validation: str | None = None,
+        dry_run: bool = False,
+    ) -> Obj:
+        """Server-side apply: exactly the fields of `body` are this manager's from now on. JSON is valid YAML, so the body goes as it is."""
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        whole["metadata"] = {**body.get("metadata", {}), "name": name}
+        return await self.patch(
+            resource,
+            name,
+            namespace,
+            whole,
+            kind=PatchKind.APPLY,
+            subresource=subresource,
+            field_manager=field_manager,
+            force=force,
+            field_validation=field_validation,
+            dry_run=dry_run,
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: str | None = None,
+        grace_period_s: int | None = None,
+    ) -> Obj:
+        """Delete; with `uid` or `resource_version` only the very object that was seen (else Conflict). Propagation: Background, Foreground
+        or Orphan."""
+        preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None}
+        options: Obj = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if preconditions:
+            options["preconditions"] = preconditions
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        return await self._send("delete", "DELETE", resource, resource.path(namespace, name), body=options)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        timeout_seconds: int,
+    ) -> AsyncGenerator[Obj, None]:
+        """Raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes the stream.
+
+        To be closed with `contextlib.aclosing`. Bounds only the opening in time: who reads must give up on silence.
+        """
+        params = _params(
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            timeoutSeconds=timeout_seconds,
+        )
+        self._tell("watch", resource, None)
+        lines = self._transport.lines(resource.path(namespace), params=params)
+        try:
+            async for line in lines:
+                yield parse_object(line)
+        finally:
+            await lines.aclose()
+
+    async def raw(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
+    ) -> bytes:
+        """Any path, for discovery, probes and versions; answers of 300 and above raise as ever."""
+        return await self._transport.request(method, path, params=params, body=body, timeout_s=timeout_s)
+
+    async def _send(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        subresource: str | None = None,
+        repeatable: bool = False,
+    ) -> Obj:
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        retries = THROTTLE_RETRIES if repeatable else 0
+        while True:
+            self._tell(verb, resource, subresource)
+            if self.pace is not None:
+                await self.pace.turn()
+            try:
+                fence = self.fence if method != "GET" else None
+                answer = await self._transport.request(method, path, params=params, body=data, content_type=content_type, fence=fence)
+                if verb == "list":
+                    return await parse_list(answer)
+                found = parse_object(answer)
+                if self.on_reply is not None and verb in _TELLING and found.get("kind") == resource.kind and "dryRun" not in (params or ()):
+                    self.on_reply(resource, found)
+                return found
+            except TooManyRequests as error:
+                wait_s = 1.0 if error.retry_after is None else error.retry_after
+                if retries == 0 or wait_s > MAX_RETRY_AFTER_S:
+                    raise
+                retries -= 1
+                await asyncio.sleep(wait_s)
+
+    def _tell(self, verb: str, resource: Resource, subresource: str | None) -> None:
+        if self.on_request is not None:
+            self.on_request(verb, resource, subresource)
+
+
+def _params(**values: str | int | None) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items() if value not in (None, "")}
+
+
+def _write_params(field_manager: str | None, field_validation: str | None, dry_run: bool) -> dict[str, str]:
+    return _params(fieldManager=field_manager, fieldValidation=field_validation, dryRun="All" if dry_run else None)
+
+
+def _endpoint_of(configuration: Any) -> Endpoint:
+    """The parts of kubernetes-asyncio's configuration that say where to and whom to trust. Reads files, hence on a thread."""
+    url = str(configuration.host).rstrip("/")
+    tls: ssl.SSLContext | None = None
+    if url.startswith("https"):
+        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+        if not configuration.verify_ssl:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        if getattr(configuration, "disable_strict_ssl_verification", False):
+            tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return Endpoint(url, tls, configuration.tls_server_name or None, configuration.proxy or _environment_proxy(url))
+
+
+def _environment_proxy(url: str) -> str | None:
+    """As other Kubernetes clients: the environment's proxy, but never to this machine itself."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):
+        return None
+    return getproxies().get(parts.scheme)

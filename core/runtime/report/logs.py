@@ -1,0 +1,92 @@
+"""Logs as one JSON object a line, with the context of the work in each.
+
+Fields go in `extra`, never into the message: messages stay countable. `context` adds fields to every line logged inside it, in whichever
+module.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, TextIO, cast
+
+from core.runtime.http.errors import without_credentials
+
+_fields: ContextVar[dict[str, Any]] = ContextVar("log fields", default={})  # noqa: B039  # never changed in place
+
+_STDERR = 2
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+@contextmanager
+def context(**fields: Any) -> Iterator[None]:
+    """Fields for every line logged inside, by this task and those it starts."""
+    token = _fields.set({**_fields.get(), **fields})
+    try:
+        yield
+    finally:
+        _fields.reset(token)
+
+
+class JsonFormatter(logging.Formatter):
+    """`time`, `level`, `logger`, `message`, then the fields; an exception as text in `exception`. A value that JSON lacks becomes its
+    str."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = {**_fields.get(), **{key: value for key, value in vars(record).items() if key not in _OWN}}
+        for key, value in fields.items():
+            line.setdefault(key, value)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return without_credentials(json.dumps(line, default=str, ensure_ascii=False))
+
+
+class LineFormatter(logging.Formatter):
+    """For people at a terminal: `prefix`, the message, then the fields, in one line."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
+        text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
+        return self._prefix + " ".join(text.split())
+
+
+def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
+    """Make JSON lines on `stream` (stderr) the only output of all loggers. Calling it again replaces what it set up."""
+    handler = _Handler(stream if stream is not None else _stderr())
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A line that could not be written is lost; told where it could not be either, it would be what fails at the end."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
+def _stderr() -> TextIO:
+    """Unbuffered, as with PYTHONUNBUFFERED: where a disk is full a line is lost, and does not spoil the next or the process' exit code."""
+    if sys.stderr is not sys.__stderr__:  # somebody gathers what is told
+        return sys.stderr
+    raw = cast("BinaryIO", io.FileIO(_STDERR, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)

@@ -1,0 +1,352 @@
+"""Counts and measures, told to whoever scrapes them and sent by OTLP where there is somewhere to send to.
+
+The only module that knows the metrics SDK. What happens is counted at once (`add`, `record`); what is so at a moment is read
+when somebody asks (`read_by`), on the event loop whose state it is, never on the exporter's thread. An exporter that fails loses
+a reading and holds nobody up. Nothing here is global: each `Metrics` has a provider and a registry of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Never, Protocol
+
+from core.runtime.clock import Clock
+from core.runtime.report.telemetry import context_from
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
+    from prometheus_client import CollectorRegistry, Metric
+
+logger = logging.getLogger(__name__)
+
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+EXPORTER_VARIABLE = "OTEL_METRICS_EXPORTER"
+"""`none` sends nothing, for collectors that take traces only."""
+PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+GRPC = "grpc"
+
+OTHER = "other"
+"""The value of a label whose own is not known, or one too many."""
+
+MOST_SERIES = 1900
+"""Of one instrument; what comes beyond is told together. The SDK itself goes on to 2,000 and marks what is above in a way of its own."""
+
+READ_EVERY_S = 15.0
+"""How old what is sent by OTLP may be; it is sent once a minute unless the standard variables say otherwise."""
+
+
+class Kind(Enum):
+    """`TOTAL` is a counter that somebody else keeps: it is read when asked for, as a gauge is."""
+
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+    GAUGE = "gauge"
+    TOTAL = "total"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """`values` are all that there are, every other becomes `other`; None: they are names that others give."""
+
+    name: str
+    values: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Instrument:
+    """One metric by the name under which it is scraped. `buckets` are upper bounds in the unit of the name.
+
+    `together` makes one value of several, where there are more series than are told: a sum, or for what does not add up the largest.
+    """
+
+    name: str
+    kind: Kind
+    says: str
+    labels: tuple[Label, ...] = ()
+    buckets: tuple[float, ...] = ()
+    together: Callable[[Iterable[float]], float] = sum
+
+
+Values = tuple[str, ...]  # of the labels of an instrument, in their order
+Rows = Mapping[Values, float]
+Reading = Mapping[Instrument, Rows]
+
+
+class Sink(Protocol):
+    """Where what happens is counted."""
+
+    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None: ...
+
+    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None: ...
+
+
+class Unmeasured:
+    """A sink that keeps nothing."""
+
+    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
+        return
+
+    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
+        return
+
+
+class Metrics:
+    """All instruments of a process. `endpoint` is the base address of an OTLP collector; None: as the standard variables say, else
+    nowhere. `protocol` is `grpc` or `http/protobuf`, by default what the standard variables say, else the latter."""
+
+    def __init__(
+        self, service: str, instruments: Iterable[Instrument], *, endpoint: str | None = None, protocol: str | None = None
+    ) -> None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
+        instruments = tuple(instruments)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._exemplars = _Exemplars(self._registry)
+        readers: list[Any] = [_prometheus_reader(self._exemplars)]
+        has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
+        self.sends = has_collector and os.environ.get(EXPORTER_VARIABLE) != "none"
+        if self.sends:
+            readers.append(PeriodicExportingMetricReader(_telling(_exporter(endpoint, protocol))))
+        ProcessCollector(registry=self._registry)
+        # shutdown_on_exit: the interpreter's exit would wait for the exporter, without a bound.
+        self._provider: MeterProvider | None = MeterProvider(
+            readers, Resource.create({"service.name": service}), shutdown_on_exit=False, views=_views(instruments)
+        )
+        self._readers: list[Callable[[], Reading]] = []
+        self._read: dict[str, list[Observation]] = {}
+        self._attributes: dict[str, dict[Values, dict[str, str]]] = {one.name: {} for one in instruments}
+        self._made: dict[str, Any] = {one.name: self._make(one) for one in instruments}
+        for one in instruments:
+            if one.kind is Kind.COUNTER:
+                self._begin(one)
+
+    # --- counting -----------------------------------------------------------------------------------
+
+    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
+        """Counts. Values beyond those that are known, or too many, are counted as `other`."""
+        self._made[instrument.name].add(by, self._bounded(instrument, values))
+
+    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
+        """Notes one measurement; with a `traceparent` that was sampled it may become the example of its bucket."""
+        self._made[instrument.name].record(value, self._bounded(instrument, values), context_from(traceparent))
+
+    def _begin(self, counter: Instrument) -> None:
+        """A counter starts at nothing, not at its first count: else that one would never be seen as an increase."""
+        if len(counter.labels) <= 1:
+            for value in counter.labels[0].values or () if counter.labels else ((),):
+                self.add(counter, *((value,) if isinstance(value, str) else ()), by=0)
+
+    def _bounded(self, instrument: Instrument, values: Values) -> dict[str, str]:
+        known = self._attributes[instrument.name]
+        found = known.get(values)
+        if found is None:
+            found = _attributes(instrument, values, is_full=len(known) >= MOST_SERIES)
+            if len(known) < MOST_SERIES:
+                known[values] = found
+        return found
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def read_by(self, read: Callable[[], Reading]) -> None:
+        """Gauges and totals are what this says from now on, beside what others say."""
+        self._readers.append(read)
+
+    def refresh(self) -> None:
+        """Reads what is so now, on the event loop."""
+        now: dict[str, list[Observation]] = {}
+        for read in self._readers:
+            try:
+                for instrument, rows in read().items():
+                    now.setdefault(instrument.name, []).extend(_observations(instrument, rows))
+            except Exception:  # of all that is told one part is missing
+                logger.exception("metrics cannot be read")
+        self._read = now
+
+    def expose(self, accept: str = "") -> tuple[bytes, str]:
+        """All of it as a scraper that accepts such content wants it, and the content's type. May be called on another thread."""
+        from prometheus_client.exposition import choose_encoder
+
+        encode, content_type = choose_encoder(accept)
+        return encode(self._exemplars), content_type
+
+    async def run(self, clock: Clock) -> Never:
+        """Reads for the exporter, for ever."""
+        while True:
+            await clock.sleep(READ_EVERY_S)
+            if self.sends:
+                self.refresh()
+
+    def shutdown(self, timeout_s: float = 2.0) -> bool:
+        """Send what there is and stop; whether that was done within `timeout_s`. Blocks no longer: a last reading is not worth it."""
+        provider, self._provider = self._provider, None
+        if provider is None:
+            return True
+        thread = threading.Thread(target=provider.shutdown, name="metrics shutdown", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            logger.warning("the last metrics may be lost: the collector does not answer", extra={"waited_s": timeout_s})
+        return not thread.is_alive()
+
+    def _make(self, instrument: Instrument) -> Any:
+        assert self._provider is not None
+        meter = self._provider.get_meter(__name__)
+        unit = "s" if instrument.name.endswith("_seconds") else ""
+        match instrument.kind:
+            case Kind.COUNTER:
+                return meter.create_counter(instrument.name, unit, instrument.says)
+            case Kind.HISTOGRAM:
+                return meter.create_histogram(instrument.name, unit, instrument.says)
+
+        def observe(_: CallbackOptions) -> list[Observation]:
+            return self._read.get(instrument.name, [])
+
+        make = meter.create_observable_gauge if instrument.kind is Kind.GAUGE else meter.create_observable_counter
+        return make(instrument.name, [observe], unit, instrument.says)
+
+
+def _attributes(instrument: Instrument, values: Values, *, is_full: bool) -> dict[str, str]:
+    """What the values of labels are told as; where there is no room for more series all but what is one of few is `other`."""
+    told = {}
+    for label, value in zip(instrument.labels, values, strict=True):
+        is_known = not is_full if label.values is None else value in label.values
+        told[label.name] = value if is_known else OTHER
+    return told
+
+
+def _observations(instrument: Instrument, rows: Rows) -> list[Observation]:
+    from opentelemetry.metrics import Observation
+
+    told: dict[Values, list[float]] = {}
+    for values, value in rows.items():
+        bounded = _attributes(instrument, values, is_full=len(told) >= MOST_SERIES)
+        told.setdefault(tuple(bounded.values()), []).append(value)
+    names = [label.name for label in instrument.labels]
+    return [Observation(instrument.together(several), dict(zip(names, values, strict=True))) for values, several in told.items()]
+
+
+def _views(instruments: Sequence[Instrument]) -> list[Any]:
+    from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+
+    return [
+        View(instrument_name=one.name, aggregation=ExplicitBucketHistogramAggregation(one.buckets))
+        for one in instruments
+        if one.kind is Kind.HISTOGRAM
+    ]
+
+
+# --- exemplars --------------------------------------------------------------------------------------
+
+_Series = tuple[str, frozenset[tuple[str, str]], float]  # histogram, labels, and the upper bound of a bucket
+
+
+class _Exemplars:
+    """A registry's metrics with an example on each bucket that has one: the SDK keeps them, its Prometheus exporter drops them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._latest: dict[_Series, Any] = {}
+
+    def note(self, data: MetricsData) -> None:
+        """What the SDK has collected, before it is made into Prometheus' metrics."""
+        from opentelemetry.sdk.metrics.export import Histogram
+
+        metrics = (metric for of in data.resource_metrics for scope in of.scope_metrics for metric in scope.metrics)
+        for metric in metrics:
+            for point in metric.data.data_points if isinstance(metric.data, Histogram) else ():
+                labels = frozenset((name, str(value)) for name, value in (point.attributes or {}).items())
+                for example in point.exemplars:
+                    bound = next((bound for bound in point.explicit_bounds if example.value <= bound), float("inf"))
+                    self._latest[metric.name, labels, bound] = example
+
+    def collect(self) -> Iterable[Metric]:
+        """As a registry does."""
+        for metric in self.registry.collect():
+            if metric.type == "histogram":
+                metric.samples = [self._with_example(metric.name, sample) for sample in metric.samples]
+            yield metric
+
+    def _with_example(self, name: str, sample: Any) -> Any:
+        from prometheus_client.samples import Exemplar
+
+        if "le" not in sample.labels:
+            return sample
+        labels = frozenset((key, value) for key, value in sample.labels.items() if key != "le")
+        found = self._latest.get((name, labels, float(sample.labels["le"])))
+        if found is None or found.trace_id is None:
+            return sample
+        ids = {"trace_id": f"{found.trace_id:032x}", "span_id": f"{found.span_id:016x}"}
+        return sample._replace(exemplar=Exemplar(ids, found.value, found.time_unix_nano / 1e9))
+
+
+def _prometheus_reader(exemplars: _Exemplars) -> Any:
+    """A function, since its base class is the exporter's."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+
+    class Reader(PrometheusMetricReader):
+        def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
+            if metrics_data is not None:
+                exemplars.note(metrics_data)
+            super()._receive_metrics(metrics_data, timeout_millis, **kwargs)
+
+    return Reader(scope_info_enabled=False, registry=exemplars.registry)
+
+
+# --- sending ----------------------------------------------------------------------------------------
+
+
+def _exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
+    # What goes wrong there is told by `_telling`, once.
+    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
+    protocol = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None)
+    if protocol == GRPC:
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as ByGrpc
+
+        return ByGrpc() if endpoint is None else ByGrpc(endpoint=endpoint)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter() if endpoint is None else OTLPMetricExporter(endpoint=_metrics_url(endpoint))
+
+
+def _metrics_url(endpoint: str) -> str:
+    base = endpoint.rstrip("/")
+    return base if base.endswith("/v1/metrics") else f"{base}/v1/metrics"
+
+
+def _telling(exporter: MetricExporter) -> MetricExporter:
+    """The exporter, with a log line when it begins to fail and when it succeeds again. A function, since its base class is the SDK's."""
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+
+    class Telling(MetricExporter):
+        failing = False
+
+        def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+            try:
+                result = exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
+            except Exception as error:  # a reading is worth less than the thread that carries it
+                result = MetricExportResult.FAILURE
+                logger.debug("metrics export raised", extra={"error": str(error)})
+            failed = result is not MetricExportResult.SUCCESS
+            if failed and not self.failing:
+                logger.warning("metrics cannot be exported and are dropped")
+            elif self.failing and not failed:
+                logger.info("metrics are exported again")
+            self.failing = failed
+            return result
+
+        def force_flush(self, timeout_millis: float = 10_000) -> bool:
+            return bool(exporter.force_flush(timeout_millis))
+
+        def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+            exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
+
+    return Telling()

@@ -1,0 +1,4 @@
+"""Copies of objects, kept up to date by watches.
+
+Imported by the processes.
+"""

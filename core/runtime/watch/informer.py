@@ -1,0 +1,207 @@
+"""A watcher, a store and those who want to know of changes, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Never
+
+from core.resource import Obj, Resource
+from core.runtime.clock import Clock, SystemClock
+from core.runtime.http.client import Client
+from core.runtime.watch.late_handlers import Handler, Latecomers, who_gathers
+from core.runtime.watch.set_aside import SetAside
+from core.runtime.watch.store import Change, Changes, Store, object_key
+from core.runtime.watch.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Policy, Watcher
+
+logger = logging.getLogger(__name__)
+Transform = Callable[[Obj], Obj]
+
+AT_ONCE = 25
+"""Objects of a list that are folded in between two turns of the loop: a job may have thousands of pods that become its own then."""
+
+
+class Informer:
+    """Keeps `store` equal to the server's objects and tells handlers each change after it is folded in.
+
+    Handlers are synchronous and do nothing but fold and enqueue. What a handler, an index or `transform` raises is the fault of one
+    object: it is set aside (`set_aside`), the other handlers are called all the same, and its next change is tried like any other.
+    `transform` slims objects before they are stored; it must keep namespace, name, uid and resourceVersion. An object that it raises for
+    is stored whole. What the server answers to a write is folded in like an event (`observe_reply`). `settle` is called while a first list
+    is read, after each piece of it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        transform: Transform | None = None,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        chance: Callable[[], float] = random.random,
+        settle: Callable[[], None] = lambda: None,
+        set_aside: SetAside | None = None,
+    ) -> None:
+        self.resource = resource
+        self.set_aside = set_aside if set_aside is not None else SetAside()
+        self.store = Store(self._set_aside)
+        clock = clock or SystemClock()
+        self.watcher = Watcher(
+            client,
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            clock=clock,
+            policy=policy or Policy(),
+            chance=chance,
+        )
+        self._client, self._namespace, self._selectors = client, namespace, (label_selector, field_selector)
+        self._transform, self._clock, self._settle = transform, clock, settle
+        self._handlers: list[Handler] = []
+        self._latecomers: Latecomers | None = None
+        self._synced = asyncio.Event()
+        self._runs = 0  # one that was cancelled ends a moment after the next has begun
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether it runs and has not ended its first list: what is missing in the store may exist."""
+        return self._runs > 0 and not self.synced
+
+    @property
+    def synced(self) -> bool:
+        """Whether a first list is in the store and has been told to the handlers."""
+        return self._synced.is_set()
+
+    def add_handler(self, handler: Handler) -> None:
+        """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` later."""
+        handler = self._guard(handler)
+        late = who_gathers()
+        if late is not None:
+            if self._latecomers is None:
+                self._latecomers = late.expect(self.store, self._end_lateness)
+            self._latecomers.add(handler)
+            return
+        for obj in self.store.list():
+            handler(Change(None, obj, initial=True))
+        self._handlers.append(handler)
+
+    def _guard(self, handler: Handler) -> Handler:
+        def handle(change: Change) -> None:
+            try:
+                handler(change)
+            except Exception as error:
+                if change.new is not None:
+                    self._set_aside(change.obj, error)
+                else:  # nothing is left of it that could be tried again
+                    fields = {"resource": str(self.resource), "object": object_key(change.obj)}
+                    logger.error("deleted object could not be handled", extra=fields, exc_info=error)
+
+        return handle
+
+    def _set_aside(self, obj: Obj, error: Exception) -> None:
+        self.set_aside.add(self.resource, object_key(obj), obj, error)
+
+    def _end_lateness(self, handlers: Sequence[Handler]) -> None:
+        self._handlers += handlers
+        self._latecomers = None
+
+    async def run(self) -> Never:
+        self._runs += 1
+        try:
+            await self.watcher.run(self._take)
+        finally:
+            self._runs -= 1
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def list_once(self) -> None:
+        """One list and no watch: for who looks once, and wants to hear of it if that cannot be. Raises a `KubeError`."""
+        labels, fields = self._selectors
+        page = await self._client.list(self.resource, self._namespace, label_selector=labels, field_selector=fields)
+        self.fill(page.items)
+
+    def fill(self, objects: Iterable[Obj]) -> None:
+        """As if the server had listed exactly these."""
+        self._fold(Init())
+        for obj in objects:
+            self._fold(InitApply(obj))
+        self._fold(InitDone())
+
+    def put(self, obj: Obj) -> None:
+        """As if the server had told of one object, new or changed."""
+        self._fold(Applied(obj))
+
+    def observe_reply(self, obj: Obj) -> None:
+        """The server has answered a write with this object, or a read of it alone: readers need not wait for its event."""
+        self._tell(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
+
+    def forget_all(self) -> None:
+        """Tells handlers that everything is gone, and starts anew: for a resource that is not served any more, once `run` is cancelled."""
+        self._fold(Init())
+        self._fold(InitDone())
+        self._synced.clear()
+        self.watcher.version = ""
+
+    async def _take(self, event: Event) -> None:
+        """Folds an event in, a list with pauses: of a first list nothing is used before it is whole; of a later one each object changes as
+        if its own event had come."""
+        if isinstance(event, InitDone):
+            for changes in self.store.take_list(AT_ONCE, event.version):
+                self._tell(changes)
+                if not self.synced:
+                    self._settle()
+                await self._clock.sleep(0)
+            self._synced.set()
+        else:
+            self._fold(event)
+            if not self.store.synced and isinstance(event, InitApply) and self.store.gathered % AT_ONCE == 0:
+                self._settle()
+
+    def _fold(self, event: Event) -> None:
+        match event:
+            case InitApply(obj):
+                event = InitApply(self._slim(obj))
+            case Applied(obj):
+                known = self.store.get(object_key(obj))
+                event = Applied(known if known is not None and _is_same(known, obj) else self._slim(obj))
+            case Deleted(obj):
+                event = Deleted(self._slim(obj))
+            case _:
+                pass
+        self._tell(self.store.apply(event))
+        if self.store.synced:
+            self._synced.set()
+
+    def _slim(self, obj: Obj) -> Obj:
+        known = self.store.get(object_key(obj))
+        if known is None or known["metadata"].get("resourceVersion") != obj["metadata"].get("resourceVersion"):
+            self.set_aside.remove(self.resource, object_key(obj))
+        if self._transform is None:
+            return obj
+        try:
+            return self._transform(obj)
+        except Exception as error:
+            self._set_aside(obj, error)
+            return obj
+
+    def _tell(self, changes: Changes) -> None:
+        for change in changes:
+            if change.new is None:
+                self.set_aside.remove(self.resource, object_key(change.obj))
+            for handler in self._handlers:
+                handler(change)
+            if self._latecomers is not None:
+                self._latecomers.hear(change)
+
+
+def _is_same(known: Obj, obj: Obj) -> bool:
+    """Whether both are one state of one object."""
+    return all(known["metadata"].get(name) == obj["metadata"].get(name) for name in ("uid", "resourceVersion"))

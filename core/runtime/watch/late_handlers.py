@@ -1,0 +1,91 @@
+"""Handlers that come when there is a lot already, and are told of it piece by piece, so that others have their turn in between.
+
+They hear the same as if they had been told of everything in the moment in which they came, in the same order: first how things were
+then, and then what has changed meanwhile. Stores and state may be ahead of what they hear, as they are of every handler's news.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from core.runtime.clock import Clock
+from core.runtime.watch.store import Change, Store
+
+Handler = Callable[[Change], None]
+
+AT_ONCE = 200
+"""Calls of handlers between two turns of the loop: a few milliseconds."""
+
+
+class Latecomers:
+    """Those of one informer. `on_end` is called with them when they have heard all, and hear of changes by themselves from then on."""
+
+    def __init__(self, late: Late, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> None:
+        self._late, self._on_end = late, on_end
+        self._there = store.list()
+        self._handlers: list[Handler] = []
+
+    def add(self, handler: Handler) -> None:
+        """One more, before anything has changed since the first came."""
+        self._handlers.append(handler)
+        self._late.to_tell.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
+
+    def hear(self, change: Change) -> None:
+        """Something changes now: they are told in their turn."""
+        self._late.to_tell.append((self._handlers, [change]))
+
+    def end(self) -> None:
+        """They have heard all."""
+        self._on_end(self._handlers)
+
+
+class Late:
+    """All latecomers, of whichever informers, that came within one `telling_later`."""
+
+    def __init__(self) -> None:
+        self.to_tell: deque[tuple[Sequence[Handler], Iterable[Change]]] = deque()
+        self._latecomers: list[Latecomers] = []
+
+    def expect(self, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> Latecomers:
+        """Those of one more informer."""
+        latecomers = Latecomers(self, store, on_end)
+        self._latecomers.append(latecomers)
+        return latecomers
+
+    async def catch_up(self, clock: Clock, at_once: int = AT_ONCE) -> None:
+        """Returns when all of them have heard of everything, also of what changes until then."""
+        for call, _ in enumerate(self._tell(), 1):
+            if call % at_once == 0:
+                await clock.sleep(0)
+
+    def _tell(self) -> Iterator[None]:
+        """A call of one handler at each step."""
+        while self.to_tell:
+            handlers, changes = self.to_tell.popleft()
+            for change in changes:
+                for handler in handlers:
+                    yield handler(change)
+        for latecomers in self._latecomers:
+            latecomers.end()
+
+
+_late: ContextVar[Late | None] = ContextVar("late", default=None)
+
+
+@contextmanager
+def telling_later() -> Iterator[Late]:
+    """Handlers that are added within hear nothing before `Late.catch_up`. Nothing may change, so nothing be awaited, within."""
+    late = Late()
+    token = _late.set(late)
+    try:
+        yield late
+    finally:
+        _late.reset(token)
+
+
+def who_gathers() -> Late | None:
+    """What handlers are gathered in just now, if they are."""
+    return _late.get()

@@ -1,0 +1,211 @@
+"""The watcher: carries out what `watch_step` decides, feeds back what came of it, and hands the events on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Never
+
+from core.resource import Obj, Page, Resource
+from core.runtime.clock import Clock, SystemClock
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError
+from core.runtime.watch.watch_step import (
+    CAUSES,
+    Action,
+    Applied,
+    Asked,
+    Closed,
+    Deleted,
+    Event,
+    Failed,
+    Init,
+    InitApply,
+    InitDone,
+    Input,
+    ListPage,
+    Opening,
+    OpenWatch,
+    Policy,
+    Raw,
+    Read,
+    Silent,
+    Sleep,
+    Step,
+    Unproven,
+    Watching,
+    Woke,
+    begin,
+    step,
+)
+
+__all__ = ["Applied", "Deleted", "Event", "Init", "InitApply", "InitDone", "Policy", "Watcher", "begin", "step"]
+
+logger = logging.getLogger(__name__)
+AT_ONCE = 100  # events between two turns of the loop: each is parsed, slimmed and folded in some tenths of a millisecond
+
+
+@dataclass
+class Watcher:
+    """Lists and watches one resource. `chance` in [0, 1) is the randomness of pauses and timeouts."""
+
+    client: Client
+    resource: Resource
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    policy: Policy = field(default_factory=Policy)
+    chance: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        self.restarts = dict.fromkeys(CAUSES, 0)
+        """How often a request had to be made again, by cause; all causes are there from the start."""
+        self.trouble: KubeError | None = None
+        """Why nothing is heard of: how the last request failed, until the server tells something again."""
+        self.version = ""
+        """The resource version up to which everything has been handed on; empty before the first list."""
+        self.opened = self.delivered = 0
+        """How many lists and streams were begun, and the number of the latest of them that is a list which was read to its end: it has all
+        that there was when it was begun. A stream, and each bookmark in it, may come from a server with a cache that lags behind."""
+        self._owed = ""  # the version up to which events, or else a list, are to be handed on
+        self._reading: asyncio.Timeout | None = None
+        self._is_asked = False
+        self._heard_at: float | None = None
+        self._stream: AsyncGenerator[Obj, None] | None = None
+        self._silence_s = 0.0
+
+    def last_event_age(self, clock: Clock | None = None) -> float | None:
+        """Seconds since the server last gave a sign of life (page, event, bookmark); None before the first. In liveness checks and a
+        gauge."""
+        return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
+
+    def has_reached(self, version: str, opened: int) -> bool:
+        """Whether everything up to a version has been handed on: also by a list that was begun when `opened` was this number already."""
+        return not is_behind(self.version, version) or self.delivered > opened
+
+    def refresh(self, version: str) -> None:
+        """Opens the stream anew, if there is one: within some seconds the watcher `has_reached` the version.
+
+        Where that stream ends before it has reached the version all is listed.
+        """
+        self._is_asked = True
+        if is_behind(self._owed, version):
+            self._owed = version
+        if self._reading is not None and not self._reading.expired():
+            with suppress(RuntimeError):  # it has just ended
+                self._reading.reschedule(asyncio.get_running_loop().time())
+
+    async def run(self, sink: Callable[[Event], Awaitable[None]]) -> Never:
+        """Never returns. Whatever `sink` raises is a bug and ends the run: an event half folded in must not be passed over.
+
+        However many events come at once, others have their turn in between.
+        """
+        state, action = begin(self.policy)
+        in_a_row = 0
+        try:
+            while True:
+                given = await self._carry_out(action)
+                following = step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
+                self._report(following, given)
+                if isinstance(given, Page | Raw):
+                    self._heard_at, self.trouble = self.clock.monotonic(), None
+                elif isinstance(given, Failed):
+                    self.trouble = given.error
+                if isinstance(given, Page):
+                    await self.clock.sleep(0)  # it was parsed in one go
+                for event in following.events:
+                    await sink(event)
+                    in_a_row += 1
+                    if in_a_row >= AT_ONCE:
+                        in_a_row = 0
+                        await self.clock.sleep(0)
+                state, action = following.state, following.action
+                if any(isinstance(event, InitDone) for event in following.events):
+                    self.delivered = self.opened
+                if isinstance(state, Opening | Watching):
+                    self.version = state.resource_version
+        finally:
+            await self._close()
+
+    async def _carry_out(self, action: Action) -> Input:
+        if not isinstance(action, Read):
+            await self._close()
+        try:
+            match action:
+                case ListPage(token, limit):
+                    if not token:
+                        self.opened, self._owed = self.opened + 1, ""
+                    return await self.client.list_page(
+                        self.resource,
+                        self.namespace,
+                        limit=limit,
+                        continue_token=token,
+                        label_selector=self.label_selector,
+                        field_selector=self.field_selector,
+                    )
+                case OpenWatch(version, timeout_s):
+                    if self._is_asked or (self._owed and is_behind(self.version, self._owed)):  # also after a stream that failed
+                        timeout_s = min(timeout_s, self.policy.refresh_s)
+                    self._silence_s = timeout_s + self.policy.silence_s
+                    self._is_asked = False
+                    self.opened += 1
+                    self._stream = self.client.watch(
+                        self.resource,
+                        self.namespace,
+                        resource_version=version,
+                        label_selector=self.label_selector,
+                        field_selector=self.field_selector,
+                        timeout_seconds=timeout_s,
+                    )
+                    return await self._read(self._stream)
+                case Read():
+                    return Closed() if self._stream is None else await self._read(self._stream)
+                case Sleep(seconds):
+                    await self.clock.sleep(seconds)
+                    return Woke()
+        except KubeError as error:
+            return Failed(error)
+
+    async def _read(self, stream: AsyncGenerator[Obj, None]) -> Input:
+        if self._is_asked:
+            return Asked()
+        try:
+            async with asyncio.timeout(self._silence_s) as self._reading:
+                return Raw(await anext(stream))
+        except StopAsyncIteration:
+            return Unproven() if self._owed and is_behind(self.version, self._owed) else Closed()
+        except TimeoutError:
+            return Asked() if self._is_asked else Silent()
+        finally:
+            self._reading = None
+
+    async def _close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(KubeError):
+                await stream.aclose()
+
+    def _report(self, following: Step, given: Input) -> None:
+        if following.cause is not None:
+            self.restarts[following.cause] += 1
+            # What fails again and again is told once: there are dozens of watchers, and an API server may be away for long.
+            known = isinstance(given, Failed) and self.trouble is not None and str(given.error) == str(self.trouble)
+            level = logging.DEBUG if known or following.cause == "closed" else logging.INFO
+            told: dict[str, Any] = {"resource": str(self.resource), "cause": following.cause}
+            if isinstance(given, Failed):
+                told["error"] = str(given.error)
+            if isinstance(following.action, Sleep):
+                told["pause_s"] = round(following.action.seconds, 3)
+            logger.log(level, "watch begins again", extra=told)
+        if following.oddity is not None:
+            logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})
+
+
+def is_behind(version: str, now: str) -> bool:
+    """Whether a resource version is older than another, as far as they can be compared. Versions of all resources are one sequence."""
+    return not (version.isdecimal() and now.isdecimal()) or int(version) < int(now)

@@ -1,0 +1,226 @@
+"""Workloads by how they stand: one index each for quota, lines, lending, and workloads of elastic jobs. All are brought in line by
+`core.state.workloads` whenever a workload stands otherwise."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from core.model.admission import Admission
+from core.model.quota_tree import Amounts, FlavorResource, QuotaOwner, QuotaTree
+from core.state.facts import WorkloadFacts
+from core.state.workload_state import Standing, admission_usage
+
+Total = dict[FlavorResource, int]
+Value = TypeVar("Value")
+
+
+def put_or_drop(index: dict[str, Value], key: str, value: Value | None) -> None:
+    """Keeps a value for a key; None: none."""
+    if value is None:
+        index.pop(key, None)
+    else:
+        index[key] = value
+
+
+class HeldQuota:
+    """What is held of quota: by workload, ClusterQueue and priority, and what of it is going."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Admission] = {}
+        self._counted: dict[str, tuple[int, bool]] = {}  # priority, and whether it is evicted, as it was counted
+        self._holders: dict[str, dict[str, None]] = {}  # by ClusterQueue
+        self._by_priority: dict[str, dict[int, Total]] = {}  # of what is in use, by ClusterQueue, without:
+        self._going: dict[str, Total] = {}  # what evicted workloads hold
+        self._usage: dict[str, Total] = {}  # of queues that are gone, too
+        self.tree = QuotaTree()
+
+    def put(self, key: str, standing: Standing) -> None:
+        """How a workload stands now."""
+        before, counted_before = self._held.get(key), self._counted.get(key)
+        now, counted = standing.held, (standing.priority, standing.is_leaving)
+        if now is before and (now is None or counted == counted_before):
+            return
+        self._count(before, -1, counted_before)
+        self._count(now, 1, counted)
+        if before is not None:
+            self._holders[before.cluster_queue].pop(key)
+        if now is not None:
+            self._holders.setdefault(now.cluster_queue, {})[key] = None
+        put_or_drop(self._held, key, now)
+        put_or_drop(self._counted, key, counted if now is not None else None)
+
+    def _count(self, admission: Admission | None, sign: int, counted: tuple[int, bool] | None) -> None:
+        if admission is None or counted is None:
+            return
+        (priority, is_going), queue, amounts = counted, admission.cluster_queue, admission_usage(admission)
+        staying = self._by_priority.setdefault(queue, {})
+        for total in (
+            self._usage.setdefault(queue, {}),
+            self._going.setdefault(queue, {}) if is_going else staying.setdefault(priority, {}),
+        ):
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount * sign
+                if not total[name]:
+                    del total[name]
+        if not staying.get(priority, True):
+            del staying[priority]
+        self.tree.add(queue, amounts, sign)
+
+    def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
+        """The tree of quota made anew, with all that is in use."""
+        self.tree = QuotaTree(queues, cohorts)
+        for queue, total in self._usage.items():
+            self.tree.add(queue, total)
+
+    def get(self, key: str) -> Admission | None:
+        """What a workload holds."""
+        return self._held.get(key)
+
+    def list_holders(self, cluster_queue: str) -> Iterable[str]:
+        """Keys of workloads that hold quota of a ClusterQueue."""
+        return self._holders.get(cluster_queue, ())
+
+    def sum_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool) -> int:
+        """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota that are not evicted."""
+        by_priority = self._by_priority.get(cluster_queue, {})
+        return sum(total.get(name, 0) for of, total in by_priority.items() if of < priority or (inclusive and of == priority))
+
+    def get_going(self, cluster_queue: str) -> Amounts:
+        """What evicted workloads hold of a ClusterQueue's quota."""
+        return self._going.get(cluster_queue, {})
+
+    def get_usage(self, cluster_queue: str) -> Amounts:
+        """Quota of a ClusterQueue that is held, per flavor and resource."""
+        return self._usage.get(cluster_queue, {})
+
+
+class Lines:
+    """Workloads that wait for a decision, and those that hold something, by LocalQueue."""
+
+    def __init__(self) -> None:
+        self._lines_of: dict[str, tuple[str, bool]] = {}  # LocalQueue, and whether something is held
+        self._lines: dict[tuple[str, bool], dict[str, None]] = {}
+        self.pending: dict[str, WorkloadFacts] = {}
+        self._watches: list[set[str]] = []  # keys of workloads that begin or end to wait, or change while they wait
+
+    def put(self, key: str, standing: Standing) -> None:
+        """How a workload stands now."""
+        pending = standing.pending
+        self._put_in_line(key, standing, waits=pending is not None)
+        if pending is self.pending.get(key):
+            return
+        for watch in self._watches:
+            watch.add(key)
+        put_or_drop(self.pending, key, pending)
+
+    def _put_in_line(self, key: str, standing: Standing, *, waits: bool) -> None:
+        facts, holds = standing.facts, standing.held is not None
+        before, now = self._lines_of.pop(key, None), (facts.queue, holds) if facts is not None and (holds or waits) else None
+        if now is not None:
+            self._lines_of[key] = now
+        if before == now:
+            return
+        if before is not None:
+            del self._lines[before][key]
+            if not self._lines[before]:
+                del self._lines[before]
+        if now is not None:
+            self._lines.setdefault(now, {})[key] = None
+
+    def list_line(self, local_queue: str, *, holds: bool) -> Sequence[str]:
+        """Keys of workloads of a LocalQueue: those that hold something, or those that wait."""
+        return list(self._lines.get((local_queue, holds), ()))
+
+    def count_line(self, local_queue: str, *, holds: bool) -> int:
+        """How many these are."""
+        return len(self._lines.get((local_queue, holds), ()))
+
+    def watch(self) -> set[str]:
+        """A set to which the keys are added of all that begin or end to wait for a decision, or change while they wait; the caller
+        empties it. Those that wait now are in it."""
+        self._watches.append(set(self.pending))
+        return self._watches[-1]
+
+
+class Lending:
+    """Workloads that would lend nodes which are kept free for them, and those that were given such nodes."""
+
+    def __init__(self) -> None:
+        self.lenders: dict[str, None] = {}
+        self._borrowed: dict[str, frozenset[str]] = {}  # by workload: the hosts of others that it was given
+        self._borrowers: dict[str, dict[str, None]] = {}  # the other way round: by host
+
+    def put(self, key: str, standing: Standing) -> None:
+        """How a workload stands now."""
+        if standing.lends:
+            self.lenders[key] = None
+        else:
+            self.lenders.pop(key, None)
+        given = standing.held.pod_sets if standing.held is not None else ()
+        before, hosts = self._borrowed.get(key, frozenset()), frozenset(host for each in given for host in each.borrowed)
+        for host in before - hosts:
+            del self._borrowers[host][key]
+            if not self._borrowers[host]:
+                del self._borrowers[host]
+        for host in hosts - before:
+            self._borrowers.setdefault(host, {})[key] = None
+        put_or_drop(self._borrowed, key, hosts or None)
+
+    def has_borrowers(self) -> bool:
+        """Whether any workload was given nodes of others."""
+        return bool(self._borrowed)
+
+    def find_borrowers(self, host: str) -> Sequence[str]:
+        """Keys of workloads that were given a node of another, by its hostname."""
+        return list(self._borrowers.get(host, ()))
+
+
+class Heirs:
+    """Workloads of elastic jobs, and the ones of which they take over pods and places."""
+
+    def __init__(self) -> None:
+        self._elders: dict[str, str] = {}
+        self._heirs: dict[str, dict[str, None]] = {}  # the other way round: all that say so
+
+    def put(self, key: str, elder: str | None) -> str | None:
+        """The workload that one says it takes over from; returns the one that it said before, if that is another one now."""
+        before = self._elders.pop(key, None)
+        if before is not None:
+            del self._heirs[before][key]
+            if not self._heirs[before]:
+                del self._heirs[before]
+        if elder is not None:
+            self._elders[key] = elder
+            self._heirs.setdefault(elder, {})[key] = None
+        return before if before != elder else None
+
+    def get_elder(self, key: str) -> str | None:
+        """The workload that one takes over from."""
+        return self._elders.get(key)
+
+    def list_heirs(self, key: str) -> Iterable[str]:
+        """Workloads that say they take over from one."""
+        return self._heirs.get(key, ())
+
+
+class StandingIndexes:
+    """All of them together."""
+
+    def __init__(self) -> None:
+        self.quota, self.lines, self.lending = HeldQuota(), Lines(), Lending()
+        self.leaving: set[str] = set()
+        self.starting: dict[str, str] = {}  # key -> ClusterQueue
+        self.awaiting: dict[str, WorkloadFacts] = {}
+        self.unhealthy: dict[str, WorkloadFacts] = {}
+
+    def put(self, key: str, standing: Standing) -> None:
+        """How a workload stands now."""
+        self.quota.put(key, standing)
+        if standing.held is not None and standing.is_leaving:
+            self.leaving.add(key)
+        else:
+            self.leaving.discard(key)
+        self.lending.put(key, standing)
+        put_or_drop(self.awaiting, key, standing.awaiting)
+        put_or_drop(self.unhealthy, key, standing.unhealthy)
+        put_or_drop(self.starting, key, standing.starting)
+        self.lines.put(key, standing)

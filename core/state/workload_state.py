@@ -1,0 +1,111 @@
+"""How one workload stands: what it holds of quota and nodes, and whether it waits."""
+
+from dataclasses import dataclass, replace
+
+from core.model.admission import Admission
+from core.model.quota_tree import FlavorResource
+from core.model.spare_nodes import with_spare_usage
+from core.state.facts import WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`held`: the admission by which it holds quota and domains: assumed, or observed and not finished. Its usage is what it still needs,
+    its counts are what it was given. `is_leaving`: it is evicted, and what it holds is what it was given before."""
+
+    facts: WorkloadFacts | None
+    held: Admission | None
+    is_assumed: bool
+    is_leaving: bool
+    is_replaced: bool  # another workload of the same job holds, among its own, what this one held
+
+    @property
+    def priority(self) -> int:
+        """Its priority; 0 where it has not been observed."""
+        return self.facts.priority if self.facts is not None else 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it holds what it holds by an admission that is observed, and is to go on with it."""
+        facts = self.facts
+        return self.held is not None and not self.is_assumed and facts is not None and facts.active and not facts.evicted
+
+    @property
+    def awaiting(self) -> WorkloadFacts | None:
+        """Its facts, if it has quota and waits for a second pass."""
+        return self.facts if self.is_kept and self.held is not None and self.held.awaits_topology else None
+
+    @property
+    def unhealthy(self) -> WorkloadFacts | None:
+        """Its facts, if it runs, or is about to, and some of its nodes are said to have failed."""
+        return self.facts if self.is_kept and self.facts is not None and self.facts.unhealthy_nodes else None
+
+    @property
+    def starting(self) -> str | None:
+        """Its ClusterQueue, if it holds something and its pods are not said to be ready."""
+        if self.held is None or self.facts is None or self.is_leaving or self.facts.pods_ready:
+            return None
+        return self.held.cluster_queue
+
+    @property
+    def pending(self) -> WorkloadFacts | None:
+        """Its facts, if it waits for a decision."""
+        facts = self.facts
+        if facts is None or self.held is not None or self.is_replaced or not facts.active:
+            return None
+        return None if facts.finished or facts.deleting or facts.on_hold else facts
+
+    @property
+    def lends(self) -> bool:
+        """Whether it would lend nodes that are kept free for it, whatever becomes of it now."""
+        if self.held is None or self.facts is None:
+            return False
+        pairs = zip(self.facts.pod_sets, self.held.pod_sets, strict=False)
+        return any(given.spares and pod_set.lends for pod_set, given in pairs)
+
+
+def judge_standing(facts: WorkloadFacts | None, assumed: Admission | None, *, is_replaced: bool, counts_spares: bool) -> Standing:
+    """How a workload stands by its facts and by what was decided and is not observed. `counts_spares`: nodes that are kept free for it use
+    quota, too."""
+    held = assumed
+    if held is None and facts is not None and not facts.finished:
+        held = facts.admission
+    if held is not None and facts is not None:
+        held = _count_needed(held, facts, counts_spares=counts_spares)
+    # An eviction that left nothing to hold is over: what was decided since is what comes.
+    is_leaving = facts is not None and facts.evicted and (assumed is None or facts.admission is not None)
+    return Standing(facts, None if is_replaced else held, assumed is not None, is_leaving, is_replaced)
+
+
+def _count_needed(admission: Admission, facts: WorkloadFacts, *, counts_spares: bool) -> Admission:
+    counted = less_reclaimed(admission, facts)
+    asked = {pod_set.name: pod_set.spares for pod_set in facts.pod_sets if pod_set.spares} if counts_spares else {}
+    return with_spare_usage(admission, counted, asked) if asked else counted
+
+
+def less_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
+    """An admission that uses no quota for pods that have done their work and come no more (KEP-78). The pods of a pod set are
+    alike, so that what each uses is what all were given by their number."""
+    needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
+    if all(given.count <= needed.get(given.name, given.count) for given in admission.pod_sets):
+        return admission
+    pod_sets = []
+    for given in admission.pod_sets:
+        left = min(given.count, needed.get(given.name, given.count))
+        usage = {name: -(-amount * left // given.count) if given.count else amount for name, amount in given.usage.items()}
+        pod_sets.append(replace(given, usage=usage))
+    return replace(admission, pod_sets=tuple(pod_sets))
+
+
+def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int = 1) -> None:
+    """Adds what an admission holds, per flavor and resource."""
+    for pod_set in admission.pod_sets:
+        for resource, flavor in pod_set.flavors.items():
+            total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
+
+
+def admission_usage(admission: Admission) -> dict[FlavorResource, int]:
+    """What an admission holds, per flavor and resource."""
+    total: dict[FlavorResource, int] = {}
+    add_usage(total, admission)
+    return total

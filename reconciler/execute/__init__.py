@@ -1,0 +1,4 @@
+"""The one executor of plans, and the one recorder of events, spans and counts.
+
+Imported by all controllers.
+"""

@@ -1,0 +1,138 @@
+"""Events: on objects, and on what a Workload was made for. Nothing waits for one to be written, and nothing fails for one that is lost.
+
+Where more happens than people read, events would take the API server's time from what they report: then only so many are written a
+second, and of minor ones none. Conditions say it all in any case.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from typing import Never
+
+from core.names import EVENT_SET_ASIDE
+from core.plan.pods.pod_units import seniority, unit_of_workload
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.plan.steps.actions import from_time
+from core.resource import Obj, Resource
+from core.runtime.clock import Clock
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError
+from core.runtime.http.rate_limiter import RateLimiter, yielding
+from core.runtime.watch.set_aside import Aside
+from core.state.facts import controller_of
+from reconciler.execute.recorder import UNRECORDED, Recorder
+from reconciler.observe.observed import Observed
+
+logger = logging.getLogger(__name__)
+REMEMBERED = 4096
+MOST_CHARACTERS = 1024
+
+
+class Reporter:
+    """Writes events beside everything else."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        observed: Observed | None = None,
+        recorder: Recorder = UNRECORDED,
+        component: str = "topogate-reconciler",
+    ) -> None:
+        """`observed`: where the jobs of Workloads are looked up; None in a process that writes no events on jobs."""
+        self._client, self._clock, self._observed, self._recorder, self._component = client, clock, observed, recorder, component
+        self._reported: OrderedDict[int, float] = OrderedDict()  # when, by the hash of what: texts of thousands of events are megabytes
+        self._limiters = {is_warning: RateLimiter(clock, pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
+        self._waiting: deque[Obj] = deque()
+        self._has_some = asyncio.Event()
+
+    def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False) -> None:
+        """An event on an object, soon: the same one is written once within two minutes."""
+        key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
+        while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
+            self._reported.popitem(last=False)
+        if key in self._reported:
+            return
+        is_too_much = len(self._waiting) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
+        if is_too_much or not self._limiters[warning].take(leaves=0.5 if is_minor else 0):
+            logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
+            self._recorder.event_dropped()
+            return
+        self._reported[key] = now
+        while len(self._reported) > REMEMBERED:
+            self._reported.popitem(last=False)
+        self._waiting.append(self._build(resource, obj, reason, message, is_warning=warning))
+        self._has_some.set()
+
+    def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
+        """An event on what a Workload was made for: users look at their job, and need not know that there is a Workload."""
+        made_for = self._find_made_for(workload)
+        if made_for is not None:
+            self.event(*made_for, reason, message, warning=warning)
+
+    def report_set_aside(self, aside: Aside) -> None:
+        """An event on an object that cannot be handled: users and administrators see it where the object is."""
+        why = f"topogate cannot handle this {aside.resource.kind} and has set it aside until it changes: {aside.why}. Correct or delete it"
+        self.event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
+
+    async def run(self) -> Never:
+        """Writes whatever is reported, `pacing.EVENTS_AT_ONCE` events at once."""
+        await asyncio.gather(*(self._work() for _ in range(pacing.EVENTS_AT_ONCE)))
+        raise AssertionError("no worker ends")
+
+    async def settle(self) -> None:
+        """Writes all that waits to be written."""
+        while self._waiting:
+            await self._write(self._waiting.popleft())
+
+    async def _work(self) -> Never:
+        while True:
+            await self._has_some.wait()
+            await self.settle()
+            self._has_some.clear()
+
+    def _build(self, resource: Resource, obj: Obj, reason: str, message: str, *, is_warning: bool) -> Obj:
+        metadata, time = obj["metadata"], from_time(self._clock.now())
+        return {
+            "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata.get("namespace") or "default"},
+            "involvedObject": {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "name": metadata["name"],
+                "namespace": metadata.get("namespace"),
+                "uid": metadata["uid"],
+                "resourceVersion": metadata.get("resourceVersion"),
+            },
+            "reason": reason,
+            "message": message[:MOST_CHARACTERS],
+            "type": "Warning" if is_warning else "Normal",
+            "source": {"component": self._component},
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }
+
+    async def _write(self, body: Obj) -> None:
+        try:
+            with yielding():
+                await self._client.create(r.EVENTS, body, body["metadata"]["namespace"])
+        except KubeError as error:
+            about = {"reason": body["reason"], "object": body["involvedObject"]["name"]}
+            logger.warning("event could not be written", extra={**about, "error": str(error)})
+
+    def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
+        """What a Workload stands for: its owner. A pod group has none: its oldest pod, which is one event however many they are."""
+        owner = controller_of(workload)
+        if self._observed is None:
+            return None
+        if owner is None:
+            unit = unit_of_workload(workload)
+            pods = self._observed.pods.store.by_index("unit", str(unit)) if unit is not None else []
+            return (r.PODS, min(pods, key=seniority)) if pods else None
+        group, key = owner["apiVersion"].rpartition("/")[0], f"{workload['metadata']['namespace']}/{owner['name']}"
+        for informer in self._observed.owning:
+            if (informer.resource.group, informer.resource.kind) == (group, owner["kind"]):
+                obj = informer.store.get(key)
+                return (informer.resource, obj) if obj is not None and obj["metadata"]["uid"] == owner["uid"] else None
+        return None

@@ -1,0 +1,134 @@
+"""What the reconciler counts, each method one thing that happens. Names, labels and buckets are in `core.metric_names`."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from core import metric_names as m
+from core.names import REASON_DEACTIVATED
+from core.placement.explain.choice import Choice
+from core.runtime.report.metrics import OTHER, Instrument, Sink, Unmeasured
+
+
+class QueuesOfWorkload(NamedTuple):
+    """Those of a workload: its ClusterQueue, where that is known, and name and namespace of its LocalQueue."""
+
+    cluster_queue: str | None
+    name: str
+    namespace: str
+
+
+class Recorder:
+    """Counts into a sink; without one, nowhere."""
+
+    def __init__(self, sink: Sink | None = None, *, by_local_queue: bool = False) -> None:
+        self._sink = sink if sink is not None else Unmeasured()
+        self._by_local_queue = by_local_queue
+
+    # --- the scheduler ------------------------------------------------------------------------------
+
+    def cycle(self, *, succeeded: bool, seconds: float) -> None:
+        """A cycle in which something was decided is over; it succeeded if somebody got quota."""
+        result = m.SUCCESS if succeeded else m.INADMISSIBLE
+        self._sink.add(m.ADMISSION_ATTEMPTS, result)
+        self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
+
+    def decided(self, *, found: bool, seconds: float) -> None:
+        """One decision was made."""
+        self._sink.record(m.DECISION_DURATION, seconds, m.FOUND if found else m.REFUSED)
+
+    def placed(self, choices: Iterable[Choice], traceparent: str | None) -> None:
+        """Domains were chosen."""
+        for choice in choices:
+            if choice.excess is not None:
+                self._sink.record(m.EXCESS_DOMAINS, choice.excess, choice.level, traceparent=traceparent)
+
+    def written(self, seconds: float, traceparent: str | None) -> None:
+        """An admission stands in the API, so long after it was decided."""
+        self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
+
+    def preempted(self, by_queue: str | None, reason: str) -> None:
+        """A workload was told to go for another's sake."""
+        self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
+
+    # --- the lives of workloads -----------------------------------------------------------------------
+
+    def queue_seen(self, cluster_queue: str) -> None:
+        """A queue's counters begin at zero, so that their first count is seen as an increase."""
+        for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
+            self._sink.add(counter, cluster_queue, by=0)
+
+    def quota_reserved(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
+        """A workload got quota."""
+        self._add(m.QUOTA_RESERVED_WORKLOADS, queues)
+        self._record(m.QUOTA_RESERVED_WAIT, waited_s, queues, traceparent)
+
+    def admitted(self, queues: QueuesOfWorkload, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
+        """A workload was admitted; `checked_s`: how long its checks took, if it has any."""
+        self._add(m.ADMITTED_WORKLOADS, queues)
+        self._record(m.ADMISSION_WAIT, waited_s, queues, traceparent)
+        if checked_s is not None:
+            self._record(m.CHECKS_WAIT, checked_s, queues, traceparent)
+
+    def ready(self, queues: QueuesOfWorkload, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
+        """The pods of a workload are ready, so long after it was queued and after it was admitted."""
+        self._record(m.READY_WAIT, waited_s, queues, traceparent)
+        self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
+
+    def evicted(self, queues: QueuesOfWorkload, reason: str) -> None:
+        """A workload was evicted."""
+        cause = ""
+        if reason.startswith(m.CAUSE_MARK):
+            reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
+        self._add(m.EVICTED_WORKLOADS, queues, reason, cause)
+
+    def _add(self, counter: Instrument, queues: QueuesOfWorkload, *values: str) -> None:
+        self._sink.add(counter, queues.cluster_queue or OTHER, *values)
+        if self._by_local_queue:
+            self._sink.add(m.BY_LOCAL_QUEUE[counter], queues.name, queues.namespace, *values)
+
+    def _record(self, histogram: Instrument, value: float, queues: QueuesOfWorkload, traceparent: str | None) -> None:
+        self._sink.record(histogram, value, queues.cluster_queue or OTHER, traceparent=traceparent)
+        if self._by_local_queue:
+            self._sink.record(m.BY_LOCAL_QUEUE[histogram], value, queues.name, queues.namespace, traceparent=traceparent)
+
+    # --- groups of pods -------------------------------------------------------------------------------
+
+    def record_group_placement(self, seconds: float) -> None:
+        """Places of pods of one group were written, `seconds` after the last of these pods was observed."""
+        self._sink.record(m.GROUP_PLACEMENT, seconds)
+
+    def count_group_refusal(self, reason: str) -> None:
+        """A replica of a group was evaluated and got no places, for the reason of its condition."""
+        self._sink.add(m.GROUP_REFUSALS, reason)
+
+    # --- plugins of other packages --------------------------------------------------------------------
+
+    def plugin_seen(self, plugin: str) -> None:
+        """Its counters begin at zero."""
+        for result in sorted(m.PLUGIN_ANSWERS.labels[1].values or ()):
+            self._sink.add(m.PLUGIN_ANSWERS, plugin, result, by=0)
+
+    def plugin_answered(self, plugin: str) -> None:
+        """What it was asked is answered."""
+        self._sink.add(m.PLUGIN_ANSWERS, plugin, m.ANSWERED)
+
+    def plugin_failed(self, plugin: str, kind: str) -> None:
+        """It did not answer."""
+        self._sink.add(m.PLUGIN_ANSWERS, plugin, kind)
+
+    # --- pods, events, the process ----------------------------------------------------------------------
+
+    def ungated(self, seconds: float, traceparent: str | None) -> None:
+        """The gate of one pod is off, so long after it could have been."""
+        self._sink.record(m.UNGATE_LATENCY, seconds, traceparent=traceparent)
+
+    def lagged(self, seconds: float) -> None:
+        """The event loop was so late."""
+        self._sink.record(m.LOOP_LAG, seconds)
+
+    def event_dropped(self) -> None:
+        """An event was not written, since there were too many."""
+        self._sink.add(m.EVENTS_DROPPED)
+
+
+UNRECORDED = Recorder()

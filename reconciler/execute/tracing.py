@@ -1,0 +1,218 @@
+"""Spans of a workload's life. All are children of the admission request that its `topogate.dev/traceparent` names,
+so that one trace tells the story from `kubectl apply` to bound pods; work done for many workloads at once is linked."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from opentelemetry.trace import Span, SpanKind, use_span
+
+from core import trace_names as t
+from core.names import TRACEPARENT_ANNOTATION
+from core.placement.explain.choice import Choice
+from core.plan.steps.steps import MOST_SPAN_EVENTS
+from core.queueing.flavors.outcome import Attempt, Found, NotFound, Preempting
+from core.runtime.report.telemetry import context_from, current_traceparent, link_from, tracer
+
+TRACER = "topogate.reconciler"
+Attributes = Mapping[str, str | int]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND_NS = 1_000_000_000
+_PLANNED_NS = 250_000_000  # for so long before its span begins what a step writes may have been planned, with its time
+_STORIES_REMEMBERED = 4096
+_CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps by which a wait begins of which the API tells only the second
+MOST_LINKS = 32
+# By traceparent: when the latest of those, or the first step that was seen, began and ended.
+_cause: OrderedDict[str, tuple[int, int]] = OrderedDict()
+_decision: OrderedDict[str, str] = OrderedDict()  # by traceparent: that of the latest decision
+
+
+def nanoseconds(moment: datetime) -> int:
+    """A moment as spans count it."""
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A time of the API, None where there is none."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+
+
+def traceparent_of(obj: Mapping[str, Any]) -> str | None:
+    """The admission request that an object came from."""
+    annotations = obj["metadata"].get("annotations") or {}
+    found = annotations.get(TRACEPARENT_ANNOTATION)
+    return str(found) if found else None
+
+
+def decision_of(obj: Mapping[str, Any]) -> str | None:
+    """The traceparent of the latest decision on a workload that this process made, else of its story; to be linked to."""
+    story = traceparent_of(obj)
+    return _decision.get(story, story) if story is not None else None
+
+
+def other_stories(objs: Iterable[Mapping[str, Any]], than: Mapping[str, Any]) -> list[str]:
+    """Traceparents of objects that came by requests of their own, each once; of very many the first."""
+    known = traceparent_of(than)
+    if known is None:
+        return []  # nothing is traced
+    found = dict.fromkeys(story for obj in objs if (story := traceparent_of(obj)) is not None and story != known)
+    return list(islice(found, MOST_LINKS))
+
+
+@contextmanager
+def step(
+    name: str,
+    obj: Mapping[str, Any],
+    attributes: Attributes | None = None,
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    links: Iterable[str | None] = (),
+) -> Iterator[Span]:
+    """A span of one workload's story, linked to the cycle it is part of and to `links`; ends with an error status if the step raises.
+
+    `start` and `end` are for what has happened already; `links` are traceparents of what it was caused by.
+
+    A workload without a story of its own (nothing was traced when its job came) is told of inside of the cycle.
+    """
+    traceparent, began = traceparent_of(obj), time.time_ns()
+    story = context_from(traceparent)
+    with tracer(TRACER).start_as_current_span(
+        name,
+        context=story,
+        kind=SpanKind.INTERNAL,
+        start_time=began if start is None else _start_of(start, traceparent),
+        links=[link for told in ((current_traceparent() if story is not None else None), *links) for link in link_from(told)],
+        attributes={t.NAMESPACE: obj["metadata"].get("namespace") or "", **(attributes or {})},
+        end_on_exit=end is None,
+    ) as span:
+        is_cause = span.is_recording() and traceparent is not None and (name in _CAUSES or traceparent not in _cause)
+        if is_cause and traceparent is not None:
+            _remember(_cause, traceparent, (began, began))
+        yield span
+        if end is not None:
+            span.end(nanoseconds(end))
+    if is_cause and traceparent is not None:
+        _remember(_cause, traceparent, (began, time.time_ns()))
+
+
+def _remember(memory: OrderedDict[str, Any], traceparent: str, what: object) -> None:
+    memory[traceparent] = what
+    memory.move_to_end(traceparent)
+    while len(memory) > _STORIES_REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
+    """The API cuts its times to the second, so a span that starts at one would come before what caused it. Where this process
+    knows better, since that step was under way in that second, it is the end of that step; or its beginning, as long as
+    it is under way: what it does may be seen before its answer comes."""
+    if given is None:
+        return None
+    start = nanoseconds(given)
+    began, ended = _cause.get(traceparent or "", (start, start))
+    return ended if given.microsecond == 0 and began < start + _SECOND_NS + _PLANNED_NS and start <= ended else start
+
+
+@contextmanager
+def cycle() -> Iterator[Span]:
+    """A span of a decision cycle over many workloads, which says in VERDICT_COUNT how many.
+
+    Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
+    """
+    span = tracer(TRACER).start_span(t.CYCLE, kind=SpanKind.INTERNAL)
+    try:
+        with use_span(span, end_on_exit=False):
+            yield span
+    except BaseException:
+        span.end()
+        raise
+    if (getattr(span, "attributes", None) or {}).get(t.VERDICT_COUNT):
+        span.end()
+
+
+def explain(span: Span, workload: Mapping[str, Any], outcome: Found | NotFound) -> None:
+    """Puts a decision's explanation on its span: each flavor tried, per level the best domain, what excludes nodes, where it goes or
+    will go, and who has to go for it. What follows from it can be linked to it from now on."""
+    if not span.is_recording():
+        return
+    story, here = traceparent_of(workload), current_traceparent()
+    if story is not None and here is not None:
+        _remember(_decision, story, here)
+    for attempt in outcome.attempts[:MOST_SPAN_EVENTS]:
+        _explain_attempt(span, attempt)
+    if isinstance(outcome, NotFound):
+        # No error: the decision is right, and the workload waits.
+        span.set_attributes({t.REFUSED: True, t.REASON: outcome.reason, t.MESSAGE: outcome.message})
+        if outcome.preempting is not None:
+            _explain_found(span, outcome.preempting.found)
+            _explain_preempting(span, outcome.preempting)
+    else:
+        span.set_attributes({t.REFUSED: False, t.BORROWS: outcome.borrows})
+        _explain_found(span, outcome)
+
+
+def _explain_attempt(span: Span, attempt: Attempt) -> None:
+    flavor: Attributes = {t.FLAVOR: attempt.flavor, t.POD_SET: attempt.pod_set}
+    span.add_event(t.FLAVOR_REFUSED, {**flavor, t.REASON: attempt.reason, t.MESSAGE: attempt.sentence})
+    explanation = attempt.refusal.explanation if attempt.refusal is not None else None
+    for fact in explanation.levels if explanation is not None else ():
+        best: Attributes = {t.LEVEL: fact.level, t.DOMAIN: "/".join(fact.best), t.DOMAIN_FIT: fact.fit, t.DOMAIN_WANTED: fact.wanted}
+        span.add_event(t.LEVEL_BEST, {**flavor, **best, t.MESSAGE: str(fact)})
+    for exclusion in explanation.exclusions if explanation is not None else ():
+        nodes: Attributes = {t.REASON: exclusion.reason, t.NODE_COUNT: exclusion.count, t.NODE_NAME: exclusion.example}
+        span.add_event(t.NODES_EXCLUDED, {**flavor, **nodes})
+
+
+def _explain_found(span: Span, found: Found) -> None:
+    for given in found.admission.pod_sets[:MOST_SPAN_EVENTS]:
+        flavors = ", ".join(dict.fromkeys(given.flavors.values()))
+        span.add_event(t.FLAVOR_ASSIGNED, {t.POD_SET: given.name, t.FLAVOR: flavors, t.POD_COUNT: given.count})
+    for flavor, placement in found.placements[:MOST_SPAN_EVENTS]:
+        span.add_event(
+            t.PLACED,
+            {
+                t.FLAVOR: flavor,
+                t.POD_SET: placement.pod_set,
+                t.LEVEL: placement.level,
+                t.DOMAIN_COUNT: len(placement.assignment.domains),
+                t.POD_COUNT: placement.assignment.count,
+                t.MESSAGE: brief(placement.assignment.domains),
+            },
+        )
+    for choice in found.choices[:MOST_SPAN_EVENTS]:
+        _explain_choice(span, choice)
+
+
+def _explain_choice(span: Span, choice: Choice) -> None:
+    pod_set: Attributes = {t.POD_SET: choice.pod_set, t.DOMAIN_WANTED: choice.wanted}
+    if choice.too_small is not None:  # the level that was asked for
+        fact = choice.too_small
+        best: Attributes = {t.LEVEL: fact.level, t.DOMAIN: "/".join(fact.best), t.DOMAIN_FIT: fact.fit, t.DOMAIN_WANTED: fact.wanted}
+        span.add_event(t.LEVEL_BEST, {**pod_set, **best, t.MESSAGE: str(fact)})
+    used: Attributes = {t.DOMAIN: ", ".join("/".join(held.domain) for held in choice.used), t.DOMAIN_COUNT: choice.count}
+    span.add_event(t.CHOSEN, {**pod_set, t.LEVEL: choice.level, **used, t.MESSAGE: str(choice)})
+
+
+def _explain_preempting(span: Span, preempting: Preempting) -> None:
+    span.set_attribute(t.VICTIM_COUNT, len(preempting.victims))
+    for victim in preempting.victims[:MOST_SPAN_EVENTS]:
+        span.add_event(t.VICTIM_CHOSEN, {t.VICTIM: victim.workload.key, t.REASON: victim.reason, t.MESSAGE: victim.why})
+    for key in preempting.leaving[:MOST_SPAN_EVENTS]:
+        span.add_event(t.VICTIM_LEAVING, {t.VICTIM: key})
+
+
+def add_failure(span: Span, obj: Mapping[str, Any], error: Exception) -> None:
+    """One of many writes that has failed; the others go on."""
+    span.add_event(t.POD_FAILED, {t.POD_NAME: obj["metadata"]["name"], t.MESSAGE: str(error)})
+
+
+def brief(domains: Sequence[Any], most: int = 8) -> str:
+    """Some domains and counts as text."""
+    shown = ", ".join(f"{'/'.join(domain.values)}={domain.count}" for domain in domains[:most])
+    return shown if len(domains) <= most else f"{shown}, and {len(domains) - most} more"

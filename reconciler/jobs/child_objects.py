@@ -1,0 +1,67 @@
+"""What controllers made for a job, such as the JobSet of a TrainJob and its Jobs, and whether it is more than was admitted."""
+
+from functools import partial
+
+from core.jobs.contract import JobKind
+from core.model.pod_resources import Resources, pod_requests
+from core.names import MAIN_POD_SET
+from core.plan.steps.excess import limit_to_admitted
+from core.plan.workloads.desired_workload import admitted_counts
+from core.resource import Obj
+from core.runtime.watch.store import object_key
+from core.state.facts import WorkloadFacts, controller_of
+from reconciler.observe.indexes import show_as_owner
+from reconciler.observe.observed import Observed
+
+
+def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
+    """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
+    found = []
+    key = show_as_owner(job)
+    for below in observed.owners.descendants(key) - {key}:
+        parts = ((observed.kinds[key], part) for key, informer in observed.jobs.items() for part in informer.store.by_index("uid", below))
+        found += [part for part in [next(parts, None)] if part is not None]
+    return found
+
+
+def limit_facts(observed: Observed, facts: WorkloadFacts) -> WorkloadFacts:
+    """Facts with no higher requests than quota was reserved for; as they are where nothing is admitted."""
+    queue = observed.state.cluster_queues.get(facts.admission.cluster_queue) if facts.admission is not None else None
+    if facts.admission is None or queue is None:
+        return facts
+    covered = {name for group in queue.groups for name in group.resources}
+    read_template = partial(_read_template, observed, facts.key)
+    return limit_to_admitted(facts, facts.admission, covered, observed.state.resource_rules, read_template)
+
+
+def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
+    """What the template of a pod set requests in the Workload itself; nothing where the Workload or the pod set is gone."""
+    workload = observed.workloads.store.get(key)
+    for each in workload["spec"].get("podSets") or () if workload is not None else ():
+        if (each.get("name") or MAIN_POD_SET) == pod_set:
+            return pod_requests((each.get("template") or {}).get("spec") or {})
+    return {}
+
+
+def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
+    """What was made for a running job beyond its admission; empty if nothing was. The controller of a job that refers to its templates
+    reads these when it makes a part, and makes a part that was deleted by what they are then."""
+    facts = observed.state.workloads.facts.get(object_key(workload))
+    if facts is None or facts.admission is None:
+        return ""
+    counts = admitted_counts(workload)
+    requests = {pod_set.name: pod_set.requests for pod_set in limit_facts(observed, facts).pod_sets}
+    for kind, part in find_parts(observed, job):
+        owner = controller_of(part)
+        if owner is None or owner["uid"] != job["metadata"]["uid"] or kind.is_suspended(part) or kind.finished(part) is not None:
+            continue
+        named = f"{kind.kind} {part['metadata']['name']}"
+        for pod_set in kind.pod_sets(part):
+            if pod_set.name not in counts:  # of many templates the first are listed: pods may be behind those that have none
+                return f"{named} has pods as {pod_set.name}, which was not admitted"
+            if pod_set.count > counts[pod_set.name]:
+                return f"{named} has {pod_set.count} pods as {pod_set.name}, {counts[pod_set.name]} were admitted"
+            asked = pod_requests(pod_set.template.get("spec") or {})
+            if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
+                return f"the pods of {named} request more as {pod_set.name} than was admitted"
+    return ""

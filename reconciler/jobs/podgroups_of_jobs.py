@@ -1,0 +1,123 @@
+"""PodGroups of jobs that ask for one by their annotation: made for the job, kept in step with it, gone with it by garbage collection.
+
+That pods are members is settled by the webhook, on their templates. Until their group is there they wait. What becomes of the group is
+told as an event of the job, too: who made the job looks at that.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from core.jobs.kinds.pod_kinds import POD_SETS
+from core.jobs.podgroup_annotation import Grouping, asked
+from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
+from core.plan.jobs.job_podgroup import build_pod_group, is_in_step, is_of
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.plan.steps import writes as w
+from core.resource import Obj, Resource
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.http.errors import Conflict, Forbidden, Invalid, NotFound
+from core.runtime.watch.informer import Informer
+from core.runtime.watch.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import controller_of, find_condition
+from reconciler.execute.controllers import build_controller
+from reconciler.execute.executor import Executor
+from reconciler.observe.observed import Observed
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobKey:
+    """A job of some kind."""
+
+    kind: str
+    job: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.job}"
+
+
+class PodGroupsOfJobs:
+    """Reconciles one job at a time, by kind and key."""
+
+    def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
+        self._observed, self._executor = observed, executor
+        self._kinds: dict[str, tuple[Grouping, Informer]] = {}
+        self._untold: dict[JobKey, tuple[str, str, bool]] = {}  # what has become of their groups: reason, message, whether all is well
+        for kind in observed.kinds.values():
+            if isinstance(kind, Grouping):
+                self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]
+        for parent in POD_SETS:
+            if isinstance(parent, Grouping):
+                self._kinds[_name(parent)] = parent, observed.parents[parent.kind]
+        self.controller = build_controller("podgroups-of-jobs", self._reconcile, clock)
+        for name, (_, informer) in self._kinds.items():
+            informer.add_handler(partial(self._on_job, name))
+        observed.pod_groups.add_handler(self._on_group)
+
+    def _on_job(self, kind: str, change: Change) -> None:
+        if change.new is not None and asked(change.new) is not None:
+            self.controller.queue.add(JobKey(kind, object_key(change.new)), "the job changed")
+
+    def _on_group(self, change: Change) -> None:
+        """What others make of a group, or take away, is mended. Of its status only what is new is told: at a start none of it is."""
+        owner = controller_of(change.obj)
+        if owner is None or r.key_of_owner(owner) not in self._kinds:
+            return
+        key = JobKey(r.key_of_owner(owner), f"{change.obj['metadata'].get('namespace')}/{owner['name']}")
+        if change.old is not None and change.new is not None:
+            said = _verdict(change.new)
+            if said is not None and said != _verdict(change.old):
+                self._untold[key] = said
+            elif change.old.get("spec") == change.new.get("spec"):
+                return
+        self.controller.queue.add(key, "its PodGroup changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        assert isinstance(item.key, JobKey)
+        return await self.look(item.key)
+
+    async def look(self, key: JobKey) -> Result:
+        """One job's group made what it should be. Raises what the API server refuses for a time."""
+        kind, informer = self._kinds[key.kind]
+        job, said = informer.store.get(key.job), self._untold.pop(key, None)
+        wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
+        if job is None or wanted is None:
+            return Done()
+        present = self._observed.pod_groups.store.get(object_key(wanted))
+        if present is not None and not is_of(present, job):
+            return await self._refused(informer.resource, job, f"there is a PodGroup {wanted['metadata']['name']} that is not of this job")
+        if present is not None and said is not None:
+            reason, message, is_good = said
+            message = f"PodGroup {wanted['metadata']['name']}: {message}"
+            self._executor.reporter.event(informer.resource, job, reason, message, warning=not is_good)
+        if present is not None and is_in_step(present, wanted):
+            return Done()
+        try:
+            await self._executor.write(w.apply_pod_group(wanted, present))
+        except Conflict:
+            return RequeueAfter(1.0)  # another has come in its place
+        except NotFound:  # it has gone meanwhile; where there was none its namespace goes, or nobody serves groups
+            return RequeueAfter(1.0 if present is not None else pacing.JOB_GROUP_REFUSED_S)
+        except (Invalid, Forbidden) as error:
+            return await self._refused(informer.resource, job, f"the API server does not take its PodGroup: {error}")
+        logger.info("group of a job written", extra={"job": str(key), "group": wanted["metadata"]["name"]})
+        return Done()
+
+    async def _refused(self, resource: Resource, job: Obj, message: str) -> Result:
+        self._executor.reporter.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
+        return RequeueAfter(pacing.JOB_GROUP_REFUSED_S)
+
+
+def _verdict(group: Obj) -> tuple[str, str, bool] | None:
+    """What its condition says: reason, message, and whether all is well."""
+    found = find_condition(group, POD_GROUP_SCHEDULED)
+    return None if found is None else (str(found.get("reason")), str(found.get("message")), found.get("status") == "True")
+
+
+def _name(kind: Grouping) -> str:
+    return f"{kind.kind}.{kind.group}"

@@ -1,0 +1,35 @@
+"""Jobs with quota of which the API server or a webhook refuses the start."""
+
+from core.names import ADMITTED
+from core.plan.steps import pacing
+from core.resource import Obj
+from core.runtime.clock import Clock
+from core.runtime.http.errors import Forbidden, KubeError
+from core.state.facts import find_condition
+
+MAX_REASON = 500  # characters of a refusal in a condition
+_NO_RIGHT = "cannot patch resource"  # by the authorizer: topogate's own rights are missing, and the job is not wrong
+
+
+class RefusedStarts:
+    """Since when the start of each workload is refused, by uid and admission, as this process has seen it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+
+    def forget(self, workload: Obj) -> None:
+        """Its job has been started."""
+        self._since.pop(_read_admission(workload), None)
+
+    def has_lasted(self, workload: Obj, error: KubeError) -> bool:
+        """Notes a refusal; whether the start has been refused for `pacing.START_PATIENCE_S`."""
+        if isinstance(error, Forbidden) and _NO_RIGHT in error.message:
+            return False
+        now = self._clock.monotonic()
+        self._since = {key: at for key, at in self._since.items() if now - at < pacing.START_FORGOTTEN_S}
+        return now - self._since.setdefault(_read_admission(workload), now) >= pacing.START_PATIENCE_S
+
+
+def _read_admission(workload: Obj) -> tuple[str, str]:
+    return workload["metadata"]["uid"], (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""

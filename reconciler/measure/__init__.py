@@ -1,0 +1,4 @@
+"""What the process says of itself: gauges, latencies, and what it would decide now.
+
+Imported by `reconciler.app` and `cli`.
+"""

@@ -1,0 +1,98 @@
+"""What becomes of workloads, counted when it is observed: in one place, whoever wrote it.
+
+What was there when this process began was counted by whoever was there before. Of changes that were missed while a watch was cut
+off only the last is seen, as every reader of the API sees them.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from core.jobs.kinds.pod import has_admission_gate
+from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
+from core.resource import Obj
+from core.runtime.clock import Clock
+from core.runtime.watch.store import Change
+from core.state.facts import find_condition
+from reconciler.execute.recorder import QueuesOfWorkload, Recorder
+from reconciler.execute.tracing import parse_time, traceparent_of
+from reconciler.observe.indexes import is_gated, workloads_of_pod
+from reconciler.observe.observed import Observed
+
+_COUNTED = (QUOTA_RESERVED, ADMITTED, PODS_READY, EVICTED)
+_Conditions = Mapping[str, Mapping[str, Any]]  # that stand at True, by type
+
+
+class Milestones:
+    """Counts by changes of workloads, and by pods that lose their gate."""
+
+    def __init__(self, observed: Observed, clock: Clock, recorder: Recorder) -> None:
+        self._clock, self._recorder = clock, recorder
+        self._queued: dict[str, datetime] = {}  # since when those were queued that hold quota; their statuses forget it
+        observed.workloads.add_handler(self._on_workload)
+        observed.cluster_queues.add_handler(self._on_cluster_queue)
+        observed.pods.add_handler(self._on_pod)
+        self._observed = observed
+
+    def _on_cluster_queue(self, change: Change) -> None:
+        if change.new is not None:
+            self._recorder.queue_seen(change.new["metadata"]["name"])
+
+    def _on_pod(self, change: Change) -> None:
+        """The gate of a pod is off: how long after the pod was there and its workload was admitted."""
+        if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new) or has_admission_gate(change.old):
+            return  # one that loses both gates at once is started, and needs no place
+        workloads = filter(None, map(self._observed.present, workloads_of_pod(change.new)))
+        for workload in workloads:
+            admitted = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
+            since = parse_time(max(admitted, change.new["metadata"].get("creationTimestamp") or "") or None)
+            if since is not None:
+                self._recorder.ungated(self._seconds_since(since), traceparent_of(workload))
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is None:
+            self._queued.pop(change.obj["metadata"]["uid"], None)
+            return
+        now, before = _true(change.new), _true(change.old)
+        reached = {kind for kind, since in now.items() if _time(before.get(kind)) != _time(since)}
+        if reached and not change.initial:
+            self._count(change.new, change.old, now, before, reached)
+
+    def _count(self, workload: Obj, old: Obj | None, now: _Conditions, before: _Conditions, reached: set[str]) -> None:
+        uid, story = workload["metadata"]["uid"], traceparent_of(workload)
+        queue = _queue_of(workload) or _queue_of(old)
+        queues = QueuesOfWorkload(queue, (workload.get("spec") or {}).get("queueName") or "", workload["metadata"]["namespace"])
+        if QUOTA_RESERVED in reached:
+            # The write that gives quota says that an eviction is over; until then it was queued since that.
+            since = _time(before.get(EVICTED)) or parse_time(workload["metadata"].get("creationTimestamp"))
+            if since is not None:
+                self._queued[uid] = since
+        waited_s = self._seconds_since(self._queued.get(uid) or parse_time(workload["metadata"].get("creationTimestamp")))
+        if QUOTA_RESERVED in reached and queue is not None:
+            self._recorder.quota_reserved(queues, waited_s, story)
+        if ADMITTED in reached and queue is not None:
+            has_checks = bool((workload.get("status") or {}).get("admissionChecks"))
+            checked_s = self._seconds_since(_time(now.get(QUOTA_RESERVED))) if has_checks else None
+            self._recorder.admitted(queues, waited_s, checked_s, story)
+        if PODS_READY in reached and queue is not None:
+            self._recorder.ready(queues, waited_s, self._seconds_since(_time(now.get(ADMITTED))), story)
+        if EVICTED in reached:
+            self._queued.pop(uid, None)
+            self._recorder.evicted(queues, str(now[EVICTED].get("reason") or ""))
+
+    def _seconds_since(self, moment: datetime | None) -> float:
+        return max(0.0, (self._clock.now() - moment).total_seconds()) if moment is not None else 0.0
+
+
+def _true(workload: Obj | None) -> _Conditions:
+    conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
+    return {c["type"]: c for c in conditions if c.get("status") == "True" and c["type"] in _COUNTED}
+
+
+def _time(condition: Mapping[str, Any] | None) -> datetime | None:
+    return parse_time(condition.get("lastTransitionTime")) if condition is not None else None
+
+
+def _queue_of(workload: Obj | None) -> str | None:
+    admission = ((workload or {}).get("status") or {}).get("admission")
+    return admission["clusterQueue"] if admission else None

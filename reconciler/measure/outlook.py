@@ -1,0 +1,76 @@
+"""What the reconciler would decide now, for who only wants to know: the same state, the same cycle, nothing written."""
+
+from collections.abc import Collection, Sequence
+
+from core.jobs.contract import JobKind
+from core.jobs.kinds.registry import KINDS
+from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, RECLAIMABLE_PODS
+from core.podgroups.acting import Step
+from core.podgroups.algorithm import default_plugins
+from core.podgroups.members import GroupKey, Member
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.cycle.second_pass import NodeReplacement
+from core.runtime.clock import Clock
+from core.runtime.http.client import Client
+from core.state.facts import WorkloadFacts
+from reconciler.execute.tracing import parse_time
+from reconciler.observe.observed import Observed
+from reconciler.podgroups.group_steps import members_of, next_step
+from reconciler.settings import Settings
+
+_AT_ONCE_S = float("inf")  # nobody waits here for pods that may come
+
+
+class Outlook:
+    """A cluster as it was listed once (`observed.list_once`), or as files describe it (`observed.fill`)."""
+
+    def __init__(self, client: Client, clock: Clock, settings: Settings, kinds: Sequence[JobKind] = KINDS) -> None:
+        self.settings = settings
+        self._clock = clock
+        self.observed = Observed(
+            client,
+            clock,
+            namespace=settings.namespace,
+            kinds=kinds,
+            reserve_daemon_sets=settings.reserve_daemon_sets,
+            resource_rules=settings.resources,
+            reclaims_pods=settings.gates.is_on(RECLAIMABLE_PODS),
+            keeps_spares=settings.gates.is_on(NODE_REPLACEMENT),
+            places_groups=True,
+        )
+        self.state = self.observed.state
+
+    def decide(self, keys: Collection[str]) -> dict[str, Verdict]:
+        """Verdicts on some workloads, by key, after those on all that have their turn before them. None on one that has no turn now:
+        it does not wait, or is to be queued again later only.
+
+        As in the reconciler what is admitted on the way is used from then on, here in the state alone.
+        """
+        settings = self.settings
+        cycle = Cycle(
+            self.state,
+            settings.profiles,
+            settings.pods_ready,
+            NodeReplacement.from_gates(settings.gates),
+            settings.fair_sharing,
+            shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
+        )
+        later = {facts.uid for facts in self.state.workloads.facts.values() if self.is_later(facts)}
+        found: dict[str, Verdict] = {}
+        for verdict in cycle.run(is_held_back=later.__contains__):
+            if verdict.workload.key in keys:
+                found[verdict.workload.key] = verdict
+            if len(found) == len(keys):
+                break
+        return found
+
+    def step_of(self, key: GroupKey) -> tuple[list[Member], Step]:
+        """Pods of one replica of a group, and what would be done for them if no more of them came. Plugins are those of the default."""
+        members, group = list(members_of(self.observed, key).values()), self.observed.pod_group(f"{key.namespace}/{key.name}")
+        return members, next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
+
+    def is_later(self, workload: WorkloadFacts) -> bool:
+        """Whether a workload was evicted and is to be queued again only later."""
+        until = parse_time(workload.requeue_at)
+        return until is not None and until > self._clock.now()

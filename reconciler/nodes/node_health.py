@@ -1,0 +1,240 @@
+"""Says which nodes are lost for which workloads (`status.unhealthyNodes`), and clears pods away that wait for a node which takes none.
+
+Level-triggered, a workload at a time, so that all the nodes it has lost are named in one write and replaced in one solve by the second pass
+(`core.queueing.cycle.second_pass`). What is read of nodes and pods is in `reconciler.nodes.read_nodes`, what is judged in
+`core.plan.pods.node_health`; a
+storm holds it all back (`reconciler.nodes.mass_not_ready`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from core.model.node_health_rules import HealthRules
+from core.plan.pods.node_health import NodeVerdict, Share, find_placed, is_pinned, judge_node, may_move
+from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, Waiting, list_waiting, plan_ends, plan_leftovers, plan_report
+from core.plan.steps import pacing
+from core.plan.steps.steps import Plan
+from core.plan.workloads.workload_steps import EVICT
+from core.resource import Obj
+from core.runtime.apart import FEW, run_apart
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.http.errors import Conflict, KubeError
+from core.runtime.watch.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import WorkloadFacts, family_of
+from reconciler.execute.controllers import build_controller
+from reconciler.execute.executor import REFUSALS, Executor, Left
+from reconciler.nodes.node_memory import Names, NodeMemory, NodeUsers, read_state_and_labels
+from reconciler.nodes.read_nodes import NodesOfWorkload, Place
+from reconciler.nodes.stuck_pods import StuckPods
+from reconciler.observe.indexes import hostname_of, workloads_of_pod
+from reconciler.observe.observed import Observed
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgedNodes:
+    """What was judged of the nodes of a workload. `lost`: those that are, with the name that its assignment has for each."""
+
+    shares: Mapping[Place, Share]
+    verdicts: Mapping[Place, NodeVerdict]
+    lost: Mapping[Place, str]
+    nodes: int  # how many it is assigned to
+
+
+class NodeHealth:
+    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        executor: Executor,
+        clock: Clock,
+        rules: HealthRules,
+        is_held: Callable[[WorkloadFacts], bool] = lambda workload: False,
+    ) -> None:
+        self._observed, self._executor, self._clock, self._rules = observed, executor, clock, rules
+        self._is_held = is_held
+        self._users = NodeUsers()
+        self._memory = NodeMemory(observed, clock, self._users)
+        self._nodes = NodesOfWorkload(observed, clock, rules, self._memory, self._users)
+        self.stuck = StuckPods(observed, executor)
+        self.controller = build_controller("node health", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        observed.nodes.add_handler(self._on_node)
+        observed.flavors.add_handler(self._on_definition)
+        observed.topologies.add_handler(self._on_definition)
+
+    # --- which workload is to be looked at ----------------------------------------------------------------------
+
+    def _on_workload(self, change: Change) -> None:
+        key = object_key(change.obj)
+        facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
+        before, hosts = self._users.put(key, facts)
+        for host in before - hosts:
+            if host not in self._users.by_host:
+                self._memory.remove_host(host)
+        if hosts and (hosts != before or (facts is not None and facts.unhealthy_nodes)):
+            self._queue.add_after(key, pacing.NODES_BATCH_S, "workload changed")
+
+    def _on_node(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and read_state_and_labels(change.old) == read_state_and_labels(change.new):
+            return
+        name = change.obj["metadata"]["name"]
+        hosts = {name, *(hostname_of(each) for each in (change.old, change.new) if each is not None)}
+        self._memory.note_node(change, hosts)
+        for host in hosts:
+            for key in self._users.by_host.get(host, ()):
+                if any(host == left for _, left in self._users.outside.get(key, ())):  # it may be back: no pod moves before that is known
+                    self._observed.state.observe_stuck(key, None)
+                self._queue.add_after(key, pacing.NODES_BATCH_S if change.new is not None else pacing.NODE_GONE_S, f"node {name} changed")
+
+    def _on_definition(self, change: Change) -> None:
+        """A flavor or a topology: other nodes may belong to it now."""
+        if change.old is not None and (change.new is None or change.old.get("spec") != change.new.get("spec")):
+            for key in self._users.hosts:
+                self._queue.add_after(key, pacing.NODES_BATCH_S, f"{change.obj['metadata']['name']} changed")
+
+    def _on_pod(self, change: Change) -> None:
+        key = object_key(change.obj)
+        facts = self._observed.pod_facts.get(key) if change.new is not None else None
+        self._memory.note_pod(key, facts)
+        if facts is not None and facts.gated:
+            if self._users.outside:
+                for workload in self._list_named(change.obj):
+                    if workload in self._users.outside:
+                        self._queue.add_after(workload, pacing.NODES_BATCH_S, "pod waits")
+            return
+        runs = facts is not None and bool(facts.node) and not facts.terminal and not facts.terminating
+        for workload in self._list_named(change.obj):
+            if facts is not None and facts.node:
+                self._users.used.setdefault(workload, set()).add(facts.node)
+            if not runs and (workload in self._users.hosts or (facts is not None and is_pinned(facts, (facts.pod_set or "",)))):
+                self._queue.add_after(workload, pacing.NODES_BATCH_S, "pod changed")
+
+    def _list_named(self, pod: Obj) -> list[str]:
+        """Key of the workload that holds a pod's place, if it names any."""
+        return self._observed.present_of_pod(pod) if workloads_of_pod(pod) else []
+
+    # --- one workload -------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, item: Item) -> Result:
+        return await self.look(str(item.key))
+
+    async def look(self, key: str) -> Result:
+        """Judges all nodes of a workload, and says what has changed. Raises what the API server refuses."""
+        workload = self._observed.workloads.store.get(key)
+        facts = self._observed.state.workloads.facts.get(key)
+        if workload is None or facts is None or not facts.runs:
+            await self.stuck.forget(workload, key)
+        if workload is None or facts is None or facts.finished:
+            return Done()
+        if facts.admission is None:
+            pods = self._observed.pods_of(family_of(workload))
+            placed = find_placed(facts)
+            left = [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]
+            await self._executor.execute_batches(left, lambda some: plan_leftovers(some, self._observed.find_pod, self._clock.now()))
+            return Done()
+        if not facts.admitted or facts.evicted:
+            return Done()
+        judged = await self._judge_all(workload, facts)
+        if judged is None:
+            return RequeueAfter(pacing.NODES_BATCH_S)
+        if set(judged.lost.values()) - facts.unhealthy_nodes and self._is_held(facts):
+            return RequeueAfter(pacing.STORM_LOOK_S)
+        return await self._follow_up(workload, facts, judged)
+
+    async def _judge_all(self, workload: Obj, facts: WorkloadFacts) -> _JudgedNodes | None:
+        """None where its nodes are being replaced, or it has changed meanwhile."""
+        if self._observed.state.workloads.is_assumed(facts.key):
+            return None
+        pods = self._observed.pods_of(family_of(workload))
+        names = await self._nodes.name_nodes(facts, pods)
+        outside = self._nodes.find_outside(facts, names)
+        shares, nodes = await run_apart(len(pods), partial(self._nodes.read_shares, workload, facts, pods, outside, names))
+        if self._observed.workloads.store.get(facts.key) is not workload or self._observed.state.workloads.is_assumed(facts.key):
+            return None
+        if len(pods) > FEW and self._nodes.find_outside(facts, names) != outside:
+            return None
+        now = self._clock.now()
+        verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
+        is_movable = may_move(facts, self._nodes.list_own(workload, facts, pods, names))
+        lost = [place for place, verdict in verdicts.items() if verdict.lost and is_movable]
+        return _JudgedNodes(shares, verdicts, self._name_lost(lost, names), nodes)
+
+    def _name_lost(self, lost: Iterable[Place], names: Names) -> dict[Place, str]:
+        """Lost nodes as the assignment names them: by its hostname one that is gone, or with a name that is the hostname of another."""
+        hosts = {values[-1] for _, values in names}
+        hosts_by_node = {
+            node: values[-1]
+            for (_, values), node in names.items()
+            if self._observed.nodes.store.get(node) is None or (node in hosts and node != values[-1])
+        }
+        return {(name, host): host or hosts_by_node.get(name, name) for name, host in lost}
+
+    async def _follow_up(self, workload: Obj, facts: WorkloadFacts, judged: _JudgedNodes) -> Result:
+        failed, lost = await self._end_pods(facts, judged)
+        rest_s = self._find_rest(facts, lost.keys())
+        known, left = NodesFacts(workload, facts, lost, judged.nodes, is_just_reported=rest_s > 0), Left()
+        try:
+            await self._executor.execute(plan_report(known, self._rules, self._clock.now()), left)
+        finally:
+            if left.done & {REPORT_LOST, EVICT} and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
+                self._users.reported[facts.key] = facts.admission, lost.keys(), self._clock.monotonic()
+        for error in failed:
+            if isinstance(error, Conflict):
+                return RequeueAfter(pacing.NODES_BATCH_S)  # a pod is bound to a node that seemed to be lost
+            raise error
+        if any(verdict.stuck for verdict in judged.verdicts.values()) and self._is_held(facts):
+            return RequeueAfter(pacing.STORM_LOOK_S)
+        named = {host or name: (judged.shares[name, host], verdict) for (name, host), verdict in judged.verdicts.items()}
+        waits = [verdict.look_again_s for verdict in judged.verdicts.values() if verdict.look_again_s is not None]
+        waits += [rest_s] if known.is_news and rest_s > 0 else []
+        waits += await self.stuck.note(workload, facts, {} if judged.lost else named)
+        return RequeueAfter(min(waits)) if waits else Done()
+
+    async def _end_pods(self, facts: WorkloadFacts, judged: _JudgedNodes) -> tuple[list[KubeError], dict[str, str]]:
+        """Ends pods that wait for nodes which will not take them. Returns what has failed, and which nodes are lost: not those of pods that
+        could not be ended, but for a refusal. What showed that the others are lost may have ended with their pods."""
+        left, begun, failed = Left(), set[str](), list[KubeError]()
+
+        def plan_some(some: list[Waiting]) -> Plan:
+            begun.update(waiting.pod.key for waiting in some)
+            return plan_ends(some, self._observed.find_pod, self._clock.now())
+
+        try:
+            verdicts = ((name, verdict) for (name, _), verdict in judged.verdicts.items())
+            await self._executor.execute_batches(list_waiting(verdicts), plan_some, left)
+        except KubeError as error:
+            failed = sorted((error, *left.failed.values()), key=lambda each: not isinstance(each, Conflict))
+        unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
+        lost = {}
+        for place, name in judged.lost.items():
+            is_sure = all(pod.key in begun and pod.key not in unsure for pod in judged.verdicts[place].in_the_way)
+            if is_sure or name in facts.unhealthy_nodes:
+                lost[name] = judged.verdicts[place].lost
+        return failed, lost
+
+    def _find_rest(self, facts: WorkloadFacts, lost: Collection[str]) -> float:
+        """Returns for how many seconds lost nodes are not reported, since they have just been, and the same place was found again: where
+        this controller and what finds places disagree on what a node is neither would ever rest."""
+        admission, reported, at = self._users.reported.get(facts.key, (None, (), 0.0))
+        is_again = bool(lost) and reported == lost and admission == facts.admission
+        return at + pacing.LOST_AGAIN_S - self._clock.monotonic() if is_again else 0.0
+
+    def _judge(self, name: str, share: Share, now: datetime) -> NodeVerdict:
+        """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""
+        node, rest_s = self._memory.read_node(name), self._memory.find_rest(name)
+        if node is None and rest_s > 0:
+            return NodeVerdict(look_again_s=rest_s)
+        try:
+            return judge_node(node, share, self._rules, now)
+        except Exception as error:
+            if node is None:
+                raise
+            self._observed.set_aside.add(self._observed.nodes.resource, name, node, error)
+            return NodeVerdict()

@@ -1,0 +1,67 @@
+"""Pods that their node does not take though it serves others of their workload: reported on the Workload, and handed to the second pass.
+Before another place is written for them they are deleted.
+
+Nothing of it is kept but the condition: who starts anew finds them again by the pods, after the same delay.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from core.model.admission import Admission
+from core.plan.pods.node_health import NodeVerdict, Share, count_stuck
+from core.plan.steps import pacing
+from core.plan.steps.steps import make_plan
+from core.plan.steps.ungate import find_strays
+from core.plan.workloads.reports import report_stuck
+from core.resource import Obj
+from core.state.facts import PodFacts, WorkloadFacts
+from reconciler.execute.executor import Executor
+from reconciler.observe.observed import Observed
+
+
+def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
+    """Pods of a workload that wait where another admission gives them no place any more, so that others are made for that."""
+    pods = [pod for pod in observed.pods_of(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
+    before = {pod.key for pod in _find_strays(pods, facts.admission)}
+    moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
+    return [seen for pod in moved if (seen := observed.find_pod(pod)) is not None]
+
+
+def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:
+    """Pods that an admission gives no place."""
+    for given in admission.pod_sets if admission is not None else ():
+        if given.assignment is not None:
+            yield from find_strays(given.assignment, [pod for pod in pods if pod.pod_set == given.name and not pod.terminal])
+
+
+class StuckPods:
+    """Notes them for one workload after the other; `on_change` is called when another place is to be found."""
+
+    def __init__(self, observed: Observed, executor: Executor) -> None:
+        self._observed, self._executor = observed, executor
+        self.on_change: list[Callable[[], None]] = []
+
+    async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, NodeVerdict]]) -> list[float]:
+        """By what was judged of its nodes, by name; in how many seconds to look again."""
+        places: dict[str, list[tuple[str, int]]] = {}
+        reported: list[tuple[str, PodFacts]] = []
+        for node in sorted(judged):
+            share, verdict = judged[node]
+            counts = count_stuck(share, verdict.stuck) if verdict.stuck and facts.remade else {}
+            for pod_set, count in counts.items():
+                places.setdefault(pod_set, []).append((node, count))
+            reported += [(node, pod) for pod in verdict.stuck if counts]
+        stuck = {pod_set: tuple(found) for pod_set, found in places.items()}
+        state = self._observed.state
+        is_news = state.stuck.get(facts.key) != (stuck or None)
+        state.observe_stuck(facts.key, stuck or None)
+        if stuck and is_news:
+            for notify in self.on_change:
+                notify()
+        await self._executor.execute(make_plan(report_stuck(workload, reported, self._executor.now())))
+        return [pacing.STUCK_LOOK_S] if stuck else []
+
+    async def forget(self, workload: Obj | None, key: str) -> None:
+        """Of one that does not run, or is gone."""
+        self._observed.state.observe_stuck(key, None)
+        if workload is not None:
+            await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.now(), runs=False)))

@@ -1,0 +1,110 @@
+"""Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.podgroups.devices.claims import Matcher, NotServed, ResourceSlice, read_claim, read_class, read_slice, read_template
+from core.podgroups.devices.inventory import Inventory
+from core.resource import Obj, Resource
+from core.runtime.clock import Clock
+from core.runtime.http.client import Client
+from core.runtime.watch.informer import Informer
+from reconciler.observe.served import Served
+from reconciler.observe.slim import without_managed_fields
+
+Transform = Callable[[Obj], Obj]
+_Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
+
+
+class Devices(Served):
+    """Informers of all that DRA has, and what is folded from them."""
+
+    def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer]) -> None:
+        self.inventory = Inventory()
+        self.classes = make(r.DEVICE_CLASSES, without_managed_fields)
+        self.templates = make(r.RESOURCE_CLAIM_TEMPLATES, without_managed_fields)
+        self.slices = make(r.RESOURCE_SLICES, _slim_slice)
+        self.claims = make(r.RESOURCE_CLAIMS, without_managed_fields)
+        super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
+        self._budgets: dict[Matcher, _Budget] = {}
+        # How each of them is read, and who is told.
+        self.folds: tuple[_Fold, ...] = (
+            (self.classes, read_class, self.inventory.observe_class),
+            (self.templates, read_template, self.inventory.observe_template),
+            (self.slices, read_slice, self.inventory.observe_slice),
+            (self.claims, read_claim, self.inventory.observe_claim),
+        )
+
+    async def judge(self, namespace: str, templates: Sequence[str]) -> None:
+        """Evaluates the expressions of a group's claim `templates` for all devices, in turns, and stores the answers in the slices.
+
+        Expressions that take too long for the devices of one slice, or for those of all slices together, are refused for all slices that
+        follow: 5,000 slices that each stay below their limit would take 20 minutes.
+        """
+        now = self._clock.monotonic()
+        self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
+        turn = _Turn(self._clock)
+        for one, missing in self.inventory.to_judge(namespace, templates):
+            for matcher in missing:
+                budget = self._budgets.setdefault(matcher, _Budget(now + pacing.DEVICES_BUDGET_S))
+                if budget.refusal:
+                    one.refuse(matcher, budget.refusal)
+                    continue
+                spent, judging = 0.0, one.judging(matcher)
+                for _ in judging:
+                    latest = turn.note_time()
+                    spent, budget.spent = spent + latest, budget.spent + latest
+                    if spent > pacing.DEVICES_CPU_S or budget.spent > pacing.DEVICES_CPU_OF_ALL_S:
+                        budget.refusal = self._explain(matcher, one, is_slice=spent > pacing.DEVICES_CPU_S)
+                        with contextlib.suppress(StopIteration):
+                            judging.throw(NotServed(budget.refusal))
+                        break
+                    await turn.end_if_long()
+            turn.note_time()
+            await turn.end_if_long()
+
+    def _explain(self, matcher: Matcher, one: ResourceSlice, *, is_slice: bool) -> str:
+        texts = " and ".join(map(repr, matcher.expressions))
+        if is_slice:
+            return f"{texts} takes more than {pacing.DEVICES_CPU_S:g} s for the {len(one.devices)} devices of a slice of pool {one.pool}"
+        slices = sum(len(pool.slices) for pool in self.inventory.pools.values())
+        limit = f"at most {pacing.DEVICES_CPU_OF_ALL_S:g} s within {pacing.DEVICES_BUDGET_S / 60:g} minutes are accepted"
+        return f"{texts} takes more than {pacing.DEVICES_CPU_OF_ALL_S:g} s of CPU time for the devices of all {slices} slices; {limit}"
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The CPU time that a matcher has used for the devices of all slices, in s; `refusal` is empty until it has used up too much."""
+
+    until: float
+    spent: float = 0.0
+    refusal: str = ""
+
+
+class _Turn:
+    """The processor time since the others were served."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._began, self._spent = clock, time.thread_time(), 0.0
+
+    def note_time(self) -> float:
+        """The time since the last call, in s."""
+        before, self._began = self._began, time.thread_time()
+        self._spent += self._began - before
+        return self._began - before
+
+    async def end_if_long(self) -> None:
+        if self._spent > pacing.DEVICES_TURN_S:
+            await self._clock.sleep(0)
+            self._began, self._spent = time.thread_time(), 0.0
+
+
+def _slim_slice(found: Obj) -> Obj:
+    """A ResourceSlice without the metadata that is of no use here."""
+    metadata = found["metadata"]
+    return {"metadata": {name: metadata[name] for name in ("name", "uid", "resourceVersion") if name in metadata}, "spec": found["spec"]}

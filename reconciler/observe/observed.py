@@ -1,0 +1,470 @@
+"""The cluster as observed: one informer per resource, all folded into one `ClusterState`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, TypeVar
+
+from core.jobs.contract import JobKind
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.registry import KINDS
+from core.model.configuration import ResourceRules
+from core.model.pause_state import NOTHING_PAUSED, Pause
+from core.names import (
+    LWS_WORKER_INDEX_LABEL,
+    PAUSE_CONFIG_MAP,
+    SPARK_DRIVER,
+    SPARK_ROLE_LABEL,
+    SYSTEM_NAMESPACE,
+)
+from core.plan.pods.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.podgroups.members import Member
+from core.resource import Obj, Resource
+from core.runtime.clock import Clock
+from core.runtime.http.client import Client
+from core.runtime.tasks import eternal
+from core.runtime.watch.informer import Informer
+from core.runtime.watch.store import Change, object_key
+from core.state.check_facts import CheckFacts, ProvisioningConfig
+from core.state.cluster import ClusterState
+from core.state.daemonsets import DaemonSetFacts
+from core.state.facts import (
+    FlavorFacts,
+    NamespaceFacts,
+    NodeFacts,
+    PodFacts,
+    TopologyFacts,
+    WorkloadFacts,
+    condition_is_true,
+    controller_of,
+    family_of,
+)
+from core.state.owners import Owners, is_orphaned, read_owner, show_owner
+from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
+from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
+from reconciler.observe.indexes import add_indexes, find_owned, show_as_owner, workloads_of_pod
+from reconciler.observe.informers import Informers
+from reconciler.observe.installed_kinds import Installed, is_served
+from reconciler.observe.pods_being_ungated import Ungating
+from reconciler.observe.refold import Again
+from reconciler.observe.slim import (
+    mark_uid,
+)
+from reconciler.observe.watch_progress import WatchProgress
+
+Facts = TypeVar("Facts")
+
+
+class Observed(Informers):
+    """Informers and the state folded from them.
+
+    A part that has to know of a change adds a handler to the informer after construction, and so is called after the state has been
+    changed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        namespace: str = SYSTEM_NAMESPACE,
+        kinds: Sequence[JobKind] = KINDS,
+        reserve_daemon_sets: bool = True,
+        resource_rules: ResourceRules | None = None,
+        reclaims_pods: bool = True,
+        keeps_spares: bool = True,
+        places_groups: bool = False,
+    ) -> None:
+        self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
+        self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
+        # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
+        self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
+        self._to_own = Again(self._observe_owner_again, pacing.OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
+        self.again = (self._to_read, self._to_own)
+        reserves = self.state.reserves_daemon_sets
+        read_again = self._to_read.add
+        super().__init__(client, clock, namespace, kinds, read_again, reserves_daemon_sets=reserves, places_groups=places_groups)
+        self.pod_defaults = PodDefaults()
+        self.provisioning: dict[str, ProvisioningConfig] = {}
+        self.pod_facts: dict[str, PodFacts] = {}
+        self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: what has been read of which state of it
+        self.owners = Owners()
+        self.ungating = Ungating()
+        self.pods_progress = WatchProgress(self.pods.watcher)
+        self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
+        self.on_owner: list[Callable[[Obj], None]] = []  # called with pods that turned out to be another's than was known
+        self._index()
+        self._fold_all()
+        self._by_resource = {informer.resource: informer for informer in self.informers}
+
+    def _index(self) -> None:
+        """Before anything is folded: facts of pods depend on their owners."""
+        add_indexes(self.pods.store, self.workloads.store, self.nodes.store, self.provisioning_requests.store)
+        for of_kind in self.jobs.values():
+            of_kind.store.add_index("uid", lambda job: [show_as_owner(job)])
+        for informer_of_owners in (*self.jobs.values(), *self.parents.values(), *self.between.values()):
+            informer_of_owners.add_handler(self._observe_owner)
+        self.pods.add_handler(self._observe_leader)
+        self.pods.add_handler(self._observe_driver)
+
+    def _fold_all(self) -> None:
+        state = self.state
+        self._fold(self.pauses, Pause.read, self._observe_pause)
+        self._fold(self.namespaces, NamespaceFacts.read, lambda name, facts: state.observe_namespace(name, *facts or (None,)))
+        self._fold(self.limit_ranges, LimitRange.read, self._observe_limit_range)
+        self._fold(self.runtime_classes, RuntimeClass.read, self._observe_runtime_class)
+        self.priority_classes.add_handler(self._observe_priority_class)
+        self._fold(self.topologies, TopologyFacts.read, state.observe_topology)
+        self._fold(self.flavors, FlavorFacts.read, state.observe_flavor)
+        self._fold(self.cluster_queues, ClusterQueueFacts.read, state.observe_cluster_queue)
+        self._fold(self.admission_checks, CheckFacts.read, state.observe_check)
+        self._fold(self.provisioning_configs, ProvisioningConfig.read, self._observe_config)
+        self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
+        self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
+        self._fold(self.nodes, NodeFacts.read, state.observe_node, self._replace_unreadable_node)
+        self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
+        self._fold(self.pods, PodFacts.read, self._observe_pod, self._replace_unreadable_pod)
+        for of_devices, read, observe in self.devices.folds if self.devices is not None else ():
+            self._fold(of_devices, read, observe)
+        self._fold(self.workloads, self._read_workload, state.observe_workload)
+        self.workloads.add_handler(self._observe_unowned)
+
+    def observe_reply(self, resource: Resource, obj: Obj) -> None:
+        """The API server has answered with an object: what is observed is at least as new from now on."""
+        informer = self._by_resource.get(resource)
+        if informer is not None:
+            informer.observe_reply(obj)
+
+    def _observe_pause(self, key: str, pause: Pause | None) -> None:
+        if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others
+            self.state.observe_pause(pause or NOTHING_PAUSED)
+
+    def _observe_limit_range(self, key: str, limit_range: LimitRange | None) -> None:
+        self.pod_defaults.observe_limit_range(key, limit_range)
+        namespace = key.partition("/")[0]
+        self._to_read.add(key for key in list(self.workloads.store.keys()) if key.partition("/")[0] == namespace)
+
+    def _observe_runtime_class(self, name: str, runtime_class: RuntimeClass | None) -> None:
+        self.pod_defaults.observe_runtime_class(name, runtime_class)
+        self._to_read.add(self.workloads.store.keys())
+
+    def _observe_priority_class(self, change: Change) -> None:
+        if self.pod_defaults.observe_priority_class(change.obj["metadata"]["name"], exists=change.new is not None):
+            self._to_read.add(self.workloads.store.keys())
+
+    def _read_workload_again(self, key: str) -> None:
+        workload = self.workloads.store.get(key)
+        if workload is None:
+            return
+        try:
+            self.state.observe_workload(key, self._read_workload(workload))
+        except Exception as error:
+            self.set_aside.add(self.workloads.resource, key, workload, error)
+        else:
+            self.set_aside.remove(self.workloads.resource, key)
+
+    def _wake(self) -> None:
+        for wake in self.state.on_free:
+            wake()
+
+    def _observe_config(self, name: str, config: ProvisioningConfig | None) -> None:
+        if config is None:
+            self.provisioning.pop(name, None)
+        else:
+            self.provisioning[name] = config
+
+    def _observe_pod(self, key: str, pod: PodFacts | None) -> None:
+        if pod is None:
+            self.pod_facts.pop(key, None)
+            self.members.pop(key, None)
+        else:
+            owner = self._owner_of(key, pod)
+            if owner != pod.owner_uid:
+                pod = replace(pod, owner_uid=owner)
+            self.pod_facts[key] = pod
+        self.state.observe_pod(key, pod)
+
+    def _owner_of(self, key: str, pod: PodFacts) -> str | None:
+        """Who a pod's workload belongs to: the pod itself, its group, or the highest above it that is queued."""
+        if pod.workload in self._unowned:
+            # As its workload. None where its job is gone: what runs on holds the place it was given, not another beside it.
+            return self._unowned[pod.workload]
+        obj = self.pods.store.get(key)
+        unit = unit_of_pod(obj) if obj is not None else None
+        if unit is not None and unit.source == ALONE:
+            return mark_uid(r.show_kind(r.PODS), pod.uid)
+        if unit is not None and unit.source == GROUP:
+            return owner_of_group(unit)
+        if pod.owner_uid is None:
+            return None
+        direct, before = show_owner(key.partition("/")[0], pod.owner_uid), self.pod_facts.get(key)
+        if before is not None and before.uid == pod.uid and before.owner_uid is not None and not self.owners.has(direct):
+            return before.owner_uid  # a part of its job was deleted before it: it still holds the place that its workload gave it
+        return read_owner(self.owners.queued_root(direct))
+
+    def _observe_leader(self, change: Change) -> None:
+        """Workers of a LeaderWorkerSet belong to its leaders."""
+        if (change.obj["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0":
+            self._observe_pod_as_owner(change)
+
+    def _observe_driver(self, change: Change) -> None:
+        """Executors of a SparkApplication belong to its driver."""
+        if (change.obj["metadata"].get("labels") or {}).get(SPARK_ROLE_LABEL) == SPARK_DRIVER:
+            self._observe_pod_as_owner(change)
+
+    def _observe_pod_as_owner(self, change: Change) -> None:
+        metadata = change.obj["metadata"]
+        self._observe_owned(show_owner(metadata["namespace"], mark_uid(r.show_kind(r.PODS), metadata["uid"])), change)
+
+    def _observe_owner(self, change: Change) -> None:
+        self._observe_owned(show_as_owner(change.obj), change)
+
+    def _observe_owned(self, key: str, change: Change) -> None:
+        """Pods may be seen before what they belong to; then they are folded again."""
+        below = self.owners.descendants(key)
+        if not self.owners.observe(key, self._mark_owners(change.new) if change.new is not None else None):
+            return
+        self._observe_owners_of([pod for owner in below for pod in self.pods.store.by_index("owner", owner)])
+
+    def _observe_unowned(self, change: Change) -> None:
+        """Pods of a workload that has lost its owner have none, either; those that name one that never had an owner are its own."""
+        key, now = object_key(change.obj), dict[str, str | None]()
+        if change.new is not None and is_unowned(change.new):
+            now = {key: get_owner_of_named(key)}
+        elif change.new is not None and is_orphaned(change.new):
+            now = {key: None}
+        before = {key: self._unowned.pop(key)} if key in self._unowned else {}
+        self._unowned |= now
+        if now == before:
+            return
+        self._observe_owners_of(self.pods.store.by_index("workload", key))
+
+    def _observe_owners_of(self, pods: Iterable[Obj]) -> None:
+        """The first thousand at once, the others in later turns of the event loop."""
+        left = iter(pods)
+        for pod in islice(left, pacing.OWNED_AT_ONCE):
+            self._observe_owner_of(pod)
+        self._to_own.add(map(object_key, left))
+
+    def _observe_owner_again(self, key: str) -> None:
+        pod = self.pods.store.get(key)
+        if pod is not None:
+            self._observe_owner_of(pod)
+
+    def _observe_owner_of(self, pod: Obj) -> None:
+        """Folds a pod again if it turns out to be another's than was known."""
+        key = object_key(pod)
+        facts = self.pod_facts.get(key)
+        direct = replace(facts, owner_uid=(controller_of(pod) or {}).get("uid")) if facts is not None else None
+        if facts is not None and direct is not None and facts.owner_uid != self._owner_of(key, direct):
+            self._observe_pod(key, direct)
+            for tell in self.on_owner:
+                tell(pod)
+
+    def _read_workload(self, workload: Obj) -> WorkloadFacts:
+        if not self._reclaims_pods:
+            status = {name: value for name, value in (workload.get("status") or {}).items() if name != "reclaimablePods"}
+            workload = {**workload, "status": status}
+        adjusted, refused = self.pod_defaults.adjust_workload(workload)
+        facts = _read_facts(self._mark_owners(adjusted))
+        if refused:
+            facts = replace(facts, refused=refused)
+        facts = self.volumes.adjust(facts, adjusted)
+        return facts if self._keeps_spares else facts.without_spares()
+
+    @staticmethod
+    def _fold(
+        informer: Informer,
+        read: Callable[[Any], Facts],
+        observe: Callable[[str, Facts | None], None],
+        stand_in: Callable[[str, Any], Facts | None] = lambda key, obj: None,
+    ) -> None:
+        """Hands the facts of each object to `observe`. An object that cannot be read is set aside by its informer. Until it can be
+        read it counts as what `stand_in` makes of it or, where that is None, as what it was when it was last read."""
+
+        def handle(change: Change) -> None:
+            key = object_key(change.obj)
+            if change.new is None:
+                observe(key, None)
+                return
+            try:
+                facts = read(change.new)
+            except Exception:
+                instead = stand_in(key, change.new)
+                if instead is not None:
+                    observe(key, instead)
+                raise
+            observe(key, facts)
+
+        informer.add_handler(handle)
+
+    def _replace_unreadable_node(self, name: str, node: Obj) -> NodeFacts | None:
+        """A node as it was, which gets no more pods."""
+        known = self.state.nodes.get(name)
+        return replace(known, state=replace(known.state, unschedulable=True)) if known is not None else None
+
+    def _replace_unreadable_pod(self, key: str, pod: Obj) -> PodFacts | None:
+        """A pod that fills the node on which it is: how much of it the pod uses is not known."""
+        known, node = self.pod_facts.get(key), (pod.get("spec") or {}).get("nodeName")
+        if known is not None and known.node == node:
+            return known
+        return PodFacts.fill_node(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Starts all informers and returns when all have been listed once."""
+        for stage in self.stages:
+            for informer in stage:
+                eternal(group, f"informer {informer.resource}", informer.run())
+            for informer in stage:
+                await informer.wait_synced()
+        await Installed(self.definitions, self.optional, group, self._is_used).start()
+        for built_in in self.built_in:
+            await built_in.start(group)
+        await self._to_own.catch_up()
+
+    def _is_used(self, informer: Informer) -> bool:
+        """Whether a Workload, a pod or a job that has been listed has a controller of an informer's kind."""
+        kind = f"{informer.resource.kind}.{informer.resource.group}"
+        objects = (obj for one in (self.workloads, self.pods, *self.jobs.values()) for obj in one.store.list())
+        return any((owner := controller_of(obj)) is not None and r.key_of_owner(owner) == kind for obj in objects)
+
+    async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
+        """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
+        what `list_one` makes of it."""
+        for stage in self.stages:
+            for informer in stage:
+                await list_one(informer)
+        definitions = self.definitions.store.list()
+        for informer in self.optional.values():
+            if is_served(informer.resource, definitions):
+                await list_one(informer)
+        for built_in in self.built_in:
+            for informer in built_in.informers if await built_in.is_served() else ():
+                await list_one(informer)
+        await self._to_own.catch_up()
+
+    def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
+        """The same from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none is missing."""
+        self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
+        for informer in self.informers:
+            informer.fill(objects.get(informer.resource, ()))
+        while self._to_own.take():
+            pass
+
+    def pod_group(self, key: str) -> Obj | None:
+        """The PodGroup of that name: ours, else kube-scheduler's own."""
+        ours = self.pod_groups.store.get(key)
+        return ours if ours is not None or self.native is None else self.native.pod_groups.store.get(key)
+
+    def present(self, family: str) -> Obj | None:
+        """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""
+        named = self.workloads.store.by_index("family", family)
+        holding = (workload for workload in named if self.state.workloads.holding(object_key(workload)) is not None)
+        return next(holding, self.workloads.store.get(family))
+
+    def present_of_pod(self, pod: Obj) -> list[str]:
+        """Key of the workload that holds a pod's place, if it names any."""
+        return [object_key(found) for family in workloads_of_pod(pod) if (found := self.present(family)) is not None]
+
+    def pods_of(self, workload: str) -> list[PodFacts]:
+        """Facts of the pods that name a workload, by key. A pod that has been ungated is so also where that has not been seen yet."""
+        keys = map(object_key, self.pods.store.by_index("workload", workload))
+        facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
+        return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
+
+    def find_pod(self, pod: PodFacts) -> Obj | None:
+        """That very pod as it was seen last; None where it is gone."""
+        found = self.pods.store.get(pod.key)
+        return found if found is not None and found["metadata"]["uid"] == pod.uid else None
+
+    def live_pods(self, workload: str) -> list[PodFacts]:
+        """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
+        return [pod for pod in self.pods_of(workload) if not pod.terminal]
+
+    def is_lost_node(self, name: str) -> bool:
+        """Whether no kubelet says of a node what ends there: its pods are lost with it."""
+        node = self.nodes.store.get(name) if name else None
+        return bool(name) and (node is None or not condition_is_true(node, "Ready"))
+
+    def owner_exists(self, workload: Obj) -> bool | None:
+        """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""
+        owner = controller_of(workload)
+        if owner is None:
+            return False if is_orphaned(workload) else True if unit_of_workload(workload) is not None else None
+        informer = self.find_owning(owner)
+        if informer is None or informer.is_listing:
+            return None
+        found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        return found is not None and owner["uid"] in (uid := found["metadata"]["uid"], mark_uid(r.key_of_owner(owner), uid))
+
+    def find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
+        """Returns the informer of an owner's kind; None for a kind that is not watched."""
+        if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
+            return self.pods
+        parent = PARENTS.get(owner["kind"])
+        if parent is not None and owner["apiVersion"] == f"{parent.group}/{parent.version}":
+            return self.parents[parent.kind]
+        return self.jobs.get(r.key_of_owner(owner))
+
+    def job_of(self, workload: Obj) -> tuple[JobKind, Obj] | None:
+        """The job that a workload was made for, and its kind; None where it is gone, or was made for none."""
+        owner = controller_of(workload)
+        kind = self.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        if owner is None or kind is None:
+            return None
+        job = self.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
+
+    def is_of(self, source: Obj, pod: Obj) -> bool:
+        """Whether a pod was made for an object, not by hand with its labels."""
+        facts = self.pod_facts.get(object_key(pod))
+        owners = (controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
+        uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
+        is_owner = uid in owners or mark_uid(r.show_kind(r.PODS), uid) in owners
+        return is_owner and namespace == pod["metadata"]["namespace"]
+
+    def count_live_pods(self, job: Obj) -> tuple[int, int]:
+        """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
+        alone = [pod.is_left_alone for pod in self._pods_of_job(job) if not pod.terminal]
+        return alone.count(False), alone.count(True)
+
+    def find_live_pods(self, job: Obj) -> list[PodFacts]:
+        """These pods."""
+        return [pod for pod in self._pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
+
+    def find_running_pods(self, job: Obj) -> list[PodFacts]:
+        """Those among them that are past their gates, also where that has not been seen yet."""
+        return [pod for pod in map(self.ungating.adjust, self.find_live_pods(job)) if not pod.gated]
+
+    def _pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
+        pods = (pod for owner in self.owners.descendants(show_as_owner(job)) for pod in self.pods.store.by_index("owner", owner))
+        families = {family_of(workload) for workload in find_owned(self.workloads.store, job)}
+        named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
+        # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
+        # pod holds nothing, and may have been made by a user for that.
+        left = (pod for pod in named if controller_of(pod) is not None and self.owner_exists(pod) is False)
+        own, others = ([facts for pod in each if (facts := self.pod_facts.get(object_key(pod))) is not None] for each in (pods, left))
+        return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
+
+    def find_unmarked_pods(self, job: Obj) -> list[Obj]:
+        """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
+        return [pod for owner in self.owners.descendants(show_as_owner(job)) for pod in self.pods.store.by_index("unmarked", owner)]
+
+    def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
+        """Key of the kind and of the job that a pod belongs to, where that is known."""
+        owner = controller_of(pod)
+        if owner is None:
+            return None
+        root = self.owners.queued_root(show_owner(pod["metadata"]["namespace"], owner["uid"]))
+        jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
+        return next(((key, object_key(job)) for key, job in jobs), None)
+
+
+def _read_facts(workload: Obj) -> WorkloadFacts:
+    facts, unit = WorkloadFacts.read(workload), unit_of_workload(workload)
+    if is_unowned(workload):
+        return replace(facts, owner_uid=get_owner_of_named(facts.key))
+    return replace(facts, owner_uid=owner_of_group(unit)) if unit is not None and unit.source == GROUP else facts

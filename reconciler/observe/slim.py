@@ -1,0 +1,264 @@
+"""Objects cut down to what topogate reads, before they are kept: pods and nodes are many."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from core.jobs.kinds.pod import Pod, has_admission_gate, role_hash
+from core.names import (
+    COORDINATE_PREFIXES,
+    MANAGED,
+    MEMBER_OF_LABEL,
+    POD_GROUP_FAST_ADMISSION,
+    POD_GROUP_NAME,
+    POD_GROUP_SERVING,
+    POD_GROUP_TOTAL_COUNT,
+    PODSET_GROUP_NAME,
+    PODSET_LABEL,
+    QUEUE_NAME_LABEL,
+    RETRIABLE_IN_GROUP,
+    ROLE_HASH,
+    SLICE_NAME,
+    SLICE_SIZE,
+    SUSPENDING_PARENT,
+    TOPOLOGY_ANNOTATIONS,
+    TRACEPARENT_ANNOTATION,
+    WORKLOAD_ANNOTATION,
+)
+from core.plan.steps.api_resources import key_of_owner
+from core.podgroups.members import native_group_of
+from core.resource import Obj
+
+_ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
+_OF_QUEUED_PODS = (
+    POD_GROUP_FAST_ADMISSION,
+    POD_GROUP_NAME,
+    POD_GROUP_SERVING,
+    POD_GROUP_TOTAL_COUNT,
+    RETRIABLE_IN_GROUP,
+    ROLE_HASH,
+    SUSPENDING_PARENT,
+)
+_OF_WAITING_PODS = (*TOPOLOGY_ANNOTATIONS, SLICE_SIZE, PODSET_GROUP_NAME)  # what they ask for may change until they start
+
+_READY = [{"type": "Ready", "status": "True"}]  # one for all pods that are
+
+
+def slim_pod(pod: Obj) -> Obj:
+    """A pod's identity, place, gates, requests, phase, readiness, and what keeps other pods away from it."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
+    waits = has_admission_gate(pod)
+    names = _ANNOTATIONS + (_OF_QUEUED_PODS if queued else ()) + (_OF_WAITING_PODS if waits else ())
+    if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
+        # A start adds a node selector and tolerations; from then on the label has the role.
+        started_as = (metadata.get("labels") or {}).get(PODSET_LABEL) if not waits else None
+        annotations = {**annotations, ROLE_HASH: started_as or role_hash(spec)}
+    member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(native_group_of(pod))
+    grouped = member and not spec.get("nodeName")  # of these all that kube-scheduler goes by
+    return {
+        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
+        | _pick(metadata, "deletionGracePeriodSeconds")
+        | (_pick(metadata, "finalizers") if queued else {})
+        | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
+        | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
+        "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
+        | (_pick(spec, "resourceClaims", "schedulingGroup") if member else {})
+        | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
+        | (
+            _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")
+            if grouped or native_group_of(pod)
+            else _pick_anti_affinity(spec)
+        )
+        | {
+            part: [_pick(c, "resources", "restartPolicy") | _pick_host_ports(c, spec) for c in spec[part]]
+            for part in ("containers", "initContainers")
+            if spec.get(part)
+        },
+        "status": _pick(status, "phase", *(("nominatedNodeName",) if grouped else ()), *(("resourceClaimStatuses",) if member else ()))
+        | (_pick(status, "reason") if status.get("phase") == "Failed" else {})
+        | _pick_conditions(pod, waits_for_scheduler=grouped),
+    }
+
+
+def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
+    """An object with another uid in a controller reference that has no known kind: any user can name the uid of a job with such a kind.
+
+    References with known kinds are guarded by the policy `topogate-owners`. `known` has kinds with their groups (`key_of_owner`).
+    """
+    metadata = obj["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    if all(key_of_owner(owner) in known for owner in owners):
+        return obj
+    marked = [owner if key_of_owner(owner) in known else {**owner, "uid": mark_uid(key_of_owner(owner), owner["uid"])} for owner in owners]
+    return {**obj, "metadata": {**metadata, "ownerReferences": marked}}
+
+
+def mark_uid(kind: str, uid: str) -> str:
+    """The uid of an owner of a kind that any user can name: no object of another kind has such a uid."""
+    return f"{kind}/{uid}"
+
+
+def remove_false_marks(pod: Obj, queued: Pod) -> Obj:
+    """A pod that the webhook leaves alone, since what controls it is queued itself, without the label of queued pods: its labels are not
+    judged, and its user can make it look like a member of a pod group.
+
+    One that topogate has gated or started keeps the label, also where a Job or a DaemonSet has adopted it.
+    """
+    metadata = pod["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if MANAGED not in labels or WORKLOAD_ANNOTATION in notes or has_admission_gate(pod) or not queued.is_left_alone(pod):
+        return pod
+    return {**pod, "metadata": {**metadata, "labels": {key: value for key, value in labels.items() if key != MANAGED}}}
+
+
+def _pick_conditions(pod: Obj, *, waits_for_scheduler: bool = False) -> dict[str, Any]:
+    """Whether it is ready; of ours that wait for kube-scheduler also since when it finds no node, and why."""
+    status = pod.get("status") or {}
+    if _is_ready(status):
+        return {"conditions": _READY}
+    ours = waits_for_scheduler or WORKLOAD_ANNOTATION in (pod["metadata"].get("annotations") or {})
+    if (pod.get("spec") or {}).get("nodeName") or not ours:
+        return {}
+    refused = [c for c in status.get("conditions") or () if c.get("type") == "PodScheduled" and c.get("reason") == "Unschedulable"]
+    return {"conditions": [_pick(c, "type", "status", "reason", "message", "lastTransitionTime") for c in refused]} if refused else {}
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+
+
+def _pick_anti_affinity(spec: dict[str, Any]) -> dict[str, Any]:
+    """The required terms by which a running pod keeps others away."""
+    terms = _pick((spec.get("affinity") or {}).get("podAntiAffinity") or {}, "requiredDuringSchedulingIgnoredDuringExecution")
+    return {"affinity": {"podAntiAffinity": terms}} if terms else {}
+
+
+def _pick_host_ports(container: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    ports = [port for port in container.get("ports") or () if port.get("hostPort") or spec.get("hostNetwork")]
+    return {"ports": [_pick(port, "hostPort", "containerPort", "protocol", "hostIP") for port in ports]} if ports else {}
+
+
+def slim_node(node: Obj) -> Obj:
+    """A node's labels, taints, allocatable, readiness, and since when."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    return {
+        "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp"),
+        "spec": _pick(spec, "taints", "unschedulable"),
+        "status": _pick(status, "allocatable")
+        | {
+            "conditions": [
+                _pick(c, "type", "status", "lastTransitionTime") for c in status.get("conditions") or () if c.get("type") == "Ready"
+            ]
+        },
+    }
+
+
+def slim_daemon_set(daemon_set: Obj) -> Obj:
+    """What a DaemonSet puts on which nodes."""
+    template = daemon_set["spec"]["template"]
+    spec = template.get("spec") or {}
+    wanted = _pick(spec, "nodeName", "nodeSelector", "affinity", "tolerations", "hostNetwork", "overhead", "resources")
+    parts = {
+        part: [_pick(c, "resources", "restartPolicy", "ports") for c in spec[part]]
+        for part in ("containers", "initContainers")
+        if spec.get(part)
+    }
+    return {
+        "metadata": _pick(daemon_set["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
+        "spec": {"template": {"metadata": _pick(template.get("metadata") or {}, "labels"), "spec": wanted | parts}},
+    }
+
+
+def slim_stateful_set(stateful_set: Obj) -> Obj:
+    """A StatefulSet: whole if it is queued, else whom it belongs to."""
+    metadata = stateful_set["metadata"]
+    if QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
+        return without_managed_fields(stateful_set)
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    return {
+        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+        | {"ownerReferences": owners}
+    }
+
+
+def slim_volume_claim(claim: Obj) -> Obj:
+    """Which volume a PersistentVolumeClaim is bound to, and whether it is."""
+    return {
+        "metadata": _pick(claim["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
+        "spec": _pick(claim.get("spec") or {}, "volumeName", "accessModes"),
+        "status": _pick(claim.get("status") or {}, "phase"),
+    }
+
+
+def slim_volume(volume: Obj) -> Obj:
+    """Which nodes a PersistentVolume is for, and which claim."""
+    spec = volume.get("spec") or {}
+    claim = _pick(spec.get("claimRef") or {}, "namespace", "name")
+    metadata = _pick(volume["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp")
+    return {"metadata": metadata, "spec": _pick(spec, "nodeAffinity") | {"claimRef": claim}}
+
+
+def slim_between(obj: Obj) -> Obj:
+    """A Deployment or ReplicaSet: what it belongs to, how many pods it asks for, and whether it is queued. It has no label of a queue here:
+    its pods are workloads of their own."""
+    metadata = obj["metadata"]
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    return {
+        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "deletionTimestamp") | {"ownerReferences": owners},
+        "spec": _pick(obj.get("spec") or {}, "replicas") | {"isQueued": QUEUE_NAME_LABEL in (metadata.get("labels") or {})},
+    }
+
+
+def slim_definition(definition: Obj) -> Obj:
+    """Which versions of which kind a CustomResourceDefinition serves, and whether it does."""
+    spec = definition["spec"]
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return {
+        "metadata": _pick(definition["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp"),
+        "spec": _pick(spec, "group")
+        | {"names": _pick(spec["names"], "kind", "plural")}
+        | {"versions": [_pick(version, "name", "served") for version in spec["versions"]]},
+        "status": {
+            "conditions": [_pick(condition, "type", "status") for condition in conditions if condition.get("type") == "Established"]
+        },
+    }
+
+
+def without_managed_fields(obj: Obj) -> Obj:
+    """Everything but who wrote which field, which is the larger half of many objects."""
+    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
+
+
+def named_native(group: Obj) -> Obj:
+    """A PodGroup of kube-scheduler's own, of which lists do not say what it is."""
+    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **without_managed_fields(group)}
+
+
+def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
+    """Everything but who wrote which field, save who wrote one: `writers` tells."""
+
+    def transform(obj: Obj) -> Obj:
+        slim = without_managed_fields(obj)
+        names = [entry.get("manager") for entry in obj["metadata"].get("managedFields") or () if _has_field(entry, path)]
+        if names:
+            slim["metadata"]["managedFields"] = [{"manager": name} for name in names]
+        return slim
+
+    return transform
+
+
+def writers(obj: Obj) -> set[str]:
+    """Field managers that the field has its value from, of an object kept by `with_writers_of`; empty where that is not known."""
+    return {str(entry["manager"]) for entry in obj["metadata"].get("managedFields") or ()}
+
+
+def _has_field(entry: Mapping[str, Any], path: Sequence[str | int]) -> bool:
+    fields: Any = entry.get("fieldsV1")
+    for part in path:
+        fields = fields.get(f"f:{part}") if isinstance(fields, Mapping) else None
+    return fields is not None
+
+
+def _pick(obj: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: obj[name] for name in names if obj.get(name) is not None}

@@ -1,0 +1,84 @@
+"""Why not everything can be seen: what an administrator has to mend, in one line of the log instead of one for each try of each watch."""
+
+import logging
+from collections.abc import Sequence
+from typing import Never
+
+from core.names import GROUP
+from core.plan.steps import pacing
+from core.runtime.clock import Clock
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+from core.runtime.watch.informer import Informer
+from reconciler.observe.observed import Observed
+
+logger = logging.getLogger(__name__)
+# What does not go away by itself. Of the others a watch that goes on in silence may still remember one that is over.
+_LASTING = (Forbidden, NotFound, Unauthorized)
+_WORST_FIRST = (Unreachable, Unauthorized, NotFound, Forbidden, KubeError)
+
+
+class Troubles:
+    """Looks now and then. What goes away between two looks is not told."""
+
+    def __init__(self, observed: Observed, clock: Clock, client: Client) -> None:
+        self._observed = observed
+        self._clock = clock
+        self._client = client
+        self._seen = self._told = ""
+        self._told_at = float("-inf")
+
+    async def run(self) -> Never:
+        while True:
+            self.look()
+            await self._clock.sleep(pacing.TROUBLES_LOOK_S)
+
+    def look(self) -> None:
+        """Logs what has been wrong at the last look, too, once; and again while it lasts."""
+        why, before = self.why(), self._seen
+        self._seen = why
+        now = self._clock.monotonic()
+        if why and why == before and (why != self._told or now >= self._told_at + pacing.TROUBLES_REMIND_S):
+            logger.warning("the cluster cannot be seen", extra={"why": why})
+            self._told, self._told_at = why, now
+        elif self._told and not why and not before:
+            logger.info("the cluster can be seen")
+            self._told = ""
+
+    def why(self) -> str:
+        """What is wrong now, and what would mend it; nothing where all is well."""
+        troubles = [
+            (informer, error)
+            for informer in self._observed.awaited
+            if (error := informer.watcher.trouble) is not None and (not informer.synced or isinstance(error, _LASTING))
+        ]
+        return describe(troubles, self._client.address) if troubles else ""
+
+
+def describe(troubles: Sequence[tuple[Informer, KubeError]], address: str) -> str:
+    """The worst of them only: who cannot reach the server should not read of rights."""
+    worst = next((kind for kind in _WORST_FIRST if any(isinstance(error, kind) for _, error in troubles)), None)
+    if worst is None:
+        return ""
+    informers = [informer for informer, error in troubles if isinstance(error, worst)]
+    first = next(error for _, error in troubles if isinstance(error, worst))
+    if worst is Unreachable:
+        return f"the API server {address} cannot be reached: {first.message}"
+    if worst is Unauthorized:
+        return f"the API server {address} does not accept our credentials: {first.message}"
+    if worst is NotFound:
+        return _not_served(informers)
+    if worst is Forbidden:
+        return f"no right to list and watch {_names(informers)} (the chart's ClusterRole has it): {first.message}"
+    return f"{_names(informers)} cannot be listed: {first}"
+
+
+def _not_served(informers: Sequence[Informer]) -> str:
+    versions = ", ".join(sorted({informer.resource.api_version for informer in informers}))
+    ours = any(informer.resource.group == GROUP for informer in informers)
+    mend = "; install their CustomResourceDefinitions: the chart does (crds.install: true)" if ours else ""
+    return f"the API server does not serve {_names(informers)} in {versions}{mend}"
+
+
+def _names(informers: Sequence[Informer]) -> str:
+    return ", ".join(sorted(str(informer.resource) for informer in informers))

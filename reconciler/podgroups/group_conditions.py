@@ -1,0 +1,100 @@
+"""What becomes of groups, in one condition of each: of all its replicas together."""
+
+import logging
+from collections.abc import Callable
+
+from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.plan.steps.conditions import Condition, says, set_conditions
+from core.podgroups.acting import Step
+from core.podgroups.members import GroupKey
+from core.resource import Obj
+from core.runtime.http.errors import NotFound
+from reconciler.execute.executor import Executor
+from reconciler.podgroups.group_steps import is_native
+from reconciler.podgroups.group_tracing import GroupTraces
+
+logger = logging.getLogger(__name__)
+_SHOWN = 3  # replicas that a condition speaks of
+_Named = tuple[str, str]  # namespace and name of a group
+
+
+class GroupConditions:
+    """Tells them. `note`: what else there is to say of a group, by namespace and name.
+
+    Nothing is said while replicas that have pods have not been judged: after a start they all are to be, and many come at once.
+    """
+
+    def __init__(self, executor: Executor, traces: GroupTraces, note: Callable[[str, str], str]) -> None:
+        self._executor, self._traces, self._note = executor, traces, note
+        self._there: dict[_Named, set[GroupKey]] = {}  # replicas with pods
+        self._judged: dict[_Named, dict[GroupKey, Step]] = {}
+
+    def came(self, key: GroupKey) -> None:
+        """There is a pod of a replica."""
+        self._there.setdefault(_named(key), set()).add(key)
+
+    def went(self, key: GroupKey) -> None:
+        """There is none any more."""
+        there = self._there.get(_named(key), set())
+        there.discard(key)
+        if not there:
+            self._there.pop(_named(key), None)
+
+    def of(self, namespace: str, name: str) -> set[GroupKey]:
+        """Replicas of a group that have pods."""
+        return self._there.get((namespace, name), set())
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The group is gone."""
+        self._judged.pop((namespace, name), None)
+
+    async def tell(self, group: Obj, key: GroupKey, step: Step, *, has_pods: bool) -> None:
+        """A replica was judged. Raises KubeError."""
+        before = (group.get("status") or {}).get("conditions") or []
+        judged, there = self._judged.setdefault(_named(key), {}), self.of(key.namespace, key.name)
+        if has_pods or not (before or there):
+            judged[key] = Step(step.is_scheduled, step.reason, step.message)  # no explanation: that is large, and replicas are many
+        elif judged.pop(key, None) is None or not judged:
+            return  # those that it had are gone: what became of them stands, unless there are other replicas that have some
+        if not there <= judged.keys():
+            return
+        condition, note = self._condition(group, judged), self._note(key.namespace, key.name)
+        if note:
+            condition = Condition(condition.type, condition.status, condition.reason, f"{condition.message}; {note}")
+        generation = int(group["metadata"].get("generation") or 0)
+        if says(before, condition) and any(
+            one.get("type") == condition.type and one.get("observedGeneration") == generation for one in before
+        ):
+            return
+        wire = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
+        resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
+        try:
+            await self._executor.write(
+                w.patch_status(resource, group, {"conditions": [one for one in wire if one["type"] == condition.type]})
+            )
+        except NotFound:
+            return
+        if says(before, condition):
+            return  # of another generation of the group: nothing is new
+        if not step.is_scheduled and step.explanation is not None:
+            self._traces.refused(group, key, step, condition.message)
+        logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
+        self._executor.reporter.event(resource, group, condition.reason, condition.message, warning=not condition.status)
+
+    def _condition(self, group: Obj, judged: dict[GroupKey, Step]) -> Condition:
+        kind = POD_GROUP_VERIFIED if is_native(group) else POD_GROUP_SCHEDULED
+        first = next(iter(judged.values()))
+        if len(judged) == 1 and (is_native(group) or int(group["spec"].get("replicas") or 1) == 1):
+            return Condition(kind, first.is_scheduled, first.reason, first.message)
+        lacking = [(key, step) for key, step in sorted(judged.items(), key=lambda one: one[0]) if not step.is_scheduled]
+        if not lacking:
+            return Condition(kind, True, first.reason, f"{len(judged)} replicas have their places")
+        texts = [f"replica {key.replica}: {step.message}" for key, step in lacking[:_SHOWN]]
+        more = f"; and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        return Condition(kind, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
+
+
+def _named(key: GroupKey) -> _Named:
+    return key.namespace, key.name

@@ -1,0 +1,176 @@
+"""The plugins that place groups of pods: ours, which decide in this process, and those of other packages, each in a process of its own.
+
+One that fails is named, in the log, in a metric and in the condition of the groups that were placed without it, and is not asked again
+for a while. Nobody waits for it longer than its limit.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import Never
+
+from core.metric_names import NONSENSE
+from core.model.plugin_choice import ALL_EVENTS, GENERATE, ROOM_EVENTS, SCORE, GroupEvent, GroupPluginRules, Which
+from core.plan.steps import pacing
+from core.podgroups.builtin import GENERATORS, SCORERS
+from core.podgroups.devices.device_placement import DevicePlacement
+from core.podgroups.framework import PlacementGenerator, PlacementScorer, Plugins, list_events
+from core.podgroups.members import GroupKey
+from core.podgroups.outside import Answers, OutsideGenerator, OutsideScorer
+from core.podgroups.podgroup_facts import PodGroupFacts
+from core.podgroups.questions import Nonsense, Question
+from core.podgroups.topology_placement import TopologyPlacement
+from core.runtime.clock import Clock
+from reconciler.execute.recorder import UNRECORDED, Recorder
+from reconciler.podgroups.installed_plugins import launches
+from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProcess
+
+logger = logging.getLogger(__name__)
+OFTEN = 10
+"""Questions of one decision, beside two for each plugin: more there are only where nodes and pods change under it all the time."""
+_RESTLESS = "nodes and pods change faster than it answers"
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Why a plugin is not asked until a moment."""
+
+    why: str
+    pause_s: float
+    until_s: float
+
+
+class GroupPlugins:
+    """Those of a configuration; `outside`: where those of other packages come from, if not from what is installed.
+
+    Whatever they are asked is asked in the event loop in which `run` runs.
+    """
+
+    def __init__(
+        self,
+        rules: GroupPluginRules,
+        clock: Clock,
+        recorder: Recorder = UNRECORDED,
+        outside: Iterable[Launch] | None = None,
+    ) -> None:
+        self._clock, self._recorder, self._feasible_limit = clock, recorder, rules.feasible_limit
+        self._generators: list[tuple[Which, PlacementGenerator | None]] = []
+        self._scorers: list[tuple[Which, PlacementScorer | None, float]] = []
+        for one in rules.generators:
+            which = Which(GENERATE, one.name)
+            self._generators.append((which, GENERATORS[one.name](one.arguments) if which.is_built_in else None))
+        for one in rules.scorers:
+            which = Which(SCORE, one.name)
+            self._scorers.append((which, SCORERS[one.name](one.arguments) if which.is_built_in else None, one.weight))
+        self._processes = {
+            launch.which: PluginProcess(launch, rules.limits) for launch in (launches(rules) if outside is None else outside)
+        }
+        self._turns = {which: asyncio.Lock() for which in self._processes}
+        self._troubles: dict[Which, _Trouble] = {}
+        self._missed: dict[GroupKey, dict[Which, str]] = {}  # by whom the last decision on a group was made without
+        for which in self._processes:
+            recorder.plugin_seen(which.name)
+
+    # --- for one decision -----------------------------------------------------------------------------------------
+
+    def answers(self) -> Answers:
+        """For a decision that is begun now: without those that have failed a short while ago."""
+        now = self._clock.monotonic()
+        return Answers({which: trouble.why for which, trouble in self._troubles.items() if now < trouble.until_s})
+
+    def plugins(self, answers: Answers) -> Plugins:
+        """All that take part in it."""
+        generators = (OutsideGenerator(which, answers) if ours is None else ours for which, ours in self._generators)
+        scorers = ((OutsideScorer(which, answers) if ours is None else ours, weight) for which, ours, weight in self._scorers)
+        return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
+
+    def list_events(self, facts: PodGroupFacts) -> Set[GroupEvent]:
+        """Events that can help a group that waits: those of room for pods, and those that a generator which it is placed by names."""
+        events = ROOM_EVENTS | (DevicePlacement.events if facts.claim_templates else frozenset())
+        events |= {GroupEvent.NODE_TOPOLOGY_CHANGED} if facts.levels else set()  # it may name an alias
+        for which, ours in self._generators:
+            if ours is None:
+                events |= self._processes[which].events if which in self._processes else ALL_EVENTS
+            elif not isinstance(ours, TopologyPlacement) or facts.levels:
+                events |= list_events(ours)
+        return events
+
+    async def answer(self, question: Question, answers: Answers) -> None:
+        """Asks, and keeps what is answered; or the decision is made without who does not answer."""
+        which = question.which
+        answers.times += 1
+        if answers.times > OFTEN + 2 * len(self._processes):
+            answers.pass_over(which, _RESTLESS)
+            return
+        async with self._turns[which]:
+            trouble = self._troubles.get(which)
+            if trouble is not None and self._clock.monotonic() < trouble.until_s:  # others have found out, while this one waited
+                answers.pass_over(which, trouble.why)
+                return
+            try:
+                await self._ask(question, answers)
+            except PluginFailed as error:
+                self._passes_over(which, error)
+                answers.pass_over(which, str(error))
+
+    async def _ask(self, question: Question, answers: Answers) -> None:
+        answer = await self._processes[question.which].ask(question)
+        try:
+            await asyncio.to_thread(answers.take, question, answer)  # of many placements it takes a while
+        except Nonsense as error:
+            await self._processes[question.which].close()
+            raise PluginFailed(NONSENSE, "it gave an answer that makes no sense", str(error)) from error
+        self._troubles.pop(question.which, None)
+        self._recorder.plugin_answered(question.which.name)
+
+    def _passes_over(self, which: Which, error: PluginFailed) -> None:
+        before = self._troubles.get(which)
+        pause_s = min(2 * before.pause_s, pacing.PLUGIN_LONGEST_PAUSE_S) if before is not None else pacing.PLUGIN_PAUSE_S
+        self._troubles[which] = _Trouble(str(error), pause_s, self._clock.monotonic() + pause_s)
+        self._recorder.plugin_failed(which.name, error.kind)
+        logger.warning(
+            "a plugin is passed over",
+            extra={"plugin": which.name, "role": which.role, "why": str(error), "detail": error.detail, "for_s": pause_s},
+        )
+
+    # --- what groups are told of it ---------------------------------------------------------------------------------
+
+    def remember(self, key: GroupKey, answers: Answers) -> None:
+        """By whom the decision on a group was made without; one in which nobody had a say leaves what is known."""
+        if answers.is_used:
+            self.forget(key)
+            if answers.missed:
+                self._missed[key] = dict(answers.missed)
+
+    def forget(self, key: GroupKey) -> None:
+        self._missed.pop(key, None)
+
+    def is_missed(self, key: GroupKey) -> bool:
+        """Whether a group may get another answer though nothing has changed."""
+        return key in self._missed
+
+    def note(self, namespace: str, name: str) -> str:
+        """What is to be said of a group in all its replicas; empty where there is nothing."""
+        mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
+        missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
+        return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> Never:
+        """Owns the processes: none outlives it."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.close()
+        raise AssertionError("nobody sets it")
+
+    async def close(self) -> None:
+        """Ends all processes."""
+        await asyncio.gather(*(process.close() for process in self._processes.values()))
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of processes that run, by the name of the plugin."""
+        return {which.name: process.pid for which, process in self._processes.items() if process.pid is not None}

@@ -1,0 +1,184 @@
+"""What a group of pods needs next, from what is observed of the cluster: for the reconciler, and for who only wants to know."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.model.configuration import PodGroupRules
+from core.placement.topology.node_eligibility import InvalidSelector
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.podgroups.acting import Step, plan_step
+from core.podgroups.devices.claims import NotServed
+from core.podgroups.devices.device_placement import DevicePlacement, find_apart
+from core.podgroups.devices.inventory import Kept
+from core.podgroups.framework import Plugins
+from core.podgroups.group import TopologyConstraint
+from core.podgroups.members import GroupKey, Member, TooLarge, group_of, read_member
+from core.podgroups.native import NotNative, native_group, native_step
+from core.podgroups.podgroup_facts import PodGroupFacts, UnknownAlias, levels_of_template, made_from, read_aliases, read_pod_group, resolve
+from core.resource import Obj
+from core.runtime.watch.store import object_key
+from reconciler.observe.observed import Observed
+from reconciler.observe.served import Served
+
+INVALID, NO_CONSTRAINT, HANDED_OVER, LOST = "Invalid", "NoConstraint", "HandedOver", "ConstraintLost"
+APART = "DevicesApart"
+_DRA = "spec.schedulingConstraints.draConstraints"
+
+
+def members_of(observed: Observed, key: GroupKey) -> dict[str, Member]:
+    """All pods that name one replica of a group, by key."""
+    seen = (read_once(observed, pod) for pod in observed.pods.store.by_index("podgroup", str(key)))
+    return {member.key: member for member in seen if member is not None}
+
+
+def read_once(observed: Observed, pod: Obj) -> Member | None:
+    """As `read_member`, for a pod as it is observed: each state of it is read once."""
+    key = object_key(pod)
+    known = observed.members.get(key)
+    if known is None or known[0] is not pod:
+        known = observed.members[key] = pod, read_member(pod)
+    return known[1]
+
+
+def keep_place(observed: Observed, member: Member, place: str) -> None:
+    """Counts what is kept for a pod until it is bound; from then on the pod itself counts. Its devices do once they are allocated."""
+    if observed.devices is not None:
+        is_placed = member.is_live and bool(place)
+        observed.devices.inventory.keep(member.uid, Kept(member.group.namespace, place, member.claims) if is_placed else None)
+    if member.is_live and not member.node and place:
+        observed.state.whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
+    else:
+        observed.state.whole.keep(str(member.group), member.uid, None, {})
+
+
+def keep_places(observed: Observed) -> None:
+    """Counts what is kept for pods of all groups: once, for who looks at a cluster that does not change."""
+    for key in keys_of(observed):
+        for member in members_of(observed, key).values():
+            keep_place(observed, member, member.place)
+
+
+def forget_place(observed: Observed, key: GroupKey, uid: str) -> None:
+    """A pod has no place any more, or is gone."""
+    observed.state.whole.keep(str(key), uid, None, {})
+    if observed.devices is not None:
+        observed.devices.inventory.keep(uid, None)
+
+
+def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
+    """Replicas of which there is a pod: of one group, by its key, or of all."""
+    named = {key for pod in observed.pods.store.list() if (key := group_of(pod)) is not None}
+    return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
+
+
+def next_step(
+    observed: Observed,
+    plugins: Plugins,
+    rules: PodGroupRules,
+    key: GroupKey,
+    group: Obj | None,
+    members: Sequence[Member],
+    waited_s: float,
+) -> Step:
+    """The next step of one replica of a group, which may be none that is there. `waited_s`: since the last of its pods came."""
+    kept = tuple(member for member in members if member.is_live and member.gated and member.place)
+    if group is None:
+        return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
+    facts = read_pod_group(group)
+    facts = facts if rules.counts_desired else replace(facts, desired_count=None)
+    if not 0 <= key.replica < facts.replicas:
+        problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
+        return Step(False, INVALID, problem, give_back=kept)
+    if facts.claim_templates and observed.devices is not None and observed.devices.lack:
+        return replace(
+            _cannot(observed.devices), message=f"{_DRA}: {observed.devices.lack}", give_back=kept if observed.devices.are_missing else ()
+        )
+    if not facts.is_constrained:
+        free = tuple((member, "") for member in members if member.is_live and member.gated)
+        lost = find_lost(observed, group)
+        if lost:
+            return Step(False, LOST, lost, let_go=free)
+        return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
+    try:
+        levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
+        if any(member.native for member in members):
+            step = _native(observed, plugins, facts, levels, key, group, members)
+            if step.waits and not step.is_scheduled and waited_s < pacing.HANDED_OVER_S:  # which has had no time yet
+                return Step(
+                    False,
+                    HANDED_OVER,
+                    "kube-scheduler looks for a place",
+                    retry_s=pacing.HANDED_OVER_S - waited_s,
+                    hand_over=step.hand_over,
+                )
+            return step
+        if observed.devices is None or not facts.claim_templates:
+            return plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
+        inventory, placed = observed.devices.inventory, [member.claims for member in members if member.is_live and member.place]
+        devices = DevicePlacement(inventory, key.namespace, facts.claim_templates, placed)
+        plugins = replace(plugins, generators=(*plugins.generators, devices), states=(*plugins.states, devices))
+        step = plan_step(facts, levels, key, members, observed.state.whole.capacity, plugins, waited_s, rules)
+        apart = find_apart(inventory, key.namespace, facts.claim_templates, placed)
+        if not apart:
+            return step
+        message = step.message if apart in step.message else f"{step.message}; {apart}"
+        return replace(step, is_scheduled=False, reason=APART, message=message)
+    except (UnknownAlias, InvalidSelector, TooLarge) as error:
+        return Step(False, INVALID, str(error), give_back=kept, waits=True)
+    except NotServed as error:
+        return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)
+
+
+def find_lost(observed: Observed, group: Obj) -> str:
+    """What the template asks for from which a PodGroup of kube-scheduler's own was made, and it itself does not; empty where nothing."""
+    named = made_from(group) if is_native(group) else None
+    if named is None or observed.native is None:
+        return ""
+    workload = observed.native.workloads.store.get(f"{group['metadata']['namespace']}/{named[0]}")
+    levels = levels_of_template(workload, named[1]) if workload is not None else ()
+    if not levels or read_pod_group(group).is_constrained:
+        return ""
+    asked = f"template {named[1]} of Workload {named[0]} asks for one {levels[0].level}"
+    return f"{asked}, which whoever made the PodGroup left out: its pods go anywhere"
+
+
+def is_native(group: Obj) -> bool:
+    """Whether a PodGroup is one of kube-scheduler's own."""
+    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
+
+
+def _cannot(needed: Served) -> Step:
+    """What is needed is not there, or not seen yet."""
+    return Step(False, INVALID, needed.lack, retry_s=pacing.DISCOVERY_S if needed.are_missing else pacing.AWAY_S)
+
+
+def _native(
+    observed: Observed,
+    plugins: Plugins,
+    facts: PodGroupFacts,
+    levels: Sequence[TopologyConstraint],
+    key: GroupKey,
+    group: Obj,
+    members: Sequence[Member],
+) -> Step:
+    """What kube-scheduler makes of a group whose pods are its own; ours is handed over to it first. Raises InvalidSelector."""
+    assert observed.native is not None  # who looks at groups watches both kinds
+    if observed.native.lack:
+        return _cannot(observed.native)
+    step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
+    if is_native(group):
+        return step
+    try:
+        wanted = native_group(facts, levels, key)
+    except NotNative as error:
+        return Step(False, INVALID, str(error))
+    present = observed.native.pod_groups.store.get(f"{key.namespace}/{wanted['metadata']['name']}")
+    if present is None:
+        return replace(step, hand_over=wanted)
+    named = f"PodGroup {present['metadata']['name']} of {r.NATIVE_POD_GROUPS.api_version}"
+    if facts.uid not in {owner["uid"] for owner in present["metadata"].get("ownerReferences") or ()}:
+        return Step(False, INVALID, f"{named}, by which kube-scheduler would place the pods, was not made for this one: delete either")
+    if any(present["spec"].get(part) != wanted["spec"].get(part) for part in ("schedulingPolicy", "schedulingConstraints")):
+        return replace(step, message=f"{step.message}; {named} says what this one did when it was handed over, and cannot be changed")
+    return step

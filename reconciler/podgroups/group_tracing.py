@@ -1,0 +1,100 @@
+"""The trace of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
+its bound pods."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from opentelemetry.trace import Span, SpanKind
+
+from core import trace_names as t
+from core.names import TRACEPARENT_ANNOTATION
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.plan.steps.steps import MOST_SPAN_EVENTS
+from core.podgroups.acting import Place, Step
+from core.podgroups.members import GroupKey
+from core.resource import Obj
+from core.runtime.clock import Clock
+from core.runtime.http.errors import Conflict, NotFound
+from core.runtime.report.telemetry import current_traceparent, tracer
+from reconciler.execute import tracing
+from reconciler.execute.executor import Executor
+
+
+class GroupTraces:
+    """Tells the spans of groups. Nothing is written, and nothing remembered, while nobody traces."""
+
+    def __init__(self, executor: Executor, clock: Clock) -> None:
+        self._executor, self._clock = executor, clock
+        self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
+
+    async def begin(self, group: Obj) -> Obj:
+        """The group with its trace, which begins here where it has none. Raises KubeError."""
+        metadata = group["metadata"]
+        if tracing.traceparent_of(group) is not None:
+            return group
+        attributes = {t.NAMESPACE: metadata["namespace"], t.POD_GROUP: metadata["name"], t.BEGINS: True}
+        with tracer(tracing.TRACER).start_as_current_span(t.GROUP, kind=SpanKind.INTERNAL, attributes=attributes) as span:
+            trace = current_traceparent()
+            if not span.is_recording() or trace is None:
+                return group
+            try:
+                return await self._executor.write(w.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: trace}))
+            except (Conflict, NotFound):
+                return group  # its event is on the way
+
+    def forget(self, group: Obj) -> None:
+        """It is gone."""
+        metadata = group["metadata"]
+        for key in [key for key in self._let_go if (key.namespace, key.name) == (metadata["namespace"], metadata["name"])]:
+            del self._let_go[key]
+
+    @contextmanager
+    def keeping(self, group: Obj, key: GroupKey, step: Step, began: datetime) -> Iterator[None]:
+        """A decision that found places, and the writes that keep them."""
+        with tracing.step(t.SOLVE, group, _named(key, len(step.keep)), start=began, end=self._clock.now()) as span:
+            span.set_attributes({t.REFUSED: False, t.REASON: step.reason, t.MESSAGE: step.message})
+            _tell_places(span, step.keep)
+        with tracing.step(t.KEEP, group, _named(key, len(step.keep))):
+            yield
+
+    @contextmanager
+    def letting_go(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
+        """The writes that let pods go."""
+        began = self._clock.now()
+        with tracing.step(t.UNGATE, group, _named(key, len(places))) as span:
+            _tell_places(span, places)
+            if span.is_recording():
+                self._let_go.setdefault(key, began)
+            yield
+
+    def refused(self, group: Obj, key: GroupKey, step: Step, message: str) -> None:
+        """A decision that found no place, as its condition tells it."""
+        now = self._clock.now()
+        with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:
+            span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})
+            for fact in step.explanation.facts[:MOST_SPAN_EVENTS] if step.explanation is not None else ():
+                placement: tracing.Attributes = {t.DOMAIN: fact.name, t.DOMAIN_FIT: fact.fit, t.NODE_COUNT: fact.nodes}
+                span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
+
+    def bound(self, group: Obj, key: GroupKey, pods: int) -> None:
+        """All pods that were let go are on their nodes."""
+        since = self._let_go.pop(key, None)
+        if since is None:
+            return
+        with tracing.step(t.BOUND, group, _named(key, pods), start=since):
+            pass
+
+
+def _named(key: GroupKey, pods: int | None = None) -> dict[str, str | int]:
+    named: dict[str, str | int] = {t.POD_GROUP: key.name, t.REPLICA: key.replica}
+    return named | ({t.POD_COUNT: pods} if pods is not None else {})
+
+
+def _tell_places(span: Span, places: Sequence[Place]) -> None:
+    counts: dict[str, int] = {}
+    for _, node in places:
+        counts[node] = counts.get(node, 0) + 1
+    for node, pods in list(counts.items())[:MOST_SPAN_EVENTS]:
+        span.add_event(t.NODE_KEPT, {t.NODE_NAME: node, t.POD_COUNT: pods})

@@ -1,0 +1,87 @@
+"""Plugins of other packages, found by their entry points and tried out before anything begins: what is wrong with what a configuration
+says of them is told then, with everything else that is wrong with it. Nothing of them is imported here.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+
+from core.api.files.configuration_plugins import LISTS, PATH
+from core.api.files.mistakes import Mistake, at, suggestion
+from core.metric_names import RAISED, UNUSABLE
+from core.model.plugin_choice import ENTRY_POINTS, GroupPluginRules, Which
+from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProcess
+
+
+def launches(rules: GroupPluginRules) -> Iterator[Launch]:
+    """Of the chosen ones those that are neither built in nor off."""
+    found = find_installed()
+    for which, one in rules.chosen:
+        if not which.is_built_in and one.weight:
+            yield Launch(which, found[one.name][0].value, one.arguments)
+
+
+def find_installed() -> dict[str, list[EntryPoint]]:
+    """Entry points by name: one each, where all is well."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+        found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def judge(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
+    """Mistakes in what is known to be installed, and warnings of plugins that cannot be tried now.
+
+    Runs an event loop of its own, for a second or two where there are any.
+    """
+    wrong = list(_ambiguous(rules, find_installed()))
+    if wrong or not any(launches(rules)):
+        return wrong, []
+    return asyncio.run(_try_out(rules))
+
+
+def _ambiguous(rules: GroupPluginRules, found: dict[str, list[EntryPoint]]) -> Iterator[Mistake]:
+    for which, where in _places(rules):
+        entries = [] if which.is_built_in else found.get(which.name, [])
+        if len(entries) > 1:
+            owners = ", ".join(f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value for entry in entries)
+            yield Mistake(at(where, "name"), f"{which.name} is what several plugins are called: {owners}")
+
+
+async def _try_out(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
+    """Each in a process of its own, all at once."""
+    places = dict(_places(rules))
+    found = await asyncio.gather(*(_try(launch, rules, places[launch.which]) for launch in launches(rules)))
+    return [mistake for mistakes, _ in found for mistake in mistakes], [warning for _, warnings in found for warning in warnings]
+
+
+async def _try(launch: Launch, rules: GroupPluginRules, where: str) -> tuple[list[Mistake], list[str]]:
+    process, who = PluginProcess(launch, rules.limits), f"plugin {launch.which.name} ({launch.value})"
+    try:
+        await process.load()
+    except PluginFailed as error:
+        if error.kind == UNUSABLE:
+            return list(_refusals(where, who, launch.which.name, error)), []
+        if error.kind == RAISED:
+            return [Mistake(where, f"{who} cannot be loaded: {error.detail.partition(chr(10))[0]}")], []
+        return [], [f"{where}: {who}: {error}; groups are placed without it until it can be loaded"]
+    finally:
+        await process.close()
+    return [], []
+
+
+def _refusals(where: str, who: str, name: str, error: PluginFailed) -> Iterator[Mistake]:
+    known = [str(one) for one in error.reply.get("known", ())]
+    for argument in error.reply.get("unknown", ()):
+        near = suggestion(str(argument), known)
+        meant = f"did you mean {near}?" if near else f"{', '.join(known)} are known here" if known else f"{name} takes none"
+        yield Mistake(at(where, "arguments", str(argument)), f"unknown argument; {meant}")
+    for argument in error.reply.get("missing", ()):
+        yield Mistake(at(where, "arguments", str(argument)), f"it is missing; {name} has to be given it")
+    if error.detail:
+        yield Mistake(where, f"{who} cannot be used: {error.detail}")
+
+
+def _places(rules: GroupPluginRules) -> Iterator[tuple[Which, str]]:
+    for role, chosen in rules.by_role.items():
+        yield from ((Which(role, one.name), at(PATH, LISTS[role], index)) for index, one in enumerate(chosen))

@@ -1,0 +1,290 @@
+"""The process of one plugin of another package: loads it, and answers one question after the other. Started by
+`reconciler.podgroups.plugin_process`, and by nobody else; imports nothing of topogate, so that it is small and starts at once.
+
+Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a plugin prints goes to
+the log of the reconciler. A process whose reconciler is gone ends: it reads the end of the socket, or an alarm ends a plugin that never
+comes back.
+"""
+
+import contextlib
+import importlib.metadata
+import inspect
+import json
+import math
+import operator
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, BinaryIO
+
+Json = dict[str, Any]
+GENERATE, SCORE = "generate", "score"
+STATE = ("assume", "revert")
+RAISED, MEMORY, NONSENSE, REFUSED = "raised", "memory", "nonsense", "refused"
+ALARM_S = 5.0  # beyond the limit that the reconciler keeps: it is only for one that is gone
+_SHOWN = 4000  # letters of a traceback
+
+
+class _Nonsense(Exception):
+    """An answer of the plugin that is none."""
+
+
+class _Refused(Exception):
+    """The plugin cannot be used as it was asked for; the reply says why."""
+
+    def __init__(self, **reply: Any) -> None:
+        super().__init__()
+        self.reply = reply
+
+
+class Cluster:
+    """The nodes as they were told, and what plugins are handed of them."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._labels: list[Json] = []
+        self._places: dict[str, int] = {}
+
+    def take(self, nodes: Sequence[Sequence[Any]]) -> None:
+        for name, labels in nodes:
+            self._places[name] = len(self._names)
+            self._names.append(name)
+            self._labels.append(labels)
+
+    def nodes(self, question: Json) -> dict[str, Json]:
+        """By name: labels, amounts and whether pods can go there."""
+        amounts, usable = question["amounts"], question["usable"]
+        found: dict[str, Json] = {}
+        for at, name in enumerate(self._names):
+            allocatable = {resource: of["allocatable"][at] for resource, of in amounts.items()}
+            free = {resource: of["free"][at] for resource, of in amounts.items()}
+            found[name] = {"labels": self._labels[at], "allocatable": allocatable, "free": free, "usable": usable[at]}
+        return found
+
+    def placement(self, shown: Json) -> Json:
+        return {"name": shown["name"], "rank": shown["rank"], "nodes": [self._names[at] for at in shown["nodes"]]}
+
+    def candidate(self, shown: Json) -> Json:
+        sets = [{self._names[at]: count for at, count in zip(*of_set, strict=True)} for of_set in shown["assignment"]]
+        return {**self.placement(shown), "pods": shown["pods"], "room": shown["room"], "assignment": sets}
+
+    def places(self, names: Any, placement: str) -> list[int]:
+        try:
+            return [self._places[name] for name in names]
+        except KeyError as error:
+            raise _Nonsense(f"placement {placement!r} has a node {error.args[0]!r}, which is not there") from None
+        except TypeError:
+            raise _Nonsense(f"the nodes of placement {placement!r} are no list of names") from None
+
+
+# --- loading ------------------------------------------------------------------------------------------------------
+
+
+def load(order: Json) -> Any:
+    """The plugin, made with its arguments. Raises _Refused where it cannot be used so, and whatever the plugin raises."""
+    target = importlib.metadata.EntryPoint(order["name"], order["value"], "").load()
+    if not callable(target):
+        raise _Refused(why="the entry point is neither a class nor a function that makes a plugin")
+    _judge_arguments(target, order["arguments"])
+    plugin = target(**order["arguments"])
+    if any(callable(getattr(plugin, name, None)) for name in STATE):
+        raise _Refused(why="it has assume and revert: what a plugin takes for granted cannot be shared with another process")
+    if not callable(getattr(plugin, order["role"], None)):
+        raise _Refused(why=f"it has no method {order['role']}")
+    return plugin
+
+
+def list_events(plugin: Any, known: Sequence[str]) -> list[str] | None:
+    """The events that a plugin names in `events`, None where it names none. Raises _Refused."""
+    events = getattr(plugin, "events", None)
+    if events is None:
+        return None
+    unknown = [name for name in events if name not in known] if isinstance(events, list | tuple | set | frozenset) else [events]
+    if unknown:
+        raise _Refused(why=f"events: {str(unknown[0])[:60]!r} is not accepted; a list of {', '.join(known)} is")
+    return sorted(events)
+
+
+def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    taken = inspect.signature(target).parameters.values()
+    named = [one for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if not any(one.kind is one.VAR_KEYWORD for one in taken):
+        unknown = [name for name in given if name not in [one.name for one in named]]
+        if unknown:
+            raise _Refused(unknown=unknown, known=[one.name for one in named])
+    missing = [one.name for one in named if one.default is one.empty and one.name not in given]
+    if missing:
+        raise _Refused(missing=missing)
+
+
+# --- answering ----------------------------------------------------------------------------------------------------
+
+
+def answer(plugin: Any, cluster: Cluster, question: Json) -> Any:
+    """What the plugin says, checked, with nodes by their places. Raises _Nonsense, and whatever the plugin raises."""
+    nodes = cluster.nodes(question)
+    if question["ask"] == SCORE:
+        candidates = [cluster.candidate(shown) for shown in question["candidates"]]
+        return _scores(plugin.score(question["group"], nodes, candidates), [one["name"] for one in candidates])
+    parents = [cluster.placement(shown) for of_rank in question["placements"] for shown in of_rank]
+    found = plugin.generate(question["group"], nodes, parents)
+    if not isinstance(found, list | tuple):
+        raise _Nonsense(f"generate answers {type(found).__name__}; a list of placements is expected")
+    within = Parents(question["placements"])
+    return [_placement(one, cluster, within) for one in found]
+
+
+def _scores(found: Any, names: Sequence[str]) -> list[float]:
+    if not isinstance(found, Mapping):
+        raise _Nonsense(f"score answers {type(found).__name__}; an object of scores by the names of the candidates is expected")
+    known = set(names)
+    for name in found:
+        if name not in known:
+            raise _Nonsense(f"there is a score for {name!r}, which is no candidate")
+    for name in names:
+        if name not in found:
+            raise _Nonsense(f"there is no score for {name!r}")
+    return [_number(found[name], name) for name in names]
+
+
+def _number(score: Any, name: str) -> float:
+    try:
+        number = float(score)
+    except (TypeError, ValueError, OverflowError):
+        raise _Nonsense(f"the score of {name!r} is no number") from None
+    if not math.isfinite(number):
+        raise _Nonsense(f"the score of {name!r} is no finite number")
+    return number
+
+
+class Parents:
+    """The placements that there were before, by their nodes."""
+
+    def __init__(self, ranks: Sequence[Sequence[Json]]) -> None:
+        self._ranks = ranks
+        self._members = [[set(shown["nodes"]) for shown in of_rank] for of_rank in ranks]
+        self._of_node: dict[int, list[tuple[int, int]]] = {}
+        for rank, of_rank in enumerate(ranks):
+            for at, shown in enumerate(of_rank):
+                for place in shown["nodes"]:
+                    self._of_node.setdefault(place, []).append((rank, at))
+
+    def find(self, places: Sequence[int]) -> tuple[int, int] | None:
+        """The first that has all of some nodes."""
+        return next((where for where in self._of_node.get(places[0], ()) if self._members[where[0]][where[1]].issuperset(places)), None)
+
+    def rank(self, where: tuple[int, int]) -> int:
+        return int(self._ranks[where[0]][where[1]]["rank"])
+
+
+def _placement(one: Any, cluster: Cluster, parents: Parents) -> Json:
+    if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+        raise _Nonsense("a placement has no name")
+    name = one["name"]
+    places = cluster.places(one.get("nodes"), name)
+    if not places:
+        raise _Nonsense(f"placement {name!r} has no nodes")
+    where = parents.find(places)
+    if where is None:
+        raise _Nonsense(f"placement {name!r} is not within one of those that there were before")
+    return {"name": name, "rank": _rank(one, parents.rank(where)), "nodes": places, "parent": where}
+
+
+def _rank(one: Mapping[str, Any], usual: int) -> int:
+    try:
+        return operator.index(one.get("rank", usual))
+    except TypeError:
+        raise _Nonsense(f"the rank of placement {one['name']!r} is no whole number") from None
+
+
+# --- the process --------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    own = socket.socket(fileno=os.dup(0))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # if the pod has too little memory, this process ends and not the reconciler
+    with own, own.makefile("rb") as questions, own.makefile("wb") as replies:
+        try:
+            _serve(questions, replies)
+        except BrokenPipeError:
+            pass  # nobody listens any more
+        except MemoryError:
+            os._exit(3)
+
+
+def _serve(questions: BinaryIO, replies: BinaryIO) -> None:
+    cluster, plugin, limit_s = Cluster(), None, 0.0
+    for line in questions:
+        first, _, rest = line.partition(b" ")
+        number, message = int(first), json.loads(rest)
+        if "nodes" in message:
+            cluster = Cluster() if message["first"] else cluster
+            cluster.take(message["nodes"])
+            if message["last"]:
+                _reply(replies, number, {"answer": None})
+        elif "load" in message:
+            limit_s = message["limit_s"]
+            _limit(message["memory_bytes"])
+            loaded, reply = _guarded(_load_with_events, message["load"], message["start_s"])
+            plugin, events = loaded or (None, None)
+            _reply(replies, number, {**reply, "answer": events})
+        else:
+            found, reply = _guarded(partial(answer, plugin, cluster), message, limit_s)
+            _reply(replies, number, {**reply, "answer": found})
+
+
+def _load_with_events(order: Json) -> tuple[Any, list[str] | None]:
+    plugin = load(order)
+    return plugin, list_events(plugin, order["events"]) if order["role"] == GENERATE else None
+
+
+def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tuple[Any, Json]:
+    """What comes of the plugin's code, and what to reply if nothing does."""
+    signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_S)
+    try:
+        return work(message), {}
+    except _Refused as error:
+        return None, {"failed": REFUSED, **error.reply}
+    except _Nonsense as error:
+        return None, {"failed": NONSENSE, "why": str(error)}
+    except MemoryError:
+        return None, {"failed": MEMORY, "why": "MemoryError"}
+    except BaseException as error:  # whatever a plugin raises, it must not end what says so
+        return None, {"failed": RAISED, "why": _in_one_line(error), "trace": traceback.format_exc()[-_SHOWN:]}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        with contextlib.suppress(Exception):  # a plugin may have closed it
+            sys.stdout.flush()
+
+
+def _reply(replies: BinaryIO, number: int, reply: Json) -> None:
+    replies.write(json.dumps({"number": number, **reply}).encode() + b"\n")
+    replies.flush()
+
+
+def _limit(memory_bytes: int) -> None:
+    """Address space, all that the process maps counted: what goes beyond is a MemoryError where it happens."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, highest = resource.getrlimit(resource.RLIMIT_AS)
+    most = memory_bytes if highest == resource.RLIM_INFINITY else min(memory_bytes, highest)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _in_one_line(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return " ".join(f"{type(error).__name__}: {said}".split())[:300]
+
+
+if __name__ == "__main__":
+    main()

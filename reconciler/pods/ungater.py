@@ -1,0 +1,128 @@
+"""The topology ungater: gives each gated pod of an admitted workload its domain, by rank where ranks are known.
+
+Events of one workload are gathered for a second, so that the pods of a job that come one by one are
+placed together. One workload is looked at once at a time, and what was written of its pods is observed when it is answered; until then
+they count as ungated (`reconciler.observe.pods_being_ungated`).
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from core.plan.pods.pod_units import is_unowned
+from core.plan.pods.ungate_steps import BEGIN, BOUND, Nodes, UngatingFacts, decide_ungating, plan_pods
+from core.plan.steps import pacing
+from core.resource import Obj
+from core.runtime.apart import run_apart
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.watch.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import WorkloadFacts, condition_is_true, family_of
+from reconciler.execute.controllers import build_controller
+from reconciler.execute.executor import Executor, Left
+from reconciler.jobs.child_objects import limit_facts
+from reconciler.observe.indexes import hostname_of, workloads_of_pod
+from reconciler.observe.observed import Observed
+
+
+class Ungater:
+    """Reconciles one workload at a time by namespace/name."""
+
+    def __init__(
+        self, observed: Observed, executor: Executor, clock: Clock, *, nominates: bool = False, waits_for_nodes: bool = False
+    ) -> None:
+        """`nominates` and `waits_for_nodes` as in `UngatingFacts`."""
+        self._observed, self._executor, self._clock = observed, executor, clock
+        self._nominates, self._waits_for_nodes = nominates, waits_for_nodes
+        self._began: dict[str, datetime] = {}  # when pods were first ungated since an admission, until all are bound
+        self._nodes = Nodes(lambda node: node in observed.state.nodes, self._is_up, self._is_host_up)
+        self.controller = build_controller("ungater", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
+        observed.pods.add_handler(self._on_pod)
+        observed.workloads.add_handler(self._on_workload)
+        observed.on_owner.append(self._on_owner)
+
+    def _on_owner(self, pod: Obj) -> None:
+        for workload in workloads_of_pod(pod):
+            self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "its pods are known")
+
+    def _on_pod(self, change: Change) -> None:
+        for workload in workloads_of_pod(change.obj):
+            self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "pod changed")
+
+    def _on_workload(self, change: Change) -> None:
+        key = family_of(change.obj)
+        if change.new is None and self._observed.present(key) is None:
+            self._began.pop(key, None)
+        else:
+            self._queue.add_after(key, pacing.UNGATING_BATCH_S, "workload changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)  # by which pods name it: of an elastic job that of its first Workload
+        workload = self._observed.present(key)
+        facts = self._observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
+        if workload is None or facts is None or not _may_run_pods(workload, facts):
+            self._began.pop(key, None)
+            return Done()
+        if self._is_moving(facts.key):
+            return RequeueAfter(pacing.UNGATING_BATCH_S)  # another place is being written
+        seen = self._read(key, workload, facts)
+        decided = await run_apart(len(seen.naming), partial(decide_ungating, seen))
+        if not self._is_given(workload, facts):
+            return RequeueAfter(pacing.UNGATING_BATCH_S)  # what changed it has queued it again, or it is about to give places back
+        plan = plan_pods(seen, decided)
+        left, began = Left(), self._clock.now()
+        self._observed.ungating.begin(decided.places)
+        try:
+            return await self._executor.execute(plan, left)
+        finally:
+            self._observed.ungating.end(decided.places)
+            if BEGIN in left.done and self._observed.present(key) is not None:
+                self._began[key] = began
+            if BOUND in left.done:
+                self._began.pop(key, None)
+
+    def _read(self, key: str, workload: Obj, facts: WorkloadFacts) -> UngatingFacts:
+        assert facts.admission is not None
+        observed, known = self._observed, map(self._observed.nodes.store.get, facts.unhealthy_nodes)
+        lost = facts.unhealthy_nodes | {hostname_of(node) for node in known if node is not None}
+        return UngatingFacts(
+            workload,
+            replace(limit_facts(observed, facts), unhealthy_nodes=lost),
+            facts.admission,
+            observed.pods_of(key),
+            observed.state.find_places(facts.admission.pod_sets),
+            self._nodes,
+            observed.find_pod,
+            self._executor.now(),
+            self._began.get(key),
+            nominates=self._nominates,
+            waits_for_nodes=self._waits_for_nodes,
+        )
+
+    def _is_moving(self, key: str) -> bool:
+        """Whether pods of a workload get other places than it says, or fewer: that is decided, or being written."""
+        return self._observed.state.workloads.is_moving(key) or self._executor.is_moving(key)
+
+    def _is_given(self, workload: Obj, facts: WorkloadFacts) -> bool:
+        """Whether a workload still has the places that it had, and its pods may be ungated."""
+        now = self._observed.state.workloads.facts.get(object_key(workload))
+        if now is None or not _may_run_pods(workload, now) or self._is_moving(now.key):
+            return False
+        return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
+
+    def _is_host_up(self, host: str) -> bool:
+        """By its name or, where that is another, by its hostname."""
+        if self._observed.nodes.store.get(host) is not None:
+            return self._is_up(host)
+        return any(self._is_up(node["metadata"]["name"]) for node in self._observed.nodes.store.by_index("hostname", host))
+
+    def _is_up(self, node: str) -> bool:
+        known = self._observed.nodes.store.get(node)
+        return known is not None and condition_is_true(known, "Ready")
+
+
+def _may_run_pods(workload: Obj, facts: WorkloadFacts) -> bool:
+    """Whether pods of a workload may be ungated: it is admitted, and one without an owner is not being deleted."""
+    return facts.admission is not None and facts.runs and not (is_unowned(workload) and facts.deleting)

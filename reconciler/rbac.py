@@ -1,0 +1,114 @@
+"""What the reconciler asks of the API server, as the chart grants it: `python -m reconciler.rbac --write` writes it there.
+
+It stands beside the code that asks, so that a new request and its right are one change.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from core.jobs.contract import JobKind, Referring
+from core.jobs.kinds.pod_kinds import POD_SETS
+from core.jobs.kinds.registry import KINDS
+from core.jobs.templated import TemplatedKind
+from core.names import PAUSE_CONFIG_MAP
+from core.plan.steps import api_resources as r
+from core.runtime import generated
+from core.runtime.lease import LEASE
+from core.runtime.rbac_rules import Right, rights, rules
+from reconciler.observe.related import resource_of_related
+
+FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
+_SOURCE = "reconciler.rbac"
+_SEEN = ("list", "watch")
+_ONLY_SEEN = (
+    r.CUSTOM_RESOURCE_DEFINITIONS,
+    r.NAMESPACES,
+    r.NODES,
+    r.DAEMON_SETS,
+    r.DEPLOYMENTS,
+    r.REPLICA_SETS,
+    r.LIMIT_RANGES,
+    r.RUNTIME_CLASSES,
+    r.VOLUME_CLAIMS,
+    r.VOLUMES,
+    r.PRIORITY_CLASSES,
+    r.WORKLOAD_PRIORITY_CLASSES,
+    r.PROVISIONING_REQUEST_CONFIGS,
+    r.NODE_TOPOLOGIES,
+    r.RESOURCE_SLICES,
+    r.RESOURCE_CLAIMS,
+    r.RESOURCE_CLAIM_TEMPLATES,
+    r.DEVICE_CLASSES,
+)
+_REPORTED_ON = (r.ADMISSION_CHECKS, r.COHORTS, r.LOCAL_QUEUES, r.CLUSTER_QUEUES, r.TOPOLOGIES, r.POD_GROUPS)
+_HELD = (r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS, r.TOPOLOGIES)  # by a finalizer while in use
+
+
+def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
+    """In all namespaces."""
+    granted: set[Right] = set()
+    for resource in (*_ONLY_SEEN, *map(r.resource_of, POD_SETS)):
+        granted |= rights(resource, *_SEEN)
+    for resource in _REPORTED_ON:
+        granted |= rights(resource, *_SEEN) | rights(resource, "patch", subresource="status")
+    for resource in _HELD:
+        granted |= rights(resource, *_SEEN, "patch")
+    for kind in kinds:
+        granted |= rights(r.resource_of(kind), *_SEEN, "patch")
+        if type(kind).status_reset is not TemplatedKind.status_reset:
+            granted |= rights(r.resource_of(kind), "patch", subresource="status")
+        for related in kind.related if isinstance(kind, Referring) else ():
+            granted |= rights(resource_of_related(related), *_SEEN)
+    granted |= rights(r.WORKLOADS, *_SEEN, "get", "create", "patch", "delete") | rights(r.WORKLOADS, "patch", subresource="status")
+    granted |= rights(r.PODS, *_SEEN, "get", "patch", "delete") | rights(r.PODS, "patch", subresource="status")
+    granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that ask for one, with which they go; and the story that each names
+    granted |= rights(r.NATIVE_POD_GROUPS, *_SEEN, "create") | rights(r.NATIVE_POD_GROUPS, "patch", subresource="status")
+    granted |= rights(r.NATIVE_WORKLOADS, *_SEEN)
+    granted |= rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | rights(r.POD_TEMPLATES, "get", "create", "delete")
+    return granted | rights(r.EVENTS, "create")
+
+
+def of_owners(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
+    """What the admission plugin OwnerReferencesPermissionEnforcement asks of whoever has a Workload hold back its owner's deletion."""
+    owners = (*(r.resource_of(kind) for kind in kinds), *(r.resource_of(kind) for kind in POD_SETS), r.PODS)
+    return {right for owner in owners for right in rights(owner, "update", subresource="finalizers")}
+
+
+def in_own_namespace() -> list[dict[str, Any]]:
+    """The lease. Which one is said by the chart: nobody can be kept from creating one by its name."""
+    return rules(rights(LEASE, "get", "update", "create"))
+
+
+def of_pause() -> list[dict[str, Any]]:
+    """What an administrator pauses by, and no other ConfigMap of the same namespace: lists and watches name it by a field selector."""
+    return rules(rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
+
+
+def of_observers() -> dict[str, Any]:
+    """The ClusterRole for people who ask `topogate` commands of a live cluster: these list what the reconciler does, and read events."""
+    listed = {(group, resource, verb) for group, resource, verb in in_cluster() if verb == "list"} | rights(r.EVENTS, "list")
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "topogate-observer"},
+        "rules": rules(listed),
+    }
+
+
+def render_all() -> dict[str, str]:
+    """Path in the chart's files -> content."""
+    return {
+        "roles/topogate-observer.yaml": generated.render(of_observers(), _SOURCE),
+        "rights/reconciler.yaml": generated.render(rules(in_cluster()), _SOURCE),
+        "rights/reconciler-owners.yaml": generated.render(rules(of_owners()), _SOURCE),
+        "rights/reconciler-namespace.yaml": generated.render(in_own_namespace(), _SOURCE),
+        "rights/reconciler-pause.yaml": generated.render(of_pause(), _SOURCE),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(generated.run(_SOURCE, FOLDER, render_all()))

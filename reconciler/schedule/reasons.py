@@ -1,0 +1,115 @@
+"""Why workloads wait, written on them: at once where it is new, later and at a limited rate where it was said before in other words.
+
+The API server's time is for admissions first. Of the time that such a write takes, nine times as much is left between two of them, and the
+slower it is the longer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from core.names import QUOTA_RESERVED
+from core.plan.steps import pacing
+from core.plan.workloads.verdict_steps import Judged
+from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import PASSING, Found
+from core.runtime.clock import Clock
+from core.runtime.http.rate_limiter import RateLimiter, yielding
+from core.runtime.tasks import eternal
+from core.runtime.workqueue import WorkQueue
+from core.state.facts import find_condition
+from reconciler.observe.observed import Observed
+
+
+class Reasons:
+    """Of the refusals that a cycle comes to. `write` writes one, and `is_being_written` says of a workload by its uid whether one is."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        clock: Clock,
+        cycle: Cycle,
+        write: Callable[[Judged], Awaitable[None]],
+        is_being_written: Callable[[str], bool],
+    ) -> None:
+        self._observed, self._clock, self._cycle, self._write, self._is_being_written = observed, clock, cycle, write, is_being_written
+        self._later: dict[str, Judged] = {}  # uid -> why it waits now
+        self._turns = WorkQueue(clock)
+        self._first = RateLimiter(clock, pacing.REASONS_FIRST_PER_S, pacing.REASONS_FIRST_AT_ONCE)
+        self._is_stale = asyncio.Event()
+
+    def defer(self, judged: Judged) -> bool:
+        """Whether a verdict is a refusal that is written later, by this; any other is the caller's to write. What was to be written of the
+        workload before is not."""
+        uid = judged.verdict.workload.uid
+        self._later.pop(uid, None)
+        seconds = self._find_delay(judged.verdict)
+        if seconds is None:
+            return False
+        self._later[uid] = judged
+        self._turns.add_after(uid, seconds, "another reason")
+        return True
+
+    def note_stale(self) -> None:
+        """Workloads behind others of their kind do not say yet what was found of these."""
+        self._is_stale.set()
+
+    def drain(self) -> Iterator[Judged]:
+        """All that is to be written later."""
+        for uid in list(self._later):
+            yield self._later.pop(uid)
+        while (verdict := self._cycle.catch_up()) is not None:
+            yield Judged(verdict, self._clock.now(), self._clock.now())
+
+    def run(self, group: asyncio.TaskGroup) -> None:
+        """Begins to write, in tasks of the group."""
+        eternal(group, "other words", self._write_later())
+        eternal(group, "catching up", self._catch_up())
+
+    async def _write_later(self) -> None:
+        """Whatever is freed or taken changes the words of many that wait."""
+        while True:
+            item = await self._turns.get()
+            began = self._clock.monotonic()
+            judged = self._later.pop(str(item.key), None)
+            if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
+                with yielding():
+                    await self._write(judged)
+            self._turns.done(item.key)
+            await self._rest(1 / pacing.REASONS_PER_S, began)
+
+    async def _catch_up(self) -> None:
+        """Many ask for the same, and of the first of them it was found how things are now: the others say so one after the other."""
+        while True:
+            await self._is_stale.wait()
+            began = self._clock.monotonic()
+            verdict = self._cycle.catch_up(self._is_being_written)
+            if verdict is not None:
+                now = self._clock.now()
+                self._later.pop(verdict.workload.uid, None)
+                with yielding():
+                    await self._write(Judged(verdict, now, now))
+            elif not self._cycle.is_stale:
+                self._is_stale.clear()
+            await self._rest(pacing.REASONS_CATCH_UP_S, began)
+
+    async def _rest(self, least_s: float, began: float) -> None:
+        """Most of the API server's time is others'."""
+        await self._clock.sleep(min(pacing.REASONS_LONGEST_REST_S, max(least_s, pacing.REASONS_REST * (self._clock.monotonic() - began))))
+
+    def _find_delay(self, verdict: Verdict) -> float | None:
+        """After how many seconds it is written why a workload waits, at the pace of all such writes. None: at once, whatever it is."""
+        outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
+        if (
+            verdict.is_second_pass
+            or isinstance(outcome, Found)
+            or (outcome.preempting is not None and outcome.preempting.victims)
+            or outcome.breaks_rule
+            or workload is None
+        ):
+            return None
+        known = find_condition(workload, QUOTA_RESERVED) or {}
+        reasons = {known.get("reason"), outcome.reason}
+        if known.get("status") == "False" and (len(reasons) == 1 or reasons <= PASSING):
+            return pacing.REASONS_AFTER_S
+        return None if self._first.take() else 0.0  # of a crowd that comes at once some are written a bit later

@@ -1,0 +1,205 @@
+"""Verdicts are written and reported; where a write fails the decision is taken back, and where its answer is lost the workload is read."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from core.model.configuration import SecondPass
+from core.model.node_health_rules import RequeueRules
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.plan.workloads.verdict_steps import (
+    DecidedWorkload,
+    Judged,
+    VerdictRules,
+    cancel_write,
+    is_place_reported,
+    is_written,
+    plan_verdict,
+    refuse_too_large,
+)
+from core.queueing.cycle.run import Verdict
+from core.queueing.flavors.outcome import Found, NotFound, Preempting
+from core.resource import Obj
+from core.runtime.clock import Clock
+from core.runtime.controller import RequeueAfter, Retryable
+from core.runtime.http.errors import Conflict, KubeError, ServerError, Unreachable
+from core.runtime.http.errors import NotFound as ObjectNotFound
+from core.state.facts import WorkloadFacts
+from core.state.whereabouts import describe_place
+from reconciler.execute import tracing
+from reconciler.execute.executor import Executor, Left, Paused
+from reconciler.execute.recorder import Recorder
+from reconciler.nodes.stuck_pods import find_moved
+from reconciler.observe.observed import Observed
+from reconciler.schedule.preempting import Preemptions
+
+logger = logging.getLogger(__name__)
+FIND_OUT_ATTEMPTS = 120
+
+
+class Loop(Protocol):
+    """What is asked of the loop that decides."""
+
+    def drop_decision(self, uid: str) -> None:
+        """Forgets what was decided on a workload."""
+
+    def judge_later(self, uid: str, seconds: float) -> None:
+        """Judges a workload again after a time, whether anything has changed or not."""
+
+    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
+        """A decision cannot be written: it is not made again until the workload or a configuration changes."""
+
+    def wake_in(self, seconds: float) -> None:
+        """Decides once more after a time, on whatever there is to decide."""
+
+    def spare(self, key: str) -> None:
+        """A victim, which could not be evicted: the workload that wants its room is judged anew."""
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Does something beside, to its end."""
+
+
+class Verdicts:
+    """Writes them, `pacing.VERDICTS_AT_ONCE` at most."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        executor: Executor,
+        clock: Clock,
+        second_pass: SecondPass,
+        loop: Loop,
+        recorder: Recorder,
+        requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
+    ) -> None:
+        self._observed, self._executor, self._clock = observed, executor, clock
+        self._second_pass, self._requeue = second_pass, requeue
+        self._loop, self._recorder = loop, recorder
+        self._writes = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE)
+        self._preempting = Preemptions(observed, executor, self._writes, loop.spare, recorder)
+        self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
+
+    def rests(self, uid: str) -> bool:
+        """Whether the verdict on a workload could not be written a moment ago."""
+        _, until = self._held_back.get(uid, (0, 0.0))
+        return self._clock.monotonic() < until
+
+    def forget(self, uid: str) -> None:
+        """A workload is gone."""
+        self._held_back.pop(uid, None)
+
+    async def write(self, judged: Judged) -> None:
+        """One; returns once it is written, taken back, or to be looked up."""
+        verdict = judged.verdict
+        # As it is now, and not when it is its turn: whatever changes it meanwhile makes the decision void.
+        workload = self._observed.workloads.store.get(verdict.workload.key)
+        try:
+            async with self._writes:
+                preempting = await self._write(workload, judged)
+        except (Unreachable, ServerError) as error:
+            if verdict.is_second_pass and isinstance(verdict.outcome, NotFound):
+                self._take_back(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
+                return
+            logger.warning("verdict may or may not have been written", extra={"workload": verdict.workload.key, "error": str(error)})
+            self._loop.start(self._find_out(judged), f"find out about {verdict.workload.key}")
+        except KubeError as error:
+            if not isinstance(error, Conflict | ObjectNotFound):
+                logger.warning("verdict could not be written", extra={"workload": verdict.workload.key, "error": str(error)})
+            self._take_back(verdict, str(error), getattr(error, "retry_after", None))
+        except (Paused, Retryable) as error:  # decided on before that was seen
+            self._take_back(verdict, str(error))
+        except Exception as error:
+            logger.exception("verdict could not be written", extra={"workload": verdict.workload.key})
+            self._take_back(verdict, repr(error))
+        except BaseException:
+            self._take_back(verdict, "the write was cut off")
+            raise
+        else:
+            self._held_back.pop(verdict.workload.uid, None)
+            if preempting is not None:
+                await self._preempting.evict_all(verdict.workload, preempting)
+
+    async def _write(self, workload: Obj | None, judged: Judged) -> Preempting | None:
+        """Returns which workloads are to go for this one."""
+        verdict, left = judged.verdict, Left()
+        if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
+            self._take_back(verdict, "it is gone")
+            return None
+        too_large = refuse_too_large(workload, verdict.outcome)
+        if too_large is not None:
+            self._refuse(verdict, too_large)
+        outcome = too_large or verdict.outcome
+        result = await self._executor.execute(plan_verdict(self._read(workload, judged, outcome)), left)
+        if isinstance(result, RequeueAfter):
+            self._loop.judge_later(verdict.workload.uid, result.seconds)
+        if isinstance(outcome, Found):
+            self._confirm(left[r.WORKLOADS, verdict.workload.key], judged, outcome)
+            return None
+        return outcome.preempting
+
+    def _read(self, workload: Obj, judged: Judged, outcome: Found | NotFound) -> DecidedWorkload:
+        verdict, state = judged.verdict, self._observed.state
+        queue = verdict.workload.admission.cluster_queue if verdict.workload.admission is not None else ""
+        if not verdict.is_second_pass:
+            found = state.find_cluster_queue(verdict.workload)
+            queue = found.name if found is not None else ""
+        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and is_place_reported(workload, outcome) else ""
+        is_move = isinstance(outcome, Found) and verdict.workload.admitted and not verdict.workload.unhealthy_nodes
+        moved = find_moved(self._observed, verdict.workload, outcome.admission) if is_move and isinstance(outcome, Found) else ()
+        rules = VerdictRules(state.resource_rules, self._second_pass, self._requeue)
+        return DecidedWorkload(workload, judged, outcome, self._clock.now(), rules, queue, place, tuple(moved))
+
+    def _refuse(self, verdict: Verdict, too_large: NotFound) -> None:
+        if isinstance(verdict.outcome, Found):
+            # This helps no workload that waits: the same would be decided again otherwise.
+            self._observed.state.forget(verdict.workload.key, verdict.workload.uid, helps=False)
+        else:  # no workload is evicted for a place that cannot be written
+            self._loop.drop_decision(verdict.workload.uid)
+            self._loop.wake_in(pacing.VERDICT_PAUSE_S)
+        self._loop.refuse(verdict.workload, too_large)
+
+    def _confirm(self, written: Obj, judged: Judged, found: Found) -> None:
+        """The write of a decision has succeeded."""
+        facts = judged.verdict.workload
+        self._observed.state.confirm(facts.key, int(written["metadata"]["resourceVersion"]), facts.uid)
+        trace = tracing.traceparent_of(written)
+        self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
+        self._recorder.placed(found.choices, trace)
+
+    async def _find_out(self, judged: Judged) -> None:
+        """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
+        given to another would be booked twice if the write did arrive. Before it is given up, a write still on its way is made to fail."""
+        verdict = judged.verdict
+        namespace, _, name = verdict.workload.key.partition("/")
+        for _ in range(FIND_OUT_ATTEMPTS):
+            await self._clock.sleep(pacing.VERDICT_RETRY_S)
+            try:
+                now = await self._executor.read(r.WORKLOADS, namespace, name)
+                if now["metadata"]["uid"] != verdict.workload.uid:
+                    break
+                if is_written(verdict, now):
+                    self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]), verdict.workload.uid)
+                    return
+                await self._executor.write(cancel_write(verdict, now, self._executor.now(), self._observed.state.resource_rules))
+                break
+            except ObjectNotFound:
+                break
+            except KubeError as error:
+                logger.warning("still not known what was written", extra={"workload": verdict.workload.key, "error": str(error)})
+        self._take_back(verdict, "its write did not arrive")
+
+    def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
+        """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""
+        workload = verdict.workload
+        if isinstance(verdict.outcome, Found):
+            self._observed.state.forget(workload.key, workload.uid)
+        self._loop.drop_decision(workload.uid)
+        if workload.key not in self._observed.workloads.store:
+            return
+        failures, _ = self._held_back.get(workload.uid, (0, 0.0))
+        pause = max(min(pacing.VERDICT_LONGEST_PAUSE_S, pacing.VERDICT_PAUSE_S * 2**failures), retry_after_s or 0.0)
+        self._held_back[workload.uid] = failures + 1, self._clock.monotonic() + pause
+        logger.debug("verdict taken back", extra={"workload": workload.key, "why": why, "pause_s": pause})
+        self._loop.wake_in(pause)

@@ -1,0 +1,99 @@
+"""waitForPodsReady: the condition PodsReady, and the timers that evict and deactivate workloads whose pods are not ready in time.
+
+Level-triggered, a workload at a time: what is to be done is told from the statuses alone (`core.plan.workloads.pods_ready`), which keep
+the times that the timers go by. The backoff that follows an eviction is the scheduler's, whether this runs or not.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from core.jobs.elastic_annotation import is_elastic
+from core.model.pods_ready_rules import PodsReadyRules
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.plan.workloads.desired_workload import admitted_counts
+from core.plan.workloads.pods_ready import Seen, plan_pods_ready, pods_are_ready
+from core.plan.workloads.workload_steps import plan_action
+from core.resource import Obj
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, Result
+from core.runtime.watch.store import Change, object_key
+from core.runtime.workqueue import INITIAL_PRIORITY, Item
+from core.state.facts import condition_is_true, controller_of, family_of
+from reconciler.execute.controllers import build_controller
+from reconciler.execute.executor import Executor
+from reconciler.observe.indexes import find_owned
+from reconciler.observe.observed import Observed
+
+MAX_JITTER = 0.1  # of the backoff: what was evicted together does not come back together
+
+
+class PodsReady:
+    """Reconciles one workload at a time by namespace/name. `jitter` draws the share of a backoff that it is made longer by."""
+
+    def __init__(
+        self,
+        observed: Observed,
+        executor: Executor,
+        clock: Clock,
+        rules: PodsReadyRules,
+        jitter: Callable[[], float] = lambda: random.uniform(0.0, MAX_JITTER),
+    ) -> None:
+        self._observed = observed
+        self._executor = executor
+        self._clock = clock
+        self._rules = rules
+        self._jitter = jitter
+        self.controller = build_controller("pods ready", self._reconcile, clock, workers=4)
+        self._queue = self.controller.queue
+        observed.workloads.add_handler(self._on_workload)
+        observed.pods.add_handler(self._on_pod)
+        for informer in observed.jobs.values():
+            informer.add_handler(self._on_job)
+
+    def _on_workload(self, change: Change) -> None:
+        if change.new is not None:
+            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_job(self, change: Change) -> None:
+        for workload in find_owned(self._observed.workloads.store, change.obj):
+            self._queue.add(object_key(workload), "job changed", INITIAL_PRIORITY if change.initial else 0)
+
+    def _on_pod(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new):
+            return
+        for workload in self._observed.present_of_pod(change.obj):
+            self._queue.add_after(workload, pacing.PODS_READY_BATCH_S, "pod changed")
+
+    async def _reconcile(self, item: Item) -> Result:
+        key = str(item.key)
+        workload = self._observed.workloads.store.get(key)
+        if workload is None:
+            return Done()
+        action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
+        return await self._executor.execute(plan_action(workload, action, self._executor.now()))
+
+    def _look(self, workload: Obj) -> Seen:
+        """By the status of its job, where that tells, else by its pods."""
+        owner = controller_of(workload)
+        if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
+            return Seen(self._by_pods(workload))
+        found = self._observed.job_of(workload)
+        if found is None:
+            return Seen(ready=False, over=True)
+        kind, job = found
+        job, _ = self._observed.related.expanded(kind, job)
+        started = (job.get("status") or {}).get("startTime")
+        # A suspended job has no pods, whatever its status still says of earlier ones.
+        # What an elastic job asks for beyond what it was admitted with may take its time.
+        told = False if kind.is_suspended(job) else None if is_elastic(job) else kind.pods_ready(job)
+        return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
+
+    def _by_pods(self, workload: Obj) -> bool:
+        return pods_are_ready(admitted_counts(workload), self._observed.pods.store.by_index("workload", family_of(workload)))
+
+
+def _matters(pod: Obj) -> tuple[Any, ...]:
+    phase = (pod.get("status") or {}).get("phase")
+    return condition_is_true(pod, "Ready"), phase == "Succeeded", bool(pod["metadata"].get("deletionTimestamp"))

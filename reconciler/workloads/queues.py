@@ -1,0 +1,283 @@
+"""Status of queues, flavors and topologies: Active conditions, counters, finalizers, nodes left out.
+
+Workloads of a queue that is drained, and of a namespace that is being deleted, are evicted."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from core.model.quota_tree import NO_SHARE, FlavorResource
+from core.names import REASON_LOCAL_QUEUE_STOPPED, REASON_QUEUE_STOPPED
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.plan.steps.steps import NOTHING, Plan
+from core.plan.workloads.queue_status import (
+    STILL_IN_USE,
+    ClusterQueueStatus,
+    Counted,
+    LocalQueueStatus,
+    TopologyStatus,
+    Users,
+    plan_cluster_queue,
+    plan_cohort,
+    plan_evictions,
+    plan_flavor,
+    plan_local_queue,
+    plan_topology,
+)
+from core.queueing.cycle.queue_resolution import inactive_reason
+from core.resource import Obj, Resource
+from core.runtime.clock import Clock
+from core.runtime.controller import Done, RequeueAfter, Result
+from core.runtime.http.errors import KubeError
+from core.runtime.watch.store import Change, object_key
+from core.runtime.workqueue import Item
+from core.state.facts import WorkloadFacts
+from core.state.workload_state import add_usage
+from reconciler.execute.controllers import build_controller
+from reconciler.execute.executor import REFUSALS, Executor, Left
+from reconciler.nodes.mass_not_ready import Storms
+from reconciler.observe.observed import Observed
+
+
+class Queues:
+    """Reconciles the status of one ClusterQueue, Cohort, LocalQueue, ResourceFlavor or Topology at a time."""
+
+    def __init__(
+        self, observed: Observed, executor: Executor, clock: Clock, *, shares_fairly: bool = False, storms: Storms | None = None
+    ) -> None:
+        self._storms = storms
+        if storms is not None:
+            storms.on_change.append(self._on_storm)
+        self._shares_fairly = shares_fairly
+        self._observed = observed
+        self._executor = executor
+        self.controller = build_controller("queues", self._reconcile, clock, workers=2)
+        self._queue = self.controller.queue
+        self._clock = clock
+        self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
+        self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
+        for resource, informer in {**self._informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
+            informer.add_handler(partial(self._on_configuration, resource))
+        observed.pauses.add_handler(self._on_pause)
+        observed.nodes.add_handler(self._on_node)
+        observed.workloads.add_handler(self._on_workload)
+        observed.namespaces.add_handler(self._on_namespace)
+
+    def _on_namespace(self, change: Change) -> None:
+        if change.new is not None and change.new["metadata"].get("deletionTimestamp"):
+            self._queue.add_after((r.NAMESPACES.plural, object_key(change.obj)), pacing.QUEUES_SETTLE_S, "namespace is being deleted")
+
+    def _on_configuration(self, resource: Resource, change: Change) -> None:
+        """Whatever is configured may matter to all, which come anyway at the start; of what is written only whether a check is active."""
+        informers = self._informers()
+        if change.initial:
+            if resource in informers:
+                self._queue.add_after((resource.plural, object_key(change.obj)), pacing.QUEUES_SETTLE_S, "seen at the start")
+            return
+        if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
+            return
+        if change.new is None:
+            for remembered in (self._counted, self._held_back):
+                remembered.pop((resource.plural, object_key(change.obj)), None)
+        for of_kind, informer in informers.items():
+            for key in list(informer.store.keys()):
+                self._queue.add_after((of_kind.plural, key), pacing.QUEUES_SETTLE_S, "configuration changed")
+
+    def _on_pause(self, _change: Change) -> None:
+        """All queues say so, and what is to be drained is looked at again."""
+        for resource, informer in ((r.CLUSTER_QUEUES, self._observed.cluster_queues), (r.LOCAL_QUEUES, self._observed.local_queues)):
+            for key in list(informer.store.keys()):
+                self._queue.add_after((resource.plural, key), pacing.QUEUES_SETTLE_S, "pause changed")
+
+    def _count_soon(self, resource: Resource, key: str) -> None:
+        """Counters of a queue are out of date."""
+        since = self._clock.monotonic() - self._counted.get((resource.plural, key), float("-inf"))
+        self._queue.add_after((resource.plural, key), max(pacing.QUEUES_SETTLE_S, pacing.QUEUES_BUSY_S - since), "workload changed")
+
+    def _informers(self) -> Mapping[Resource, Any]:
+        observed = self._observed
+        return {
+            r.CLUSTER_QUEUES: observed.cluster_queues,
+            r.COHORTS: observed.cohorts,
+            r.LOCAL_QUEUES: observed.local_queues,
+            r.RESOURCE_FLAVORS: observed.flavors,
+            r.TOPOLOGIES: observed.topologies,
+        }
+
+    def _on_node(self, change: Change) -> None:
+        if change.old is not None and change.new is not None and _labels(change.old) == _labels(change.new):
+            return
+        self._look_at_topologies("nodes changed")
+
+    def _on_storm(self) -> None:
+        self._look_at_topologies("a storm has begun or is over")
+
+    def _look_at_topologies(self, reason: str) -> None:
+        for name in list(self._observed.topologies.store.keys()):
+            self._queue.add_after((r.TOPOLOGIES.plural, name), pacing.QUEUES_SETTLE_S, reason)
+
+    def _on_workload(self, change: Change) -> None:
+        namespace = change.obj["metadata"]["namespace"]
+        if namespace in self._observed.state.ending_namespaces:  # an admission may have been on its way
+            self._queue.add_after((r.NAMESPACES.plural, namespace), pacing.QUEUES_SETTLE_S, "workload changed")
+        for workload in (change.old, change.new):
+            if workload is None:
+                continue
+            local = f"{namespace}/{workload['spec'].get('queueName') or ''}"
+            self._count_soon(r.LOCAL_QUEUES, local)
+            facts = self._observed.state.local_queues.get(local)
+            # The queue it was admitted by, too: its LocalQueue may be gone before it is.
+            holder = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
+            for name in filter(None, {facts.cluster_queue if facts is not None else None, holder}):
+                self._count_soon(r.CLUSTER_QUEUES, name)
+                for cohort in self._observed.state.quota.ancestors(name) if self._shares_fairly else ():
+                    self._count_soon(r.COHORTS, cohort)
+
+    async def _reconcile(self, item: Item) -> Result:
+        plural, key = cast("tuple[str, str]", item.key)
+        if plural == r.NAMESPACES.plural:
+            return await self._end_namespace(key)
+        resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
+        refused = await self._drain(resource, key)
+        counted = await self._count(resource, key) if resource in (r.CLUSTER_QUEUES, r.LOCAL_QUEUES) else Counted()
+        obj = informer.store.get(key)
+        if obj is None:
+            self._held_back.pop((plural, key), None)
+            self._counted.pop((plural, key), None)
+            return Done()
+        self._counted[plural, key] = self._clock.monotonic()
+        users = self._find_users(resource, obj)
+        left = Left()
+        try:
+            result = await self._executor.execute(self._plan(resource, obj, users, counted), left)
+        finally:
+            if STILL_IN_USE in left.done:
+                self._held_back[plural, key] = obj["metadata"]["uid"]
+        if refused is not None:
+            raise refused
+        return result
+
+    # --- what is to go --------------------------------------------------------------------------------
+
+    async def _drain(self, resource: Resource, key: str) -> KubeError | None:
+        """Evicts what holds quota by a queue that is drained. Returns why one could not be evicted: the others are, and the status of the
+        queue is written nevertheless."""
+        state = self._observed.state
+        cluster_queue = state.cluster_queues.get(key) if resource is r.CLUSTER_QUEUES else None
+        local_queue = state.local_queues.get(key) if resource is r.LOCAL_QUEUES else None
+        try:
+            if cluster_queue is not None and cluster_queue.drains:
+                await self._evict(state.workloads.holders(key), REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {key}")
+            if local_queue is not None and local_queue.drains:
+                why = f"The LocalQueue is stopped: {key.partition('/')[2]}"
+                await self._evict(state.workloads.holders_of(key), REASON_LOCAL_QUEUE_STOPPED, why)
+        except REFUSALS as error:
+            return error
+        return None
+
+    async def _end_namespace(self, name: str) -> Result:
+        state = self._observed.state
+        if name not in state.ending_namespaces:
+            return Done()
+        holding = [facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/") and facts.admission is not None]
+        await self._evict(holding, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted")
+        is_all = all(facts.evicted or facts.finished for facts in holding)
+        return Done() if is_all else RequeueAfter(pacing.NAMESPACE_ENDING_S)
+
+    async def _evict(self, workloads: Iterable[WorkloadFacts], reason: str, message: str) -> None:
+        running = [facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished]
+
+        def plan_some(keys: list[str]) -> Plan:
+            found = map(self._observed.workloads.store.get, keys)
+            return plan_evictions([workload for workload in found if workload is not None], reason, message, self._executor.now())
+
+        await self._executor.execute_batches(running, plan_some)
+
+    # --- facts and plans --------------------------------------------------------------------------------
+
+    def _plan(self, resource: Resource, obj: Obj, users: Users, counted: Counted) -> Plan:
+        now = self._executor.now()
+        if resource is r.CLUSTER_QUEUES:
+            return self._plan_cluster_queue(obj, users, counted, now)
+        if resource is r.LOCAL_QUEUES:
+            return self._plan_local_queue(obj, counted, now)
+        if resource is r.COHORTS:
+            share = self._observed.state.quota.cohort_share(obj["metadata"]["name"]) if self._shares_fairly else None
+            return plan_cohort(obj, share)
+        if resource is r.RESOURCE_FLAVORS:
+            return plan_flavor(obj, users)
+        return plan_topology(self._read_topology(obj, users), now)
+
+    def _plan_cluster_queue(self, obj: Obj, users: Users, counted: Counted, now: str) -> Plan:
+        state = self._observed.state
+        queue = state.cluster_queues.get(obj["metadata"]["name"])
+        if queue is None:
+            return NOTHING
+        paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
+        shares = state.quota.shares(queue.name) if self._shares_fairly else []
+        share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
+        known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, paused, share)
+        return plan_cluster_queue(known, now)
+
+    def _plan_local_queue(self, obj: Obj, counted: Counted, now: str) -> Plan:
+        state, key = self._observed.state, object_key(obj)
+        local = state.local_queues.get(key)
+        if local is None:
+            return NOTHING
+        queue = state.cluster_queues.get(local.cluster_queue)
+        problem = inactive_reason(state, queue) if queue is not None else None
+        paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
+        known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, paused)
+        return plan_local_queue(known, now)
+
+    def _read_topology(self, obj: Obj, users: Users) -> TopologyStatus:
+        state, name = self._observed.state, obj["metadata"]["name"]
+        views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
+        nodes = set[str]().union(*(view.capacity.tree.names for view in views))  # several flavors may have a node
+        left_out = [(view.flavor.name, view.capacity.tree.left_out) for view in views]
+        storm = self._storms.find(name) if self._storms is not None else None
+        return TopologyStatus(obj, users, len(nodes), left_out, str(storm) if storm is not None else None)
+
+    def _find_users(self, resource: Resource, obj: Obj) -> Users:
+        state, name = self._observed.state, obj["metadata"]["name"]
+        is_reported = self._held_back.get((resource.plural, name)) == obj["metadata"]["uid"]
+        if resource is r.CLUSTER_QUEUES:
+            return Users(r.WORKLOADS, [workload.key for workload in state.workloads.holders(name)], is_reported)
+        if resource is r.RESOURCE_FLAVORS:
+            queues = [queue.name for queue in state.cluster_queues.values() if name in queue.flavors]
+            return Users(r.CLUSTER_QUEUES, queues, is_reported)
+        flavors = [flavor for flavor, facts in state.flavors.items() if facts.topology == name] if resource is r.TOPOLOGIES else []
+        return Users(r.RESOURCE_FLAVORS, flavors, is_reported)
+
+    async def _count(self, resource: Resource, key: str) -> Counted:
+        """Workloads of a queue, and what they hold of quota; in portions. What changes meanwhile is counted the next time."""
+        workloads = self._observed.state.workloads
+        is_local = resource is r.LOCAL_QUEUES
+        holding = workloads.holders_of(key) if is_local else workloads.holders(key)
+        reserved, used = dict[FlavorResource, int](), dict[FlavorResource, int]()
+        for number, workload in enumerate(holding, start=1):
+            admission = workloads.holding(workload.key)
+            if admission is not None:
+                add_usage(reserved, admission)
+                if workload.admitted:
+                    add_usage(used, admission)
+            if number % pacing.QUEUES_COUNTED == 0:
+                await self._clock.sleep(0)
+        local_queues = self._observed.state.local_queues.items()
+        locals_of = [key] if is_local else [name for name, local in local_queues if local.cluster_queue == key]
+        pending = sum(map(workloads.count_pending, locals_of))
+        return Counted(pending, len(holding), sum(1 for workload in holding if workload.admitted), reserved, used)
+
+
+def _as_configured(obj: Obj) -> Any:
+    metadata = obj["metadata"]
+    said = [metadata.get(name) for name in ("uid", "labels", "annotations", "finalizers", "deletionTimestamp")]
+    active = (
+        [(c["type"], c["status"]) for c in (obj.get("status") or {}).get("conditions") or ()] if obj["kind"] == "AdmissionCheck" else []
+    )
+    return said, obj.get("spec"), active
+
+
+def _labels(node: Obj) -> Any:
+    return node["metadata"].get("labels")

@@ -1,0 +1,146 @@
+"""The tree: nodes are found by name, domains are ranges, nodes without a clear place are left out (decision 3 of docs/decisions/0004)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import given
+
+from core.model.podset import Mode
+from core.names import HOSTNAME_LABEL
+from core.placement.algorithms.profile import MIXED
+from core.placement.engine import place
+from core.placement.topology.placed_pods import find_failed
+from core.placement.topology.tree import NodeLabels, TopologyTree
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Counted, Node, grid, request, view_of
+from tests.strategies import Cluster, clusters
+
+
+@given(clusters())
+def test_every_domain_is_one_range_of_the_nodes_that_carry_its_labels(cluster: Cluster):
+    tree = cluster.view().tree
+    assert sorted(tree.names) == sorted(node.name for node in cluster.nodes)
+    for depth, label in enumerate(cluster.levels):
+        expected = defaultdict(set)
+        for node in cluster.nodes:
+            expected[tuple(node.labels[name] for name in cluster.levels[: depth + 1])].add(node.name)
+        level = tree.levels[depth]
+        assert level.label == label
+        found = {tree.values(depth, d): set(tree.names[level.starts[d] : level.ends[d]]) for d in range(level.count)}
+        assert found == expected
+        assert list(found) == sorted(found)
+
+
+@given(clusters())
+def test_parents_and_children_are_each_others_inverse(cluster: Cluster):
+    tree = cluster.view().tree
+    for depth in range(len(tree.levels) - 1):
+        for domain in range(tree.levels[depth].count):
+            children = tree.children(depth, domain)
+            assert len(children) > 0
+            assert all(tree.levels[depth + 1].parents[child] == domain for child in children)
+        assert sum(len(tree.children(depth, d)) for d in range(tree.levels[depth].count)) == tree.levels[depth + 1].count
+
+
+def test_nodes_without_a_level_label_are_left_out_and_named():
+    nodes = [NodeLabels("a", {BLOCK: "b", RACK: "r"}), NodeLabels("c", {BLOCK: "b"}), NodeLabels("d", {RACK: "r"}), NodeLabels("e", {})]
+    tree = TopologyTree([BLOCK, RACK], nodes)
+    assert tree.names == ("a",)
+    assert tree.left_out.missing_label == {BLOCK: ("d", "e"), RACK: ("c", "e")}
+    assert tree.left_out.same_path == ()
+
+
+def test_nodes_that_share_their_whole_path_are_left_out_and_named_together():
+    twin = {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "twin"}
+    nodes = [NodeLabels("y", twin), NodeLabels("x", twin), NodeLabels("z", {**twin, HOSTNAME_LABEL: "single"})]
+    tree = TopologyTree(THREE_LEVELS, nodes)
+    assert tree.names == ("z",)
+    assert tree.left_out.same_path == (("x", "y"),)
+
+
+def test_nodes_below_a_rack_may_well_share_their_path():
+    tree = TopologyTree([RACK], [NodeLabels("x", {RACK: "r"}), NodeLabels("y", {RACK: "r"})])
+    assert tree.names == ("x", "y")
+    assert tree.left_out.same_path == ()
+    assert [level.label for level in tree.levels] == [RACK, "node"]
+
+
+def test_where_a_hostname_recurs_the_assignment_writes_all_levels():
+    nodes = [
+        Node("x", {BLOCK: "b", RACK: "r1", HOSTNAME_LABEL: "h"}),
+        Node("y", {BLOCK: "b", RACK: "r2", HOSTNAME_LABEL: "h"}),
+        Node("z", {BLOCK: "b", RACK: "r2", HOSTNAME_LABEL: "other"}),
+    ]
+    (placement,) = place(view_of(THREE_LEVELS, nodes), [request(12, Mode.REQUIRED, BLOCK)], MIXED).placements
+    assert placement.assignment.levels == THREE_LEVELS
+    assert [domain.values for domain in placement.assignment.domains] == [("b", "r1", "h"), ("b", "r2", "h"), ("b", "r2", "other")]
+    assert placement.nodes == (("x", 4), ("y", 4), ("z", 4))
+
+
+def test_a_nodes_identity_is_its_name_whatever_its_hostname_label_says():
+    nodes = [Node("n1", {RACK: "r", HOSTNAME_LABEL: "n2"}), Node("n2", {RACK: "r", HOSTNAME_LABEL: "n1"}, {"cpu": 1000, "pods": 10})]
+    view = view_of([RACK, HOSTNAME_LABEL], nodes)
+    (placement,) = place(view, [request(5, Mode.REQUIRED, RACK)], MIXED).placements
+    assert dict(placement.nodes) == {"n1": 4, "n2": 1}
+    assert {domain.values: domain.count for domain in placement.assignment.domains} == {("n2",): 4, ("n1",): 1}
+
+
+def test_racks_of_one_name_in_different_blocks_are_different_racks():
+    nodes = [Node(f"n{b}", {BLOCK: f"b{b}", RACK: "r", HOSTNAME_LABEL: f"n{b}"}) for b in range(2)]
+    view = view_of(THREE_LEVELS, nodes)
+    assert place(view, [request(8, Mode.REQUIRED, RACK)], MIXED).refusal is not None
+    assert place(view, [request(4, Mode.REQUIRED, RACK)], MIXED).refusal is None
+
+
+def test_a_rack_whose_nodes_have_room_only_together_takes_no_whole_pod():
+    """Decision 4 of docs/decisions/0004: three nodes with half of a pod's CPU free each."""
+    nodes = [Node(f"n{i}", {RACK: "r"}, {"cpu": 500, "pods": 10}) for i in range(3)]
+    refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
+    assert refusal is not None
+    assert refusal.fit == 0
+
+
+def test_an_empty_tree_says_that_no_node_has_the_level():
+    refusal = place(view_of([RACK], []), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
+    assert refusal is not None
+    assert refusal.detail == f"pod set main: no topology domains at level {RACK}; no node of the flavor has it"
+
+
+def test_a_tree_whose_nodes_are_all_out_says_by_what():
+    nodes = [Node("a", {RACK: "r"}, ready=False), Node("b", {RACK: "r"}, unschedulable=True), Node("c", {RACK: "r"}, ready=False)]
+    refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
+    assert refusal is not None
+    assert refusal.detail.endswith("none of the flavor's 3 nodes can be used (NotReady: 2 (e.g. a), unschedulable: 1 (b))")
+
+
+def test_grid_of_the_builders_has_the_places_it_says():
+    tree = view_of(THREE_LEVELS, grid(2, 3, 4)).tree
+    assert [level.count for level in tree.levels] == [2, 6, 24]
+
+
+def test_nodes_of_the_same_path_are_grouped_without_comparing_each_with_each():
+    """Found defect B12."""
+    Counted.compared = 0
+    nodes = [NodeLabels(f"n{i:03}", {RACK: "r", HOSTNAME_LABEL: Counted(f"h{i // 2:03}")}) for i in range(400)]
+    tree = TopologyTree([RACK, HOSTNAME_LABEL], [*nodes, NodeLabels("own", {RACK: "r", HOSTNAME_LABEL: "own"})])
+    assert tree.left_out.same_path == tuple((f"n{i:03}", f"n{i + 1:03}") for i in range(0, 400, 2))
+    assert tree.names == ("own",)
+    assert Counted.compared < 40 * len(nodes)
+
+
+def test_all_nodes_are_looked_through_once_for_hosts_that_are_gone():
+    """Once for each workload that had lost a node it took 1.6 s of every cycle: 900 workloads, 5,000 nodes."""
+    tree = TopologyTree((RACK, HOSTNAME_LABEL), [NodeLabels(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"h{i}"}) for i in range(3)])
+    reads = 0
+
+    class Counting(tuple[tuple[str, ...], ...]):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return super().__getitem__(at)
+
+    tree.paths = Counting(tree.paths)
+    for name in ("gone", "h1", "gone too"):
+        assert find_failed(tree, [name]).tolist() == [False, name == "h1", False]
+    assert reads <= 2 * len(tree)

@@ -1,0 +1,175 @@
+"""The PodGroup of a job that asks for one: how many pods it has at once by kind, and that its schema takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.api.kinds import meta
+from core.api.kinds.podgroup_kinds import PodGroup
+from core.jobs import podgroup_levels
+from core.jobs.podgroup_annotation import Grouping, with_membership
+from core.jobs.podgroup_levels import read_levels
+from core.names import QUEUE_NAME_LABEL
+from core.plan.jobs.job_podgroup import build_pod_group, is_in_step, is_of
+from core.podgroups.group import TopologyConstraint
+from core.podgroups.podgroup_facts import read_pod_group
+from tests.webhook.reviews.test_group_reviews import BY_NAME, RACK, made, template
+
+Obj = dict[str, Any]
+
+
+def member(obj: Obj) -> Obj:
+    """The object as the webhook makes it and the API server stores it."""
+    return with_membership(kind_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": "u"}}, "g")
+
+
+def kind_of(obj: Obj) -> Grouping:
+    return BY_NAME[obj["kind"]]
+
+
+def group(obj: Obj) -> Obj:
+    built = build_pod_group(kind_of(obj), member(obj))
+    assert built is not None
+    PodGroup.model_validate(built)
+    return built
+
+
+def counts(kind: str, **spec: Any) -> tuple[int, int]:
+    """Pods at once, and replicas."""
+    obj = made(kind)
+    facts = read_pod_group(group({**obj, "spec": {**obj["spec"], **spec}}))
+    assert facts.min_count is not None
+    return facts.min_count, facts.replicas
+
+
+def test_it_is_controlled_by_the_job_and_has_its_levels():
+    obj = made("Job", f"block, {RACK}:Preferred")
+    built = group(obj)
+    assert built["metadata"] == {
+        "name": "g",
+        "namespace": "team-a",
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}],
+    }
+    assert read_pod_group(built).levels == (TopologyConstraint("block"), TopologyConstraint(RACK, preferred=True))
+    assert is_of(built, member(obj))
+    assert not is_of(built, {"metadata": {"uid": "another"}})
+    assert not is_of({"metadata": {}}, member(obj))
+
+
+def test_it_is_in_step_while_its_job_is_the_same():
+    built, grown = (group({**made("Job"), "spec": {"parallelism": count, "template": template()}}) for count in (4, 5))
+    assert is_in_step(built, built)
+    assert not is_in_step(built, grown)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, 4),
+        ({"parallelism": 4, "completions": 3}, 3),
+        ({"parallelism": 4, "completions": 10}, 4),
+        ({"parallelism": 4, "completions": None}, 4),
+        ({"parallelism": None, "completions": None}, 1),
+        ({"parallelism": 0}, 1),
+    ],
+)
+def test_a_job_is_all_pods_that_run_at_once(spec: Obj, expected: int):
+    assert counts("Job", **spec) == (expected, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "expected"),
+    [
+        ({"parallelism": 4, "completions": 4}, 0, 4),
+        ({"parallelism": 4, "completions": 4}, 3, 1),
+        ({"parallelism": 4, "completions": 4}, 4, 1),
+        ({"parallelism": 4, "completions": 10}, 6, 4),
+        ({"parallelism": 4, "completions": 10}, 8, 2),
+    ],
+)
+def test_pods_of_a_job_that_have_succeeded_and_may_be_gone_are_not_waited_for(spec: Obj, succeeded: int, expected: int):
+    obj = {**made("Job"), "spec": {"template": template(), **spec}, "status": {"succeeded": succeeded}}
+    assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": expected}}
+
+
+def test_nor_are_those_of_jobs_of_a_job_set():
+    obj = {**made("JobSet"), "status": {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}}
+    assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 6}}
+    obj["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+
+
+def replicated(name: str, count: int, **more: Any) -> Obj:
+    return {"name": name, "replicas": count, "template": {"spec": {"parallelism": 2, "template": template()}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, 8),
+        ({"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}, 8),
+        ({"startupPolicy": {"startupPolicyOrder": "InOrder"}}, 4),
+        ({"replicatedJobs": [replicated("a", 3), replicated("b", 1, dependsOn=[{"name": "a", "status": "Ready"}])]}, 6),
+    ],
+    ids=["all", "any order", "in order", "one after another"],
+)
+def test_a_job_set_is_all_pods_that_need_not_wait_for_others_of_it(spec: Obj, expected: int):
+    assert counts("JobSet", **spec) == (expected, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, 4),
+        ({"launcherCreationPolicy": "AtStartup"}, 4),
+        ({"launcherCreationPolicy": "WaitForWorkersReady"}, 3),
+        ({"mpiReplicaSpecs": {"Launcher": {"template": template()}}}, 1),
+    ],
+)
+def test_an_mpi_job_is_its_workers_and_a_launcher_that_does_not_wait_for_them(spec: Obj, expected: int):
+    assert counts("MPIJob", **spec) == (expected, 1)
+
+
+def surge(most: Any) -> Obj:
+    return {"rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxSurge": most}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, (3, 2)),
+        ({"startupPolicy": "LeaderCreated"}, (3, 2)),
+        ({"startupPolicy": "LeaderReady"}, (1, 2)),
+        ({"replicas": 0}, (3, 1)),
+        ({"replicas": None}, (3, 1)),
+        (surge(2), (3, 4)),
+        (surge("50%"), (3, 3)),
+        (surge("1%"), (3, 3)),
+        (surge("some"), (3, 2)),
+        (surge(True), (3, 2)),
+        ({"leaderWorkerTemplate": {"size": 5, "workerTemplate": template()}}, (5, 2)),
+    ],
+)
+def test_a_leader_worker_set_is_a_group_per_replica(spec: Obj, expected: tuple[int, int]):
+    assert counts("LeaderWorkerSet", **spec) == expected
+
+
+@pytest.mark.parametrize("change", ["not asked", "no member", "queued", "no levels"])
+def test_who_does_not_ask_or_is_no_member_or_is_queued_has_none(change: str):
+    obj = made("Job", None if change == "not asked" else "rack of ours" if change == "no levels" else RACK)
+    if change == "queued":
+        obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
+    stored = {**obj, "metadata": {**obj["metadata"], "uid": "u"}} if change == "no member" else member(obj)
+    assert build_pod_group(kind_of(obj), stored) is None
+
+
+def test_nobody_is_placed_by_a_part_of_what_was_asked_for():
+    assert read_levels(f"{RACK},?") == ()
+
+
+def test_as_many_levels_may_be_named_as_a_group_holds():
+    assert podgroup_levels.MAX_LEVELS == meta.MAX_LEVELS
+    levels = read_levels(",".join(f"l{i}" for i in range(meta.MAX_LEVELS)))
+    assert len(levels) == meta.MAX_LEVELS

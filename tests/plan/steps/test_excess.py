@@ -1,0 +1,36 @@
+"""The event of a pod that requests more than was admitted advises what makes another pod of the same job start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.model.pod_resources import pod_requests
+from core.plan.steps.excess import explain_excess
+
+SIDECAR = {"name": "proxy", "resources": {"requests": {"cpu": "500m"}}}
+
+
+def template(cpu: str, **spec: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **spec}
+
+
+def inject(spec: dict[str, Any]) -> dict[str, Any]:
+    """What a webhook that adds a container by name makes of a pod."""
+    names = [container["name"] for container in spec["containers"]]
+    return spec if "proxy" in names else {**spec, "containers": [*spec["containers"], SIDECAR]}
+
+
+def explain(spec: dict[str, Any]) -> str:
+    return explain_excess(pod_requests(inject(spec)), pod_requests(spec), "main")
+
+
+def test_excess_of_a_sidecar_names_the_ways_that_help():
+    message = explain(template("1"))
+    assert message.startswith("the pod requests 500m cpu more than the pods that were admitted as main, and stays gated.")
+    assert "with the same container in the pod template" in message
+    assert "in spec.resources of the pod template" in message
+    assert "Higher requests of the other containers do not help" in message
+    assert len(message) <= 1024
+    assert explain(template("1500m")), "which the message used to advise"
+    assert not explain({"containers": [*template("1")["containers"], SIDECAR]})
+    assert not explain(template("1", resources={"requests": {"cpu": "1500m"}}))

@@ -1,0 +1,191 @@
+"""Deactivation, reactivation and the time that a workload may be admitted: the table, and lives of it in virtual time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED
+from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait
+from core.plan.workloads.activity import plan_activity
+from core.plan.workloads.admission_status import admitted_status, amended_status, evicted_status, released_status
+from core.state.facts import find_condition
+from tests.builders import condition_json, pod_set_json, workload_json
+from tests.plan.workloads.test_status import ADMISSION
+
+Json = dict[str, Any]
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
+
+
+def at(seconds: float) -> str:
+    return (T0 + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
+    return condition_json(kind, status, reason=reason, time=at(since), message=message)
+
+
+def workload(*conditions: Json, active: bool = True, limit: int | None = None, **status: Any) -> Json:
+    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions, active=active)
+    wire["status"] |= status
+    wire["spec"] |= {"maximumExecutionTimeSeconds": limit} if limit is not None else {}
+    return wire
+
+
+def admitted(*conditions: Json, since: float = 0, **more: Any) -> Json:
+    return workload(condition(QUOTA_RESERVED), condition(ADMITTED, since=since), *conditions, **more)
+
+
+def plan(wire: Json, now_s: float) -> Action | None:
+    return plan_activity(wire, T0 + timedelta(seconds=now_s))
+
+
+def test_who_has_no_maximum_runs_for_ever():
+    assert plan(admitted(), 1e6) is None
+
+
+@pytest.mark.parametrize("past", [None, 40])
+def test_the_time_of_all_admissions_counts(past: int | None):
+    wire = admitted(since=100, limit=60, **({"accumulatedPastExecutionTimeSeconds": past} if past else {}))
+    end = 100 + 60 - (past or 0) + RESOLUTION_S
+    assert plan(wire, 100) == Wait(end - 100)
+    assert plan(wire, end - 0.5) == Wait(0.5)
+    action = plan(wire, end)
+    assert isinstance(action, Evict)
+    assert action.reason == BY_TIME
+    assert "maximumExecutionTimeSeconds of 60" in action.message
+    assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in action.message
+    assert [(c.type, c.status, c.reason) for c in action.also] == [
+        (DEACTIVATION_TARGET, True, "MaximumExecutionTimeExceeded"),
+        (REQUEUED, False, BY_TIME),
+    ]
+
+
+def test_time_that_was_used_up_by_an_older_process_is_over_at_once():
+    assert isinstance(plan(admitted(limit=60, accumulatedPastExecutionTimeSeconds=1000), RESOLUTION_S), Evict)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        workload(limit=1),
+        workload(condition(QUOTA_RESERVED), condition(ADMITTED, False), limit=1),
+        admitted(condition(EVICTED), limit=1),
+        admitted(condition(FINISHED), limit=1),
+        {**admitted(limit=1), "metadata": {**admitted()["metadata"], "deletionTimestamp": at(0)}},
+        admitted(active=False, limit=1),
+    ],
+    ids=["waits", "has quota only", "is being stopped", "is over", "is deleted", "is deactivated by hand"],
+)
+def test_only_what_runs_has_its_time_counted(wire: Json):
+    assert plan(wire, 1000) is None or isinstance(plan(wire, 1000), Amend)
+    assert not isinstance(plan(wire, 1000), Evict)
+
+
+def test_deactivation_goes_on_from_wherever_it_stopped():
+    target = condition(DEACTIVATION_TARGET, reason="MaximumExecutionTimeExceeded", message="exceeding the maximum execution time of 60 s")
+    stop = plan(admitted(target), 0)
+    assert isinstance(stop, Evict), "whoever set the target"
+    assert stop.reason == BY_TIME
+    evicted, mark = condition(EVICTED, reason=BY_TIME), condition(REQUEUED, False, reason=BY_TIME)
+    assert plan(admitted(target, evicted, mark), 0) == Deactivate()
+    assert plan(workload(target, evicted, mark), 0) == Deactivate()
+    assert plan(workload(target, evicted, mark, active=False), 0) == Amend((), {}, (DEACTIVATION_TARGET,))
+    assert plan(workload(evicted, mark, active=False), 0) is None
+
+
+def test_who_is_deactivated_by_hand_is_marked_once_it_has_stopped_and_begins_anew():
+    state = {"count": 2, "requeueAt": at(60)}
+    assert plan(admitted(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
+    assert plan(workload(condition(QUOTA_RESERVED), active=False), 0) is None, "whoever judges its checks gives its quota back"
+    wire = admitted(condition(EVICTED, reason="Deactivated", message="The workload is deactivated"), active=False, requeueState=state)
+    mark = plan(wire, 0)
+    assert isinstance(mark, Amend)
+    assert (mark.set[0].type, mark.set[0].status, mark.set[0].reason, mark.requeue_state) == (REQUEUED, False, "Deactivated", {"count": 2})
+    wire["status"] = amended_status(wire, mark.set, at(0), mark.requeue_state, mark.drop)
+    assert plan(wire, 0) is None
+    wire["spec"]["active"] = True
+    again = plan(wire, 0)
+    assert isinstance(again, Amend)
+    assert (again.set[0].status, again.set[0].reason, again.requeue_state) == (True, "Reactivated", None)
+    wire["status"] = amended_status(wire, again.set, at(0), again.requeue_state, again.drop)
+    assert "requeueState" not in wire["status"]
+    assert plan(wire, 0) is None
+
+
+def test_a_mark_has_no_reason_of_an_eviction_for_something_else():
+    mark = plan(workload(condition(EVICTED, reason="Preempted"), active=False), 0)
+    assert isinstance(mark, Amend)
+    assert mark.set[0].reason == "Deactivated"
+
+
+# --- accumulated time -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reason", "left"), [("Preempted", 12 + 30), (BY_TIME, None)], ids=["kept", "begins anew"])
+def test_the_end_of_an_admission_adds_its_time_but_for_who_has_used_all_of_it(reason: str, left: int | None):
+    wire = admitted(condition(EVICTED, reason=reason), since=20, accumulatedPastExecutionTimeSeconds=12, admission={"clusterQueue": "q"})
+    assert released_status(wire, "m", at(50)).get("accumulatedPastExecutionTimeSeconds") == left
+    assert evicted_status(wire, reason, "m", at(50))["accumulatedPastExecutionTimeSeconds"] == 12, "it still runs"
+
+
+class Life:
+    """A workload that is admitted and stopped again and again."""
+
+    def __init__(self, limit: int) -> None:
+        self.wire, self.now, self.used, self.admissions = workload(limit=limit), 0.0, 0.0, 0
+
+    def write(self, status: Json) -> None:
+        self.wire = {**self.wire, "status": status}
+
+    def admit(self) -> None:
+        self.write(admitted_status(self.wire, ADMISSION, at(self.now)))
+        self.admissions += 1
+
+    def run(self, seconds: float) -> bool:
+        """Whether its time is over before that."""
+        action = plan(self.wire, self.now)
+        assert isinstance(action, Wait | Evict)
+        rest = action.seconds if isinstance(action, Wait) else 0.0
+        self.now += min(seconds, rest)
+        self.used += min(seconds, rest)
+        if seconds >= rest:
+            over = plan(self.wire, self.now + 1e-3)
+            assert isinstance(over, Evict)
+            self.write(evicted_status(self.wire, over.reason, over.message, at(self.now), over.also, over.requeue_state))
+            return True
+        return False
+
+    def stop(self) -> None:
+        if (find_condition(self.wire, EVICTED) or {}).get("status") != "True":
+            self.write(evicted_status(self.wire, "Preempted", "", at(self.now)))
+        self.write(released_status(self.wire, "stopped", at(self.now)))
+
+
+@given(st.integers(1, 200), st.lists(st.tuples(st.floats(0, 80), st.floats(0, 80)), min_size=1, max_size=20))
+def test_it_runs_for_its_time_whatever_it_was_evicted_for_and_for_as_long_once_reactivated(limit: int, stays: list[tuple[float, float]]):
+    life = Life(limit)
+    for runs, waits in stays:
+        life.admit()
+        over = life.run(runs)
+        # Times of the API have whole seconds: each admission that was ended early may be counted a second too long or too short.
+        if over:
+            assert limit - life.admissions <= life.used <= limit + 1 + life.admissions
+        else:
+            assert life.used <= limit + 1 + life.admissions
+        life.now += 0.3
+        life.stop()
+        life.now += waits
+        if over:
+            assert "accumulatedPastExecutionTimeSeconds" not in life.wire["status"]
+            assert plan(life.wire, life.now) == Deactivate()
+            life.wire["status"] = amended_status(life.wire, (), at(life.now), None, (DEACTIVATION_TARGET,))
+            again = plan(life.wire, life.now)
+            assert isinstance(again, Amend)
+            life.wire["status"] = amended_status(life.wire, again.set, at(life.now), again.requeue_state, again.drop)
+            life.used, life.admissions = 0.0, 0

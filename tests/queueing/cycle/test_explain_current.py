@@ -1,0 +1,74 @@
+"""Why a workload that has its place is there: what was said when it was admitted, as long as nothing else has changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.placement.explain.choice import show_choices
+from core.queueing.cycle.explain_current import explain_standing
+from core.queueing.flavors.outcome import Found
+from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
+from tests.queueing.scene import Scene
+
+GROUP = {"required": RACK, "podSetGroupName": "g"}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    opened = Scene()
+    for rack, nodes, cpu in (("r1", 2, 4), ("r2", 3, 4), ("r3", 1, 16)):
+        opened.rack(rack, nodes, cpu=cpu)
+    return opened
+
+
+@pytest.mark.parametrize(
+    "pod_sets",
+    [
+        [pod_set_json(count=6, topology={"required": RACK})],
+        [pod_set_json(count=14, topology={"preferred": RACK})],
+        [pod_set_json(count=25, topology={"preferred": RACK})],
+        [pod_set_json(count=5, topology={"unconstrained": True})],
+        [pod_set_json(name="a", count=3, topology={"required": RACK}), pod_set_json(name="b", count=9, topology={"required": RACK})],
+        [pod_set_json(name="leader", count=1, topology=GROUP), pod_set_json(name="workers", count=7, topology=GROUP)],
+    ],
+)
+def test_a_workload_that_was_just_admitted_is_told_the_same_again(scene: Scene, pod_sets: list[dict[str, Any]]):
+    scene.submit("other", 3)
+    scene.run()
+    key = scene.workload(workload_json("w", pod_sets))
+    found = scene.run()["w"]
+    assert isinstance(found, Found)
+    before = scene.state.ledger.drift(), {name: scene.state.quota.usage(name) for name in scene.state.cluster_queues}
+    again = explain_standing(scene.state, scene.state.workloads.facts[key])
+    assert show_choices(again) == show_choices([replace(choice, looked_ahead=False, search=None) for choice in found.choices])
+    assert before == (scene.state.ledger.drift(), {name: scene.state.quota.usage(name) for name in scene.state.cluster_queues})
+
+
+def test_others_that_came_since_are_seen(scene: Scene):
+    key = scene.submit("w", 6)
+    scene.run()
+    before = show_choices(explain_standing(scene.state, scene.state.workloads.facts[key]))
+    assert "r1 with room for 8, the tightest of 3" in before
+    scene.submit("other", 9)
+    scene.run()
+    after = show_choices(explain_standing(scene.state, scene.state.workloads.facts[key]))
+    assert "r1 with room for 8, the tightest of 2" in after
+
+
+def test_one_without_a_place_or_whose_nodes_are_gone_has_nothing_to_tell(scene: Scene):
+    waiting = scene.submit("large", 100)
+    key = scene.submit("w", 6)
+    scene.run()
+    facts = scene.state.workloads.facts
+    assert explain_standing(scene.state, facts[waiting]) == ()
+    for node in [name for name in scene.state.nodes if name.startswith("r1")]:
+        scene.state.observe_node(node, None)
+    scene.node(Node("r9-n0", {RACK: "r9", "kubernetes.io/hostname": "r9-n0"}))
+    assert explain_standing(scene.state, facts[key]) == ()
+    scene.state.observe_flavor("tas", None)
+    assert explain_standing(scene.state, facts[key]) == ()
+    scene.delete("w")
+    assert f"{NAMESPACE}/w" not in facts

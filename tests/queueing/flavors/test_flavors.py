@@ -1,0 +1,318 @@
+"""Flavor search with topology inside it: what is tried, in which order, and what is said where nothing serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.names import (
+    HOSTNAME_LABEL,
+    REASON_EXCEEDS_MAX_QUOTA,
+    REASON_NO_MATCHING_FLAVOR,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_QUOTA,
+)
+from core.placement.explain.choice import show_choices
+from core.queueing.flavors.outcome import Found, NotFound
+from tests.builders import RACK, Node, pod_set_json, workload_json
+from tests.queueing.scene import Scene, flavors_of
+
+
+def judge(scene: Scene, *pod_sets: dict[str, Any]) -> Found | NotFound:
+    scene.workload(workload_json("w", pod_sets))
+    return scene.run()["w"]
+
+
+def pods(
+    count: int, name: str = "main", *, implied: bool = False, topology: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    return pod_set_json(name, count, topology=None if implied else topology or {"required": RACK}, **options)
+
+
+def refusal(outcome: Found | NotFound, reason: str) -> str:
+    assert isinstance(outcome, NotFound), outcome
+    assert outcome.reason == reason
+    return outcome.message
+
+
+def two_flavors(first: str = "10", second: str = "10") -> Scene:
+    """Pool a has one node of 4 CPU, pool b two in one rack."""
+    scene = Scene()
+    scene.rack("ra", 1, pool="a")
+    scene.rack("rb", 2, pool="b")
+    scene.flavor("a", "t", nodeLabels={"pool": "a"})
+    scene.flavor("b", "t", nodeLabels={"pool": "b"})
+    scene.queue("cq", {"a": first, "b": second})
+    return scene
+
+
+def test_the_first_flavor_is_taken_where_it_serves():
+    assert flavors_of(judge(two_flavors(), pods(4))) == [{"cpu": "a"}]
+
+
+def test_the_second_flavor_serves_where_the_first_lacks_quota():
+    assert flavors_of(judge(two_flavors(first="3"), pods(4))) == [{"cpu": "b"}]
+
+
+def test_the_second_flavor_serves_where_the_first_lacks_the_place():
+    """The peer never tries the next flavor for that (BEHAVIOUR.md 11)."""
+    outcome = judge(two_flavors(), pods(8))
+    assert flavors_of(outcome) == [{"cpu": "b"}]
+    assert isinstance(outcome, Found)
+    assert [attempt.flavor for attempt in outcome.attempts] == ["a"]
+    assert {name for _, placement in outcome.placements for name, _ in placement.nodes} == {"rb-n0", "rb-n1"}
+
+
+def test_where_no_flavor_serves_the_message_speaks_of_each():
+    message = refusal(judge(two_flavors(second="4"), pods(8)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert 'topology "t" allows to fit only 4 out of 8 pod(s)' in message
+    assert 'flavor "b": 8 cpu are asked for, more than its whole nominal quota of 4' in message
+
+
+def test_amount_that_was_cut_is_shown_as_more_than_the_largest():
+    """It read `46116860184273879030m cpu are asked for`, which nobody had asked for."""
+    message = refusal(judge(two_flavors(), pods(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
+    assert "more than 4611686018427387 cpu are asked for, more than its whole nominal quota of 10" in message
+
+
+def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
+    message = refusal(judge(two_flavors("20", "20"), pods(9)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "only 4 out of 9 pod(s)" in message
+    assert "only 8 out of 9 pod(s)" in message
+
+
+@pytest.mark.parametrize(
+    ("used", "reason", "words"),
+    [
+        (0, REASON_EXCEEDS_MAX_QUOTA, "5 cpu are asked for, more than its whole nominal quota of 4"),
+        (3, REASON_WAITING_FOR_QUOTA, "1 cpu of quota are missing, 3 of 4 are in use"),
+    ],
+)
+def test_a_quota_shortage_says_what_is_missing_or_that_it_never_can_be(used: int, reason: str, words: str):
+    scene = Scene(quota="4")
+    scene.rack("r", 4)
+    if used:
+        scene.submit("before", used)
+        assert isinstance(scene.run()["before"], Found)
+    assert words in refusal(judge(scene, pods(2 if used else 5)), reason)
+
+
+@pytest.mark.parametrize(
+    ("implied", "flavors", "expected"),
+    [
+        (True, {"tas": "9"}, ["tas"]),  # only topology-aware flavors: pods without a request are placed, too
+        (True, {"tas": "9", "plain": "9"}, ["plain"]),  # a mixed queue keeps them off the topology-aware nodes
+        (False, {"plain": "9", "tas": "9"}, ["tas"]),
+    ],
+)
+def test_implied_requests_go_to_topology_aware_flavors_only_where_there_are_no_others(implied, flavors, expected):
+    scene = Scene()
+    scene.rack("r", 2)
+    scene.flavor("plain")
+    scene.queue("cq", flavors)
+    outcome = judge(scene, pods(2, implied=implied))
+    assert [flavors["cpu"] for flavors in flavors_of(outcome)] == expected
+    assert isinstance(outcome, Found)
+    assert (outcome.admission.pod_sets[0].assignment is not None) == (expected == ["tas"])
+
+
+def test_a_topology_request_finds_no_flavor_where_none_is_topology_aware():
+    scene = Scene()
+    scene.flavor("plain")
+    scene.queue("cq", {"plain": "9"})
+    assert 'Flavor "plain" does not support TopologyAwareScheduling' in refusal(judge(scene, pods(1)), REASON_NO_MATCHING_FLAVOR)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "spec", "serves"),
+    [
+        ({"nodeTaints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, {}, "taint gpu=yes:NoSchedule"),
+        ({"nodeTaints": [{"key": "gpu", "effect": "NoExecute"}]}, {}, "taint gpu:NoExecute"),
+        ({"nodeTaints": [{"key": "gpu", "effect": "PreferNoSchedule"}]}, {}, None),
+        ({"nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]}, {"tolerations": [{"key": "gpu", "operator": "Exists"}]}, None),
+        ({"nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}], "tolerations": [{"operator": "Exists"}]}, {}, None),
+        ({"nodeLabels": {"pool": "a"}}, {"nodeSelector": {"pool": "b"}}, "does not match the node labels"),
+        ({"nodeLabels": {"pool": "a"}}, {"nodeSelector": {"pool": "a"}}, None),
+    ],
+)
+def test_labels_and_taints_of_a_flavor_keep_pods_off(flavor: dict[str, Any], spec: dict[str, Any], serves: str | None):
+    scene = Scene()
+    scene.rack("r", 1, pool="a")
+    scene.flavor("tas", "t", **flavor)
+    outcome = judge(scene, pods(1, **spec))
+    if serves is None:
+        assert isinstance(outcome, Found), outcome
+    else:
+        assert serves in refusal(outcome, REASON_NO_MATCHING_FLAVOR)
+
+
+def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_else():
+    scene = Scene()
+    scene.rack("r", 2, gen="7")
+    scene.flavor("tas", "t", nodeLabels={"gen": "7"})
+    terms = [{"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["new"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    scene.workload(workload_json("odd", [pods(1, affinity=affinity)], priority=5))
+    scene.submit("good")
+    verdicts = scene.run()
+    assert isinstance(verdicts["good"], Found)
+    assert isinstance(verdicts["odd"], NotFound)
+    assert "operator Gt needs one integer" in verdicts["odd"].message
+    assert verdicts["odd"].message.count("pod set main") == 1, "who is spoken of is named once"
+
+
+def test_an_absurd_request_is_refused_and_stops_nobody_else():
+    scene = Scene(quota="9E")
+    scene.rack("r", 1)
+    scene.submit("absurd", 3, cpu="99999999999999999999", priority=5)
+    scene.submit("good")
+    verdicts = scene.run()
+    assert isinstance(verdicts["absurd"], NotFound)
+    assert isinstance(verdicts["good"], Found)
+
+
+def test_a_resource_without_quota_is_named():
+    scene = Scene()
+    scene.rack("r", 1)
+    pod_set = pods(1)
+    pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/fpga"] = "1"
+    assert "no quota for example.com/fpga" in refusal(judge(scene, pod_set), REASON_NO_MATCHING_FLAVOR)
+
+
+def test_pod_sets_of_one_workload_see_what_those_before_them_take():
+    scene = Scene()
+    scene.rack("r1", 1)
+    scene.rack("r2", 1)
+    outcome = judge(scene, pods(3, "first"), pods(3, "second"))
+    assert isinstance(outcome, Found)
+    assert len({placement.nodes for _, placement in outcome.placements}) == 2
+    scene.delete("w")
+    refusal(judge(scene, pods(3, "first"), pods(3, "second"), pods(3, "third")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+
+
+def test_pod_sets_in_different_flavors_over_the_same_nodes_see_each_other():
+    """Quota forces the second pod set into the other flavor; the node has room for one of them only."""
+    scene = Scene()
+    scene.rack("r", 1)
+    scene.flavor("other", "t")
+    scene.queue("cq", {"tas": "3", "other": "3"})
+    message = refusal(judge(scene, pods(3, "first"), pods(3, "second")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "only 1 out of 3" in message
+
+
+def test_quota_is_shared_by_the_pod_sets_of_a_workload():
+    scene = Scene(quota="5")
+    scene.rack("r", 4)
+    message = refusal(judge(scene, pods(3, "first"), pods(3, "second")), REASON_WAITING_FOR_QUOTA)
+    assert "1 cpu of quota are missing, 3 of 5 are in use" in message
+
+
+def test_pods_that_ask_for_nothing_still_fill_their_places():
+    """A node takes only as many pods as it says, whatever they ask for."""
+    scene = Scene()
+    scene.node(Node("n", {RACK: "r", HOSTNAME_LABEL: "n"}, {"cpu": 4000, "pods": 3}))
+    scene.submit("idle", 2, cpu="0")
+    found = scene.run()["idle"]
+    assert flavors_of(found) == [{"cpu": "tas"}]
+    scene.submit("late", 2, cpu="0")
+    late = scene.run()["late"]
+    assert isinstance(late, NotFound)
+    assert "only 1 out of 2" in late.message
+
+
+def test_a_quota_over_which_a_queue_already_is_does_not_keep_out_pods_that_ask_for_none_of_it():
+    scene = Scene(quota="4")
+    scene.rack("r", 2)
+    scene.submit("big", 4)
+    scene.run()
+    scene.queue("cq", {"tas": "2"})
+    scene.submit("idle", 1, cpu="0")
+    assert isinstance(scene.run()["idle"], Found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "DoNotSchedule"}]},
+            "topologySpreadConstraints",
+        ),
+        ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}, "volumes.persistentVolumeClaim"),
+        ({"volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]}, "volumes.ephemeral"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}, "resourceClaims"),
+        ({"schedulerName": "volcano"}, "schedulerName volcano"),
+    ],
+)
+def test_a_refusal_names_what_kube_scheduler_goes_by_and_topogate_does_not(spec: dict[str, Any], field: str):
+    scene = Scene()
+    scene.rack("r", 2)
+    message = refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert f"Not judged: {field}." in message
+
+
+@pytest.mark.parametrize("field", ["topologySpreadConstraints", "resourceClaims"])
+def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
+    """Found defect G2. `topogate plan` and the event `Admitted` show these sentences."""
+    scene = Scene()
+    scene.rack("r", 2)
+    spec: dict[str, Any] = {field: [{"name": "a", "topologyKey": RACK}]}
+    found = judge(scene, pods(2, **spec))
+    assert isinstance(found, Found)
+    assert show_choices(found.choices).endswith(f"; not judged: {field}")
+
+
+def spread_pods(count: int, key: str = HOSTNAME_LABEL) -> dict[str, Any]:
+    selector = {"matchLabels": {"app": "a"}}
+    pod_set = pods(count, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": key, "labelSelector": selector}])
+    pod_set["template"].setdefault("metadata", {})["labels"] = {"app": "a"}
+    return pod_set
+
+
+@pytest.mark.parametrize(("count", "sizes", "unmet"), [(2, [1, 1], False), (3, [1, 2], True)])
+def test_admission_meets_hard_spread_or_names_it(count: int, sizes: list[int], unmet: bool):
+    """Found defect G2. A rack with two nodes for two pods each."""
+    scene = Scene()
+    for i in range(2):
+        scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"cpu": 2000, "pods": 10}))
+    found = judge(scene, spread_pods(count))
+    assert isinstance(found, Found)
+    assert sorted(dict(found.placements[0][1].nodes).values()) == sizes
+    named = (f"topologySpreadConstraints (2 pods in one {HOSTNAME_LABEL}, maxSkew is 1)",) if unmet else ()
+    assert found.choices[0].unjudged == named
+
+
+def test_hard_spread_keeps_pods_from_nodes_without_its_label():
+    """Found defect G2. kube-scheduler binds no pod to such a node."""
+    scene = Scene()
+    scene.rack("r", 2)
+    message = refusal(judge(scene, spread_pods(2, "topology.kubernetes.io/zone")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "No node has topology.kubernetes.io/zone Exists." in message
+
+
+def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
+    """Found defect G2."""
+    scene = Scene()
+    scene.rack("r", 2)
+    together = {"required": RACK, "podSetGroupName": "g"}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    leader = pods(1, "leader", topology=together, resourceClaims=claims)
+    found = judge(scene, leader, pods(2, "worker", topology=together, schedulerName="volcano"))
+    assert isinstance(found, Found)
+    said = show_choices(found.choices)
+    assert "resourceClaims" in said
+    assert "schedulerName volcano" in said
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": RACK, "whenUnsatisfiable": "ScheduleAnyway"}]},
+        {"volumes": [{"name": "scratch", "emptyDir": {}}, {"name": "settings", "configMap": {"name": "settings"}}]},
+        {"schedulerName": "default-scheduler"},
+    ],
+)
+def test_what_keeps_no_pod_from_a_node_is_not_named(spec: dict[str, Any]):
+    scene = Scene()
+    scene.rack("r", 2)
+    assert "Not judged" not in refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)

@@ -1,0 +1,205 @@
+"""What pods leave behind: those that were deleted by force and are kept by finalizers leave their room to their own workload, where that
+has no other place; those that a kubelet rejected a node that is the last it gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.queueing.flavors.outcome import Found
+from core.state.check_facts import CheckFacts
+from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
+from tests.queueing.running import Running, running, told
+
+
+def leave(scene: Running, name: str, node: str, *, of: str = "w", cpu: str = "4", pod_set: str = "main", grace_s: int = 0) -> None:
+    """A pod that was deleted, and is kept by a finalizer."""
+    pod = pod_json(name, node=node, cpu=cpu, phase="Running", workload=of, pod_set=pod_set, owner=f"job-{of}", terminating=True)
+    pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
+    scene.pod(pod)
+
+
+def submit(scene: Running, name: str = "w", count: int = 1, **options: Any) -> None:
+    scene.submit(name, count, cpu="4", owner=f"job-{name}", **options)
+
+
+def test_who_has_only_the_node_on_which_they_are_gets_it_and_nothing_is_booked_twice() -> None:
+    scene = running(nodes=2)
+    leave(scene, "p0", "r0-n0")
+    leave(scene, "p1", "r0-n1")
+    submit(scene, count=2)
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    usage = {node: dict(amounts)["cpu"] for node, amounts in scene.state.ledger.usage.items()}
+    assert usage == {"r0-n0": 4000, "r0-n1": 4000}, "a pod that is left stands for the one that comes in its place"
+    scene.state.observe_pod(f"{NAMESPACE}/p0", None)
+    scene.pod(pod_json("new", node="r0-n0", cpu="4", phase="Running", workload="w", owner="job-w"))
+    assert {node: dict(amounts)["cpu"] for node, amounts in scene.state.ledger.usage.items()} == usage
+    assert scene.state.ledger.drift() == {}
+
+
+def test_another_place_comes_first() -> None:
+    scene = running(nodes=2)
+    leave(scene, "p", "r0-n0")
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n1": 1}
+
+
+def test_it_is_nobody_elses() -> None:
+    scene = running(nodes=1)
+    leave(scene, "p", "r0-n0", of="other")
+    submit(scene)
+    told(scene.run()["w"])
+
+
+def test_pods_whose_end_is_waited_for_keep_their_room() -> None:
+    scene = running(nodes=1)
+    leave(scene, "p", "r0-n0", grace_s=30)
+    submit(scene)
+    told(scene.run()["w"])
+
+
+def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
+    scene = running(nodes=1)
+    submit(scene, "first", created="2026-01-01T00:00:00Z")
+    leave(scene, "p", "r0-n0")
+    submit(scene, created="2026-01-01T00:00:01Z")
+    outcomes = scene.run()
+    told(outcomes["first"])
+    assert isinstance(outcomes["w"], Found)
+
+
+def test_nobody_is_preempted_where_it_has_that_room() -> None:
+    scene = running(nodes=2)
+    scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
+    submit(scene, "low")
+    scene.run()
+    (node,) = {"r0-n0", "r0-n1"} - set(scene.where("low"))
+    leave(scene, "p", node)
+    submit(scene, priority=1)
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {node: 1}
+
+
+def test_all_of_its_pod_sets_leave_some() -> None:
+    scene = running(nodes=2)
+    leave(scene, "a", "r0-n0", pod_set="a")
+    leave(scene, "b", "r0-n1", pod_set="b")
+    pod_sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
+    scene.workload(workload_json("w", pod_sets, owner="job-w"))
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    assert scene.state.ledger.drift() == {}
+
+
+def test_its_place_may_follow_the_quota() -> None:
+    scene = running(nodes=1)
+    scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
+    scene.queue("cq", {"tas": "100"}, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
+    leave(scene, "p", "r0-n0")
+    submit(scene)
+    scene.run()
+    scene.say("w")
+    assert isinstance(scene.run()["w"], Found)
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_what_is_left_of_pods_that_are_gone_is_nothing() -> None:
+    scene = running(nodes=1)
+    leave(scene, "p", "r0-n0")
+    scene.state.observe_pod(f"{NAMESPACE}/p", None)
+    scene.pod(pod_json("stranger", node="r0-n0", cpu="4", phase="Running"))
+    submit(scene)
+    told(scene.run()["w"])
+
+
+# --- nodes that reject pods -------------------------------------------------------------------------------
+
+
+def reject(scene: Running, name: str, node: str, *, of: str = "w", reason: str = "UnexpectedAdmissionError") -> None:
+    """A pod that a kubelet would not run."""
+    pod = pod_json(name, node=node, cpu="4", phase="Failed", workload=of, owner=f"job-{of}")
+    pod["status"]["reason"] = reason
+    scene.pod(pod)
+
+
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu"])
+def test_a_node_that_rejected_pods_of_it_comes_last(reason: str) -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0", reason=reason)
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n1": 1}
+
+
+def test_a_whole_rack_comes_last_where_it_could_not_be_used_without_that_node() -> None:
+    scene = running(racks=2, nodes=2)
+    reject(scene, "p", "r0-n0")
+    submit(scene, count=2)
+    scene.run()
+    assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
+
+
+def test_it_is_taken_where_there_is_no_other() -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0")
+    submit(scene, count=2)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+
+
+@pytest.mark.parametrize("reason", ["", "Evicted"])
+def test_a_pod_that_failed_by_itself_says_nothing_of_its_node(reason: str) -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0", reason=reason)
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_what_others_went_through_says_nothing_of_its_own_pods() -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0", of="other")
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_it_is_forgotten_with_the_pods() -> None:
+    scene = running(nodes=2)
+    reject(scene, "p", "r0-n0")
+    reject(scene, "q", "r0-n0")
+    scene.state.observe_pod(f"{NAMESPACE}/p", None)
+    scene.state.observe_pod(f"{NAMESPACE}/q", None)
+    submit(scene)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1}
+
+
+def test_pods_that_lose_another_node_do_not_come_back_to_it_either() -> None:
+    scene = running(nodes=4)
+    submit(scene, count=2)
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    reject(scene, "p", "r0-n2")
+    scene.break_down("r0-n1")
+    scene.lose("w", "r0-n1")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n3": 1}
+    scene.break_down("r0-n3")
+    scene.lose("w", "r0-n3")
+    scene.run()
+    assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}, "where there is no other it does"
+
+
+def test_who_only_prefers_a_rack_is_placed_without_it_too() -> None:
+    scene = running(racks=2, nodes=2)
+    reject(scene, "p", "r0-n0")
+    scene.submit("w", 2, cpu="4", topology={"preferred": RACK}, owner="job-w")
+    scene.run()
+    assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
+    scene.submit("v", 2, cpu="4", topology={"preferred": RACK}, owner="job-v")
+    scene.run()
+    assert scene.where("v") == {"r0-n0": 1, "r0-n1": 1}

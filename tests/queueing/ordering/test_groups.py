@@ -1,0 +1,45 @@
+"""A pod set group is one unit of flavor assignment: one flavor, quota for all or none, one domain (rule g of docs/decisions/0004)."""
+
+from __future__ import annotations
+
+from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
+from core.queueing.flavors.outcome import Found
+from tests.builders import RACK, workload_json
+from tests.queueing.flavors.test_flavors import judge, pods, refusal, two_flavors
+from tests.queueing.scene import Scene
+
+GROUPED = {"required": RACK, "podSetGroupName": "g"}
+
+
+def test_leader_and_workers_get_one_flavor_though_each_alone_would_fit_the_first():
+    scene = two_flavors()  # four CPU in pool a, eight in pool b
+    outcome = judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED))
+    assert isinstance(outcome, Found), outcome
+    assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"b"}]
+    assert [given.count for given in outcome.admission.pod_sets] == [1, 4]
+    assert [given.name for given in outcome.admission.pod_sets] == ["leader", "workers"]
+
+
+def test_quota_is_given_to_all_of_a_group_or_none():
+    scene = Scene(quota="4")
+    scene.rack("r1", 4)
+    outcome = judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED))
+    message = refusal(outcome, "ExceedsMaxQuota")
+    assert "leader, workers" in message
+    assert scene.state.workloads.usage("cq") == {}
+
+
+def test_a_group_that_no_rack_holds_waits_though_two_racks_would():
+    scene = Scene()
+    scene.rack("r1", 1)
+    scene.rack("r2", 1)
+    outcome = judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED))
+    assert RACK in refusal(outcome, REASON_TOPOLOGY_PLACEMENT_FAILED)
+
+
+def test_usage_of_a_group_counts_against_the_next():
+    scene = Scene(quota="6")
+    scene.rack("r1", 4)
+    assert isinstance(judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED)), Found)
+    scene.workload(workload_json("next", [pods(2, "main")]))
+    refusal(scene.run()["next"], REASON_WAITING_FOR_QUOTA)

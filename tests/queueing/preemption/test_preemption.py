@@ -1,0 +1,583 @@
+"""Who goes for whom: within a queue, in a cohort, for quota and for place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from core.model.configuration import FairSharing
+from core.names import (
+    REASON_IN_QUEUE,
+    REASON_RECLAIMED,
+    REASON_RECLAIMED_BY_BORROWER,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    REASON_WAITING_FOR_PREEMPTED,
+    REASON_WAITING_FOR_QUOTA,
+)
+from core.placement.algorithms.profile import STANDARD
+from core.queueing.cycle import judge
+from core.queueing.flavors.flavor_search import find_admission
+from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.preemption import preemption_policy, victim_search
+from tests.builders import NAMESPACE, RACK
+from tests.queueing.scene import refused
+from tests.queueing.shared import ALL_MAY, Shared, victims
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+ANYWHERE = {"unconstrained": True}
+
+
+def one_queue(nominal: str = "8", **preemption: str) -> Shared:
+    scene = Shared()
+    scene.rack("r1", 2)
+    scene.pool("q", nominal, preemption=preemption or LOWER)
+    return scene
+
+
+# --- within a queue -------------------------------------------------------------------------------------
+
+
+def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    outcome = scene.run()["high"]
+    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert isinstance(outcome, NotFound)
+    assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
+    assert "preempts 1 workload by prioritization in the ClusterQueue: ns/low" in outcome.message
+    for _ in range(2):
+        assert all(not victims(said) for said in scene.run().values()), "nobody goes twice for one room"
+    scene.leave("low")
+    assert "high" in scene.run()
+    assert scene.running() == {"high"}
+
+
+@pytest.mark.parametrize(("policy", "goes"), [("Never", False), ("LowerPriority", False), ("LowerOrNewerEqualPriority", True)])
+def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, goes: bool):
+    scene = one_queue(withinClusterQueue=policy)
+    early = "2025-01-01T00:00:00Z"
+    scene.submit("newer", 8, queue="q")
+    scene.run()
+    scene.submit("older", 8, queue="q", created=early)
+    outcome = scene.run()["older"]
+    assert isinstance(outcome, NotFound)
+    assert (outcome.preempting is not None) == goes
+    scene.submit("newest", 8, queue="q")
+    assert "newest" not in scene.run() or scene.evicted() == ({"newer"} if goes else set())
+
+
+def test_nobody_goes_for_nothing():
+    """With all of lower priority gone it would still not fit."""
+    scene = one_queue(nominal="100")
+    scene.submit("low", 4, queue="q")
+    scene.submit("same", 4, queue="q", priority=1)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    outcome = scene.run()["high"]
+    assert isinstance(outcome, NotFound)
+    assert (outcome.preempting, outcome.reason) == (None, REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert scene.evicted() == set()
+
+
+def test_one_large_victim_rather_than_many_small():
+    """D26: the many are newer and of the same priority, yet one elsewhere will do."""
+    scene = one_queue(nominal="100")
+    scene.rack("r2", 2)
+    scene.submit("whole", 8, queue="q")
+    scene.run()
+    for i in range(8):
+        scene.submit(f"small{i}", 1, queue="q")
+    scene.run()
+    assert len(scene.running()) == 9
+    scene.submit("high", 8, queue="q", priority=1)
+    assert victims(scene.run()["high"]) == {"whole": REASON_IN_QUEUE}
+
+
+def test_a_lower_priority_goes_before_fewer_of_higher():
+    scene = one_queue(nominal="100")
+    scene.rack("r2", 2)
+    scene.submit("one", 8, queue="q", priority=1)
+    scene.run()
+    for i in range(4):
+        scene.submit(f"two{i}", 2, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=2)
+    assert victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
+
+
+def test_of_equals_the_one_goes_who_has_lost_least():
+    scene = one_queue(nominal="100")
+    for name in ("older", "younger"):
+        scene.submit(name, 4, queue="q")
+        scene.run()
+    scene.submit("high", 4, queue="q", priority=1)
+    assert victims(scene.run()["high"]) == {"younger": REASON_IN_QUEUE}
+
+
+# --- for a place ------------------------------------------------------------------------------------------
+
+
+def test_victims_are_chosen_in_one_rack():
+    """Quota is plenty: only those of one rack help a workload that needs one."""
+    scene = Shared()
+    scene.pool("q", "100", preemption=LOWER)
+    for rack in ("r1", "r2", "r3"):
+        scene.rack(rack, 2)
+    for i in range(12):
+        scene.submit(f"w{i}", 2, queue="q")
+        scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    chosen = victims(scene.run()["high"])
+    assert len(chosen) == 4
+    for name in chosen:
+        scene.leave(name)
+    scene.run()
+    assert "high" in scene.running()
+
+
+def test_nobody_else_takes_the_room_that_was_made():
+    scene = one_queue(nominal="100")
+    scene.submit("a", 4, queue="q")
+    scene.submit("b", 4, queue="q")
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=5)
+    assert set(victims(scene.run()["high"])) == {"a", "b"}
+    scene.submit("thief", 4, queue="q", priority=4)
+    scene.run()
+    scene.leave("a")
+    assert scene.run().get("thief") is None or "thief" not in scene.running()
+    assert scene.running() == set()
+    scene.leave("b")
+    scene.run()
+    assert scene.running() == {"high"}
+
+
+def test_nor_while_the_verdict_that_made_it_is_still_being_written():
+    scene = one_queue(nominal="100")
+    scene.submit("low", 8, queue="q")
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=5)
+    scene.run()
+    scene.submit("thief", 4, queue="q", priority=4)
+    scene.leave("low")
+    assert [verdict for verdict in scene.verdicts("high") if not isinstance(verdict.outcome, NotFound)] == []
+    scene.run()
+    assert scene.running() == {"high"}
+
+
+def test_who_is_before_the_preemptor_gets_it_once_the_preemptor_has_it():
+    """Whoever could take it first could also be one whose own victims come back for it: evictions would never end."""
+    scene = one_queue(nominal="100")
+    scene.submit("low", 8, queue="q")
+    scene.run()
+    scene.submit("middle", 8, queue="q", priority=1)
+    scene.run()
+    scene.submit("top", 8, queue="q", priority=2)
+    assert isinstance(scene.run()["top"], NotFound)
+    scene.leave("low")
+    scene.run()
+    assert scene.running() == {"middle"}
+    assert victims(scene.run()["top"]) == {"middle": REASON_IN_QUEUE}
+    scene.leave("middle")
+    scene.run()
+    assert scene.running() == {"top"}
+
+
+def test_a_scheduler_that_starts_anew_evicts_nobody_twice():
+    scene = one_queue(nominal="100")
+    scene.submit("low", 8, queue="q")
+    scene.submit("other", 8, queue="q")
+    scene.rack("r2", 2)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    scene.run()
+    gone = scene.evicted()
+    assert len(gone) == 1
+    scene.cycle = type(scene.cycle)(scene.state, scene.cycle._profiles)
+    assert victims(scene.run()["high"]) == {}
+    scene.leave(gone.pop())
+    scene.run()
+    assert "high" in scene.running()
+
+
+def test_a_victim_that_could_not_be_evicted_is_asked_again():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q")
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    (verdict,) = scene.verdicts()
+    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+    assert scene.verdicts() == []
+    scene.cycle.spare("ns/low")
+    (verdict,) = scene.verdicts()
+    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+
+
+# --- in a cohort ------------------------------------------------------------------------------------------
+
+
+def two_queues(**preemption: object) -> Shared:
+    scene = Shared()
+    scene.rack("r1", 10)
+    scene.pool("mine", "4", "c", preemption=preemption or ALL_MAY)
+    scene.pool("theirs", "4", "c")
+    return scene
+
+
+def test_what_is_not_used_is_lent():
+    scene = two_queues()
+    scene.submit("big", 8, queue="theirs")
+    scene.run()
+    assert scene.running() == {"big"}
+    scene.submit("more", 1, queue="theirs")
+    assert refused(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
+
+
+def test_what_was_lent_is_reclaimed():
+    scene = two_queues()
+    scene.submit("kept", 4, queue="theirs", priority=9)
+    scene.run()
+    scene.submit("borrowed", 4, queue="theirs", priority=9)
+    scene.run()
+    scene.submit("owner", 4, queue="mine")
+    assert victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
+
+
+def test_nobody_is_brought_below_what_is_its_own():
+    scene = two_queues()
+    scene.submit("kept", 4, queue="theirs")
+    scene.run()
+    scene.submit("owner", 5, queue="mine")
+    outcome = scene.run()["owner"]
+    assert isinstance(outcome, NotFound)
+    assert outcome.preempting is None
+    assert 'and cohort "c" lends no more than 0' in outcome.message
+
+
+def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workloads():
+    """Seed 2597: a promise that borrowed let each workload of its queue be evicted, and one job that came emptied the cluster."""
+    scene = two_queues()
+    scene.submit("kept", 4, queue="theirs")
+    scene.run()
+    scene.submit("waits", 2, queue="theirs")
+    waiting, queues = scene.state.workloads.facts[f"{NAMESPACE}/waits"], scene.state.cluster_queues
+    promised = find_admission(scene.state, waiting, queues["theirs"], STANDARD)
+    assert isinstance(promised, Found)
+    assert promised.borrows
+    scene.submit("owner", 4, queue="mine")
+    owner, plan = scene.state.workloads.facts[f"{NAMESPACE}/owner"], {each.pod_set: each.nodes for _, each in promised.placements}
+    scene.state.claim(waiting.key, promised.admission, plan)
+    assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is None
+    scene.state.drop_claims()
+    assert isinstance(find_admission(scene.state, owner, queues["mine"], STANDARD), Found)
+    scene.state.assume(waiting.key, promised.admission, plan)
+    assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
+
+
+def test_what_others_have_borrowed_is_told_as_that():
+    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene.submit("borrowed", 8, queue="theirs", priority=1)
+    scene.run()
+    scene.submit("equal", 3, queue="mine", priority=1)
+    outcome = scene.run()["equal"]
+    assert isinstance(outcome, NotFound)
+    assert '0 of 4 are in use, and others of cohort "c" have borrowed 4 of its own' in outcome.message
+
+
+def test_reclaiming_only_lower_priorities():
+    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene.submit("borrowed", 8, queue="theirs", priority=1)
+    scene.run()
+    scene.submit("equal", 4, queue="mine", priority=1)
+    assert scene.evicted() == set()
+    scene.submit("higher", 4, queue="mine", priority=2)
+    assert victims(scene.run()["higher"]) == {"borrowed": REASON_RECLAIMED}
+
+
+@pytest.mark.parametrize(("threshold", "goes"), [(None, True), (0, True), (-1, False)])
+def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, goes: bool):
+    borrowing = {"policy": "LowerPriority"} | ({} if threshold is None else {"maxPriorityThreshold": threshold})
+    scene = two_queues(reclaimWithinCohort="LowerPriority", borrowWithinCohort=borrowing)
+    scene.pool("third", "4", "c")
+    scene.submit("low", 8, queue="theirs", priority=0)
+    scene.run()
+    scene.submit("big", 8, queue="mine", priority=1)
+    outcome = scene.run()["big"]
+    assert isinstance(outcome, NotFound)
+    assert (outcome.preempting is not None) == goes
+    if goes:
+        assert victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
+
+
+def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
+    """The borrower's admission is not seen yet when the owner is refused: nothing else will wake the owner."""
+    scene = two_queues()
+    scene.submit("borrower", 8, queue="theirs")
+    on_its_way = {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in scene.verdicts()}
+    scene.submit("owner", 4, queue="mine")
+    first = scene.run()["owner"]
+    assert isinstance(first, NotFound)
+    assert first.preempting is None
+    scene.write(on_its_way)
+    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+
+
+def test_what_is_reclaimed_is_not_borrowed_again_by_a_higher_priority():
+    """The borrower is before the owner in the queue: if it had its turn first, the two would go round for ever."""
+    scene = two_queues()
+    scene.submit("borrower", 8, queue="theirs", priority=9)
+    scene.run()
+    scene.submit("owner", 4, queue="mine")
+    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+    scene.leave("borrower")
+    scene.run()
+    assert scene.running() == {"owner"}
+
+
+def test_who_has_borrowed_all_that_it_may_reads_so_and_not_that_nobody_lends():
+    scene = Shared()
+    scene.rack("r1", 20)
+    scene.pool("limited", "4", "c", borrowingLimit="2")
+    scene.pool("lender", "10", "c")
+    scene.submit("six", 6, queue="limited")
+    scene.run()
+    scene.submit("one", 1, queue="limited")
+    message = refused(scene.run())["one"].message
+    assert (
+        "1 cpu of quota are missing, 6 of 4 are in use, and its borrowingLimit of 2 leaves 0 to be borrowed, whatever others lend"
+        in message
+    )
+
+
+def test_limits_of_borrowing_and_lending():
+    scene = Shared()
+    scene.rack("r1", 20)
+    scene.pool("limited", "4", "c", borrowingLimit="2")
+    scene.pool("lender", "10", "c", lendingLimit="5")
+    scene.submit("seven", 7, queue="limited")
+    assert "more than the 6 it could ever have, with its borrowingLimit of 2" in refused(scene.run())["seven"].message
+    scene.submit("six", 6, queue="limited")
+    scene.run()
+    assert scene.running() == {"six"}
+    scene.submit("own", 10, queue="lender")
+    assert "own" in refused(scene.run())
+    scene.finish("six")
+    scene.run()
+    assert scene.running() == {"own"}
+
+
+def test_a_cohort_of_cohorts():
+    scene = Shared()
+    scene.rack("r1", 20)
+    scene.cohort("left", "root")
+    scene.cohort("right", "root", nominal="3")
+    scene.pool("a", "4", "left")
+    scene.pool("b", "4", "right")
+    scene.submit("eleven", 11, queue="a")
+    scene.run()
+    assert scene.running() == {"eleven"}
+    assert scene.used("a") == 11000
+    scene.finish("eleven")
+    scene.submit("twelve", 12, queue="a")
+    assert 'all that cohort "left" lends' in refused(scene.run())["twelve"].message
+
+
+@pytest.mark.parametrize("sharing", [None, FairSharing()])
+def test_chain_of_1000_cohorts_lends_and_is_reclaimed_from(sharing: FairSharing | None):
+    """Found by an attack: a RecursionError made each workload of such a chain `Misconfigured`."""
+    scene = Shared(sharing=sharing)
+    scene.rack("r1", 2)
+    for i in range(1_000):
+        scene.cohort(f"c{i}", f"c{i + 1}")
+    scene.pool("a", "1", "c0")
+    scene.pool("b", "4", "c1000", preemption={"reclaimWithinCohort": "Any"})
+    scene.submit("borrows", 4, queue="a")
+    scene.run()
+    assert scene.running() == {"borrows"}
+    scene.submit("reclaims", 4, queue="b")
+    assert refused(scene.run())["reclaims"].preempting is not None
+
+
+def test_a_circle_of_cohorts_admits_nobody():
+    scene = Shared()
+    scene.rack("r1", 1)
+    scene.cohort("left", "right")
+    scene.cohort("right", "left")
+    scene.pool("a", "4", "left")
+    scene.submit("w", 1, queue="a")
+    assert "inactive" in refused(scene.run())["w"].message
+    scene.cohort("right")
+    scene.run()
+    assert scene.running() == {"w"}
+
+
+# --- flavors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "flavor"), [("MayStopSearch", "tas"), ("TryNextFlavor", "spare")])
+def test_borrowing_or_the_next_flavor(policy: str, flavor: str):
+    scene = Shared()
+    scene.rack("r1", 4, kind="old")
+    scene.flavor("spare", "t")
+    scene.pool("lender", "4", "c")
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]} for name, quota in (("tas", "1"), ("spare", "4"))]
+    scene.queue(
+        "q",
+        {},
+        cohortName="c",
+        resourceGroups=[{"coveredResources": ["cpu"], "flavors": quotas}],
+        flavorFungibility={"whenCanBorrow": policy},
+    )
+    scene.local_queue("q", "q")
+    scene.submit("w", 3, queue="q", topology={"required": RACK})
+    outcome = scene.run()["w"]
+    assert not isinstance(outcome, NotFound), outcome.message
+    assert outcome.admission.pod_sets[0].flavors == {"cpu": flavor}
+
+
+def two_flavors(**spec: object) -> Shared:
+    """`tas` is full of what may be preempted, `spare` is free."""
+    scene = Shared()
+    scene.rack("r1", 1, kind="old")
+    scene.flavor("spare", "t")
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]} for name, quota in (("tas", "3"), ("spare", "1"))]
+    scene.queue("q", {}, resourceGroups=[{"coveredResources": ["cpu"], "flavors": quotas}], preemption=LOWER, **spec)
+    scene.local_queue("q", "q")
+    scene.submit("low", 3, queue="q")
+    scene.run()
+    scene.submit("high", 1, queue="q", priority=1)
+    return scene
+
+
+def test_the_next_flavor_comes_before_preemption():
+    outcome = two_flavors().run()["high"]
+    assert not isinstance(outcome, NotFound)
+    assert outcome.admission.pod_sets[0].flavors == {"cpu": "spare"}
+
+
+def test_unless_the_queue_says_to_stop_where_preemption_helps():
+    outcome = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
+    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert isinstance(outcome, NotFound)
+    assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
+
+
+def test_small_workload_goes_rather_than_a_large_one_that_began_last():
+    """The one that began last counted as no work lost, whatever its size."""
+    scene = one_queue()
+    for name, count in (("small", 1), ("large", 7)):
+        scene.submit(name, count, queue="q")
+        scene.run()
+    scene.submit("urgent", 1, queue="q", priority=1)
+    assert victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
+
+
+def test_who_could_not_be_told_that_it_preempts_asks_for_its_victims_again():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+    scene.cycle.reconsider("uid-high")  # the write of its verdict failed, and nobody was told to go
+    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+
+
+def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
+    scene = one_queue()
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    scene.verdicts()  # not written: it is deleted before that
+    scene.delete("high")
+    scene.submit("other", 4, queue="q", priority=1)
+    assert victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
+
+
+def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
+    scene = one_queue()
+    scene.pool("elsewhere", "0")
+    scene.submit("low", 8, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    scene.run()
+    scene.submit("small", 1, queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 8, queue="elsewhere", priority=1)
+    scene.delete("low")
+    for _ in range(2):
+        scene.run()
+    assert "small" in scene.running()
+
+
+# --- how long it takes ----------------------------------------------------------------------------------
+
+
+def crowded(racks: int) -> Shared:
+    """Racks of ten nodes, each taken by a workload of its own, whose names go from rack to rack; `urgent` needs one of them."""
+    scene = Shared()
+    scene.pool("q", "100000", preemption=ALL_MAY)
+    for rack in range(racks):
+        scene.rack(f"r{rack:02}", 10)
+    for i in range(racks * 10):
+        scene.submit(f"w{i % 10 * racks + i // 10:03}", 1, cpu="4", queue="q", topology=ANYWHERE)
+    scene.run()
+    assert len(scene.running()) == racks * 10
+    scene.submit("urgent", 10, cpu="4", queue="q", priority=1)
+    return scene
+
+
+def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    scene, trials = crowded(30), Counter[str]()
+
+    def counting(*asked: Any) -> Found | NotFound:
+        trials["all"] += 1
+        return find_admission(*asked)
+
+    monkeypatch.setattr(victim_search, "find_admission", counting)
+    assert len(victims(scene.run()["urgent"])) == 10
+    assert trials["all"] < 450  # one after the other they were 541
+
+
+@pytest.mark.parametrize("steps", [1, 2_000, 10_000])
+def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    scene = crowded(30)
+    monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
+    outcome = scene.run()["urgent"]
+    assert isinstance(outcome, NotFound)
+    gone = victims(outcome)
+    assert len(gone) >= 10
+    assert "the search stopped at its limit of steps, fewer victims may be enough" in outcome.message
+    for name in gone:
+        scene.leave(name)
+    assert isinstance(scene.run()["urgent"], Found)
+    assert scene.state.ledger.drift() == {}
+
+
+def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1."""
+    monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 12)
+    scene = crowded(3)
+    for i in range(10):
+        scene.submit(f"z{i}", 1, cpu="4", queue="q", priority=-1, topology=ANYWHERE)
+        scene.rack(f"late{i}", 1)
+    scene.run()
+    scene.submit("one", 1, cpu="4", queue="q", priority=2)
+    outcome = scene.run()["one"]
+    assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}
+
+
+def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.MonkeyPatch):
+    """Found defect B1: nobody of them may be all, and the search was not ended."""
+    monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 3)
+    scene = crowded(1)
+    scene.submit("all", 10, cpu="4", queue="q", priority=2)
+    outcome = scene.run()["all"]
+    assert isinstance(outcome, NotFound)
+    assert outcome.preempting is None
+    assert "the search for workloads to preempt stopped at its limit of steps" in outcome.message

@@ -1,0 +1,69 @@
+"""Events: the same is not told twice within two minutes, and nothing longer is remembered of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.runtime.http.client import Client
+from reconciler.execute.event_recorder import REMEMBERED, Reporter
+from tests.runtime.fakes import ManualClock
+
+NOT_OFTEN_S = 1.0  # less than are written a second
+
+
+class Told:
+    """What the API server was told of, as (name, reason, note)."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.events: list[tuple[str, str, str]] = []
+        self.reporter = Reporter(cast("Client", SimpleNamespace(create=self._create)), self.clock)
+
+    async def _create(self, _resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        self.events.append((body["involvedObject"]["name"], body["reason"], body["message"]))
+        return body
+
+    async def tell(self, name: str, message: str = "why", reason: str = "Reason") -> None:
+        self.reporter.event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}}, reason, message)
+        await self.reporter.settle()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+async def test_the_same_is_told_again_only_after_two_minutes(told: Told):
+    for message in ("one", "one", "two"):
+        await told.tell("a", message)
+    await told.tell("b", "one")
+    assert told.events == [("a", "Reason", "one"), ("a", "Reason", "two"), ("b", "Reason", "one")]
+    told.clock.time += pacing.EVENTS_QUIET_S - 0.1
+    await told.tell("a", "one")
+    assert len(told.events) == 3
+    told.clock.time += 0.1
+    await told.tell("a", "one")
+    assert told.events[3:] == [("a", "Reason", "one")]
+
+
+async def test_what_was_told_longer_ago_is_forgotten(told: Told):
+    """A soak of jobs showed it: texts of thousands of events of jobs that are over were kept until there were too many."""
+    for number in range(1000):
+        told.clock.time += NOT_OFTEN_S
+        await told.tell(f"job-{number}", "x" * 1000)
+    assert len(told.events) == 1000
+    assert len(told.reporter._reported) == pacing.EVENTS_QUIET_S / NOT_OFTEN_S
+    assert all(isinstance(key, int) for key in told.reporter._reported), "no text is kept"
+
+
+async def test_of_too_many_the_oldest_are_forgotten_first(told: Told):
+    told.reporter._reported.update((number, told.clock.time) for number in range(REMEMBERED))
+    await told.tell("a")
+    assert len(told.reporter._reported) == REMEMBERED
+    assert 0 not in told.reporter._reported
+    assert 1 in told.reporter._reported

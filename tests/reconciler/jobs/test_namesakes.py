@@ -1,0 +1,58 @@
+"""What is written of a Workload that was seen is not written on another that has its name by now."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.resource import Obj
+from core.runtime.clock import SystemClock
+from core.runtime.http.client import Client
+from core.runtime.http.errors import KubeError, NotFound
+from e2e import manifests
+from e2e.cluster import Cluster
+from e2e.crds import install_crds
+from reconciler.execute.event_recorder import Reporter
+from reconciler.execute.executor import Executor
+
+FINISHED = {"type": "Finished", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    install_crds(cluster.api)
+    async with await Client.connect(str(cluster.kubeconfig), user_agent="test") as client:
+        yield client
+
+
+async def make(client: Client, namespace: str) -> Obj:
+    spec: dict[str, Any] = {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}
+    head = {"apiVersion": r.WORKLOADS.api_version, "kind": "Workload"}
+    return await client.create(r.WORKLOADS, {**head, "metadata": {"name": "group", "namespace": namespace}, "spec": spec}, namespace)
+
+
+async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster: Cluster, client: Client):
+    namespace = f"namesakes-{uuid.uuid4().hex[:6]}"
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    cluster.api.create(manifests.path(made), made)
+    executor = Executor(client, SystemClock(), Reporter(client, SystemClock()))
+    seen = await make(client, namespace)
+    await executor.write(w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
+    written = await executor.write(w.apply_workload_condition(seen, FINISHED))
+    assert [condition["type"] for condition in written["status"]["conditions"]] == ["Finished"]
+    await executor.write(w.delete_workload(written))
+    another = await make(client, namespace)
+    for old in (seen, written):
+        with pytest.raises(NotFound):
+            await executor.write(w.apply_workload_condition(old, FINISHED))
+        with pytest.raises(KubeError):
+            await executor.write(w.apply_admission(old, {"conditions": [FINISHED]}))
+        with pytest.raises(KubeError):
+            await executor.write(w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
+    assert (await executor.read(r.WORKLOADS, namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
+    cluster.api.delete(f"{manifests.path(made)}/{namespace}")

@@ -1,0 +1,168 @@
+"""Counters and waits of workloads' lives, by the peer's names: what they say is what the objects say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
+from core.runtime.watch.watch_step import InitApply, InitDone
+from tests.builders import RACK, cluster_queue_json
+from tests.reconciler.measured import MeasuredHarness
+
+
+@pytest.fixture
+def harness() -> Iterator[MeasuredHarness]:
+    harness = MeasuredHarness()
+    yield harness
+    assert harness.metrics.shutdown()
+
+
+def evict(harness: MeasuredHarness, name: str, reason: str) -> None:
+    harness.set_condition(name, EVICTED, reason=reason)
+
+
+def stop(harness: MeasuredHarness, name: str) -> None:
+    """Its job has stopped: quota is given back."""
+    for kind in (ADMITTED, QUOTA_RESERVED):
+        harness.set_condition(name, kind, status=False, admission=None)
+
+
+def test_an_admission_is_counted_once_with_its_wait(harness: MeasuredHarness):
+    harness.workload("w", count=2, owner=None, topology={"required": RACK})
+    harness.pass_time(30)
+    harness.decide()
+    found = harness.scrape()
+    for total in ("kueue_quota_reserved_workloads_total", "kueue_admitted_workloads_total"):
+        assert found.rows(total, "cluster_queue") == {("cq",): 1}
+    for wait in ("kueue_quota_reserved_wait_time_seconds", "kueue_admission_wait_time_seconds"):
+        assert found.value(f"{wait}_count", cluster_queue="cq") == 1
+        assert found.value(f"{wait}_sum", cluster_queue="cq") == 30
+        assert found.value(f"{wait}_bucket", cluster_queue="cq", le="20.0") == 0
+        assert found.value(f"{wait}_bucket", cluster_queue="cq", le="40.0") == 1
+    assert found.sum("kueue_admission_checks_wait_time_seconds_count") == 0
+    harness.put(harness.get("Workload", "w"))
+    assert harness.scrape().value("kueue_admitted_workloads_total", cluster_queue="cq") == 1
+
+
+def test_the_bucket_of_a_wait_leads_to_the_trace_of_the_workload(harness: MeasuredHarness):
+    workload = harness.workload("w", count=1, owner=None)
+    story = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    harness.put({**workload, "metadata": {**workload["metadata"], "annotations": {TRACEPARENT_ANNOTATION: story}}})
+    harness.pass_time(3)
+    harness.decide()
+    text, _ = harness.metrics.expose("application/openmetrics-text; version=1.0.0")
+    examples = {
+        (family.name, sample.labels["le"]): sample.exemplar.labels["trace_id"]
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    waits = [("kueue_admission_wait_time_seconds", "5.0"), ("kueue_quota_reserved_wait_time_seconds", "5.0")]
+    assert {name: examples[name] for name in waits} == dict.fromkeys(waits, "ab" * 16)
+
+
+def test_counters_of_a_queue_begin_at_zero(harness: MeasuredHarness):
+    assert harness.scrape().value("kueue_admitted_workloads_total", cluster_queue="cq") == 0
+
+
+def test_what_was_there_at_the_start_is_not_counted(harness: MeasuredHarness):
+    workload = harness.workload("w", count=1, owner=None)
+    harness.drop("Workload", "w")
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": harness.now()} for kind in (QUOTA_RESERVED, ADMITTED, EVICTED)]
+    known = {**workload, "status": {"conditions": conditions, "admission": {"clusterQueue": "cq", "podSetAssignments": []}}}
+    for event in (InitApply(known), InitDone()):
+        harness.observed.workloads._fold(event)
+    found = harness.scrape()
+    assert found.value("kueue_admitted_workloads_total", cluster_queue="cq") == 0
+    assert found.sum("kueue_evicted_workloads_total") == 0
+
+
+def test_an_eviction_is_counted_by_its_reason_and_the_next_wait_begins_with_it(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    harness.decide()
+    harness.pass_time(100)
+    evict(harness, "w", "PodsReadyTimeout")
+    harness.set_condition("w", "Requeued")
+    assert harness.scrape().rows("kueue_evicted_workloads_total", "cluster_queue", "reason") == {("cq", "PodsReadyTimeout"): 1}
+    stop(harness, "w")
+    harness.pass_time(20)
+    harness.decide()
+    found = harness.scrape()
+    assert found.value("kueue_admitted_workloads_total", cluster_queue="cq") == 2
+    assert found.value("kueue_admission_wait_time_seconds_sum", cluster_queue="cq") == 20
+    evict(harness, "w", "Preempted")
+    assert harness.scrape().sum("kueue_evicted_workloads_total") == 2
+
+
+CAUSES: dict[str, tuple[str, str]] = {
+    "Preempted": ("Preempted", ""),
+    "NodeFailures": ("NodeFailures", ""),
+    "DeactivatedDueToRequeuingLimitExceeded": ("Deactivated", "RequeuingLimitExceeded"),
+    "DeactivatedDueToSomethingOfMyOwn": ("Deactivated", "other"),
+    "SomethingOfMyOwn": ("other", ""),
+}
+
+
+@pytest.mark.parametrize("written", CAUSES)
+def test_reasons_are_told_as_one_of_few(harness: MeasuredHarness, written: str):
+    harness.workload("w", count=1, owner=None)
+    harness.decide()
+    evict(harness, "w", written)
+    rows = harness.scrape().rows("kueue_evicted_workloads_total", "cluster_queue", "reason", "underlying_cause")
+    assert rows == {("cq", *CAUSES[written]): 1}
+
+
+def test_who_gives_quota_back_in_the_write_that_evicts_is_counted_for_its_queue(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    harness.decide()
+    harness.set_condition("w", EVICTED, reason="AdmissionCheck", admission=None)
+    assert harness.scrape().rows("kueue_evicted_workloads_total", "cluster_queue", "reason") == {("cq", "AdmissionCheck"): 1}
+
+
+def test_the_wait_for_checks_is_told_of_those_who_have_some(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    admission = {"clusterQueue": "cq", "podSetAssignments": []}
+    harness.pass_time(10)
+    harness.set_condition("w", QUOTA_RESERVED, admission=admission, admissionChecks=[{"name": "c", "state": "Pending"}])
+    harness.pass_time(50)
+    harness.set_condition("w", ADMITTED)
+    found = harness.scrape()
+    assert found.value("kueue_quota_reserved_wait_time_seconds_sum", cluster_queue="cq") == 10
+    assert found.value("kueue_admission_checks_wait_time_seconds_sum", cluster_queue="cq") == 50
+    assert found.value("kueue_admission_wait_time_seconds_sum", cluster_queue="cq") == 60
+
+
+def test_the_wait_for_pods_is_told_since_it_was_queued_and_since_it_was_admitted(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    harness.pass_time(7)
+    harness.decide()
+    harness.pass_time(5)
+    harness.set_condition("w", PODS_READY)
+    found = harness.scrape()
+    assert found.value("kueue_ready_wait_time_seconds_sum", cluster_queue="cq") == 12
+    assert found.value("kueue_admitted_until_ready_wait_time_seconds_sum", cluster_queue="cq") == 5
+
+
+def test_whoever_is_preempted_is_counted_for_the_queue_of_whom_it_goes_for(harness: MeasuredHarness):
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "2"}, preemption=preemption)})
+    harness.workload("low", count=2, owner=None)
+    harness.decide()
+    urgent: dict[str, Any] = harness.workload("high", count=2, owner=None)
+    harness.put({**urgent, "spec": {**urgent["spec"], "priority": 100}})
+    harness.decide()
+    found = harness.scrape()
+    assert found.rows("kueue_preempted_workloads_total", "preempting_cluster_queue", "reason") == {("cq", "InClusterQueue"): 1}
+    assert found.rows("kueue_evicted_workloads_total", "cluster_queue", "reason") == {("cq", "Preempted"): 1}
+
+
+def test_what_is_forgotten_of_a_workload_that_is_gone_does_not_grow(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    harness.decide()
+    assert len(harness.milestones._queued) == 1
+    harness.drop("Workload", "w")
+    assert harness.milestones._queued == {}

@@ -1,0 +1,45 @@
+"""Nodes that fail in a topology of racks without hostnames, on the real control plane: pods stay in a rack that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.audit import truth
+from e2e.cluster import Cluster
+from e2e.topogate import Topogate
+from tests.reconciler.nodes.test_failed_nodes import fail, places, racks, workload
+from tests.reconciler.scenes import Scene
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def by_rack(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
+    """Two racks of two nodes with eight GPUs each; which of its nodes a pod gets kube-scheduler says."""
+    opened = Scene(cluster)
+    opened.by_host = False
+    yield opened.open()
+    opened.close()
+
+
+@pytest.mark.long
+def test_a_pod_whose_node_fails_runs_on_another_of_its_rack_and_one_whose_rack_has_none_comes_back_elsewhere(by_rack: Scene) -> None:
+    by_rack.submit("small", pods=1, gpus=8, required=by_rack.rack, spec={"backoffLimit": 100})
+    now = by_rack.until_bound("small", 1)
+    (node,), (rack,) = places(now, "small").values(), racks(by_rack, now, "small")
+    fail(by_rack, "small", node)
+    now = by_rack.eventually("another node", lambda now: len(places(now, "small")) == 1 and node not in places(now, "small").values())
+    assert racks(by_rack, now, "small") == {rack}
+    assert not truth.condition(workload(now, "small"), "Evicted")
+    (other,) = places(now, "small").values()
+    fail(by_rack, "small", other)
+    now = by_rack.eventually("another rack", lambda now: len(places(now, "small")) == 1 and racks(by_rack, now, "small") != {rack})
+    said = [event["message"] for event in now.events if event["reason"] == "EvictedDueToNodeFailures"]
+    assert len(said) == 1
+    assert said[0].startswith("Workload was evicted as its nodes failed: ")
+    assert "has room for 0 of 1 pod of pod set main" in said[0]
+    assert all(f"{name} (NotReady)" in said[0] for name in (node, other))
+    for name in (node, other):
+        by_rack.cluster.set_node_ready(name, ready=True)

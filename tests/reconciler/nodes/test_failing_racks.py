@@ -1,0 +1,367 @@
+"""Nodes, several at once and whole racks of them, fail under running jobs on the real control plane; judged by all that happened meanwhile.
+
+What ran on healthy nodes is followed by uid through everything that the API server told of it, and the whole is gone through moment by
+moment for nodes over capacity and domains that were left (`e2e.audit.audit`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from e2e.api import ApiError
+from e2e.audit import truth
+from e2e.audit.audit import audit
+from e2e.audit.history import Fact, History, PodFact, WorkloadFact
+from e2e.cluster import Cluster
+from e2e.nodes import is_schedulable
+from e2e.topogate import Topogate
+from tests.reconciler.kinds.pods import of_set, template
+from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, live, places, racks, whole_again, workload
+from tests.reconciler.scenes import Scene
+
+# Indexes count their failures one by one: the Job controller would pause for minutes after a dozen pods that failed at once.
+PATIENT = {"backoffLimitPerIndex": 100}
+
+
+@pytest.fixture
+def open_scene(cluster: Cluster, topogate: Topogate) -> Iterator[Callable[..., Scene]]:
+    """Scenes of any size, whose nodes are well again when they close."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(**size: int) -> Scene:
+            scene = Scene(cluster, **size).open()
+            stack.callback(scene.close)
+            stack.callback(lambda: recover(scene, scene.read().nodes))
+            return scene
+
+        yield opened
+
+
+def recover(scene: Scene, nodes: Collection[str]) -> None:
+    """Ready again, and once Kubernetes has taken its taints off: until then nothing is placed there."""
+    there = scene.read().nodes
+    mine = {name for name in nodes if name.startswith(scene.prefix)}
+    for name in mine:
+        if not truth.is_true(there[name], "Ready"):
+            scene.cluster.set_node_ready(name, ready=True)
+    scene.eventually("the nodes to take pods again", lambda now: all(is_schedulable(now.nodes[name]) for name in mine))
+
+
+def nodes_of(scene: Scene, now: truth.Snapshot, rack: str) -> set[str]:
+    return {name for name, node in now.nodes.items() if node["metadata"]["labels"].get(scene.rack) == rack}
+
+
+def all_nodes(scene: Scene) -> dict[str, dict[str, Any]]:
+    return {name: node for name, node in scene.read().nodes.items() if name.startswith(scene.prefix)}
+
+
+def whole_without(scene: Scene, job: str, pods: int, lost: set[str]) -> truth.Snapshot:
+    """Whole again, and nothing is left of those that went: the last one is gone a moment after its follower runs."""
+    whole_again(scene, job, pods, lost)
+    return scene.eventually("those that went to be gone", lambda now: len(now.pods_of(job)) == len(places(now, job)) == pods)
+
+
+def touched(facts: Collection[Fact], uids: Collection[str]) -> list[str]:
+    """Which of these pods, that all ran, have ended, gone or moved."""
+    where: dict[str, str] = {}
+    bound = (fact for fact in facts if isinstance(fact, PodFact) and fact.uid in uids and fact.node)
+    return [
+        f"pod {fact.name} on {fact.node}" for fact in bound if fact.ended or fact.gone or where.setdefault(fact.uid, fact.node) != fact.node
+    ]
+
+
+def evictions(facts: Collection[Fact]) -> set[tuple[str, str]]:
+    return {(fact.job, fact.evicted) for fact in facts if isinstance(fact, WorkloadFact) and fact.evicted}
+
+
+def broken(scene: Scene, facts: Collection[Fact], required: Mapping[str, str]) -> list[str]:
+    queue = scene.api.get(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{scene.prefix}queue")
+    return audit(facts, all_nodes(scene).values(), [queue], required)
+
+
+@pytest.mark.long
+def test_a_job_of_64_pods_loses_a_node_then_three_then_a_rack_and_only_what_ran_there_moves(open_scene: Callable[..., Scene]) -> None:
+    """Two slices of 32 pods, each in a rack of their one block; slices stay whole, so a lost rack's goes to the third rack."""
+    hall = open_scene(blocks=2, racks=3, nodes=6)
+    with History(hall.cluster, hall.namespace) as history:
+        asked = {"required": hall.block, "slice_topology": hall.rack, "slice_size": 32}
+        hall.submit("train", pods=64, gpus=1, indexed=True, spec=PATIENT, **asked)
+        now = hall.until_bound("train", 64)
+        for accident in ("a node", "three nodes", "a rack"):
+            before = places(now, "train")
+            here, there = sorted(racks(hall, now, "train"))
+            of_here, of_there = (sorted(nodes_of(hall, now, rack) & set(before.values())) for rack in (here, there))
+            lost = {"a node": set(of_here[:1]), "three nodes": {*of_here[:2], of_there[0]}, "a rack": nodes_of(hall, now, here)}[accident]
+            fail(hall, "train", *lost)
+            now = whole_without(hall, "train", 64, lost)
+            stayed = {uid: node for uid, node in before.items() if node not in lost}
+            assert stayed.items() <= places(now, "train").items(), accident
+            assert touched(history.facts(), stayed) == [], accident
+            assert truth.slices_whole(now, "train", hall.rack, 32) == [], accident
+            assert truth.as_assigned(now, "train") == [], accident
+            assert (here in racks(hall, now, "train")) == (accident != "a rack")
+            recover(hall, lost)
+        facts = history.facts()
+    assert broken(hall, facts, {"train": hall.block}) == []
+    assert evictions(facts) == set()
+
+
+def test_nodes_that_flap_change_nothing_neither_where_pods_run_nor_where_they_are_awaited(open_scene: Callable[..., Scene]) -> None:
+    wide = open_scene(nodes=4)
+    wide.submit("runs", pods=2, gpus=8, required=wide.rack)
+    wide.until_bound("runs", 2)
+    wide.submit("waits", pods=2, gpus=8, required=wide.rack, pod_spec={"schedulerName": "nobody"})
+
+    def pinned(now: truth.Snapshot) -> set[str]:
+        hosts = (pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname") for pod in live(now, "waits"))
+        return {host for host in hosts if host}
+
+    before = wide.eventually("its pods to be ungated", lambda now: len(pinned(now)) == 2)
+    with History(wide.cluster, wide.namespace) as history:
+        for round_ in range(2):
+            nodes = {*places(before, "runs").values(), *pinned(before)}
+            for node in nodes:
+                wide.cluster.set_node_ready(node, ready=False)
+            wide.submit(f"other-{round_}", pods=1, gpus=8, required=wide.rack)
+            wide.until_bound(f"other-{round_}", 1)  # by then the nodes' state has long been seen
+            recover(wide, nodes)
+        now = wide.eventually("the nodes to be seen well", lambda now: all(truth.is_true(now.nodes[node], "Ready") for node in nodes))
+        facts = history.facts()
+    for job in ("runs", "waits"):
+        assert [pod["metadata"]["uid"] for pod in live(now, job)] == [pod["metadata"]["uid"] for pod in live(before, job)]
+        assert workload(now, job)["status"]["admission"] == workload(before, job)["status"]["admission"]
+    assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminatedByKueue")]
+    assert evictions(facts) == set()
+
+
+@pytest.mark.long
+def test_of_two_jobs_that_lose_a_node_and_want_the_same_spare_one_gets_it_and_the_other_is_told(open_scene: Callable[..., Scene]) -> None:
+    """Each has two pods of a node and a half's worth; what is left over is half a node."""
+    tight = open_scene(racks=1, nodes=4)
+    names = ("one", "other")
+    with History(tight.cluster, tight.namespace) as history:
+        for name in names:
+            tight.submit(name, pods=3, gpus=4, required=tight.rack, indexed=True, spec=PATIENT)
+            tight.until_bound(name, 3)
+        tight.submit("filler", pods=1, gpus=4, required=tight.rack)
+        now = tight.until_bound("filler", 1)
+        shared = set(places(now, "one").values()) & set(places(now, "other").values())
+        assert len(shared) == 1, "the test's own arrangement: a node that both have"
+        for node in shared:
+            tight.cluster.set_node_ready(node, ready=False)
+        for name in names:
+            end_pods(tight, name, *shared)
+
+        def settled(now: truth.Snapshot) -> bool:
+            whole = [name for name in names if len(places(now, name)) == 3 and not shared & set(places(now, name).values())]
+            told = [name for name in names if truth.condition(workload(now, name), "Evicted").get("reason") == "NodeFailures"]
+            return len(whole) == len(told) == 1 and whole != told and not live(now, told[0])
+
+        now = tight.eventually("one to be whole and the other to be told", settled)
+        (gone,) = (name for name in names if not live(now, name))
+        (stays,) = set(names) - {gone}
+        message = truth.condition(workload(now, gone), "Evicted")["message"]
+        (node,) = shared
+        assert message.startswith(f"Workload was evicted as there was no replacement for unhealthy node(s): {node}; ")
+        tight.until_waiting(gone, "TopologyPlacementFailed")
+        there = places(tight.read(), stays)
+        recover(tight, shared)
+        now = tight.eventually("the other to be whole when the node is back", lambda now: len(places(now, gone)) == 3)
+        facts = history.facts()
+    assert places(now, stays) == there
+    assert evictions(facts) == {(gone, "NodeFailures")}
+    assert touched(facts, there) == []
+    assert broken(tight, facts, dict.fromkeys(names, tight.rack)) == []
+
+
+def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open_scene: Callable[..., Scene], topogate: Topogate) -> None:
+    """It is not asked about pods of a Job, nor about stopping one; a Deployment's pods are not made without it, so that none can run past
+    its gate."""
+    wide = open_scene(nodes=5)
+    with History(wide.cluster, wide.namespace) as history:
+        wide.submit("train", pods=3, gpus=8, required=wide.rack, indexed=True, spec=PATIENT)
+        wide.until_bound("train", 3)
+        wide.create(of_set("Deployment", wide, "serve", 1, template(8, required=wide.rack)))
+        served = wide.eventually("its pod to run", lambda now: len(serving(now)) == 1)
+        wide.submit("whole", pods=5, gpus=8, required=wide.rack, indexed=True, spec=PATIENT)
+        (first,), before = serving(served), places(wide.until_bound("whole", 5), "train")
+        whole = places(wide.read(), "whole")
+        lost = {min(before.values()), min(whole.values()), first["spec"]["nodeName"]}
+        stayed = {uid for uid, node in {**before, **whole}.items() if node not in lost}
+        topogate.kill_webhook()
+        try:
+            with pytest.raises(ApiError, match="failed calling webhook"):
+                wide.submit("late", pods=1, gpus=1, required=wide.rack)
+            fail(wide, "train", *lost)
+            end_pods(wide, "whole", *lost)
+            wide.api.delete(f"/api/v1/namespaces/{wide.namespace}/pods/{first['metadata']['name']}", grace_period_s=0)
+            whole_without(wide, "train", 3, lost)
+            wide.eventually("its eviction", lambda now: truth.condition(workload(now, "whole"), "Evicted").get("reason") == "NodeFailures")
+            refused = wide.eventually("its pod to be refused", lambda now: any(event["reason"] == "FailedCreate" for event in now.events))
+            assert serving(refused) == []
+            wide.until_waiting("whole", "TopologyPlacementFailed")
+            assert touched(history.facts(), stayed & before.keys()) == []
+        finally:
+            topogate.start_webhook()
+        # Its controller pauses longer after every refusal.
+        again = wide.eventually("another pod to run elsewhere", lambda now: len(serving(now)) == 1, 300)
+        facts = history.facts()
+    assert {pod["spec"]["nodeName"] for pod in serving(again)}.isdisjoint(lost)
+    assert truth.as_assigned(again, "train") == []
+    assert touched(facts, stayed & before.keys()) == []
+    assert broken(wide, facts, {"train": wide.rack, "whole": wide.rack}) == []
+    assert evictions(facts) == {("whole", "NodeFailures")}
+    assert ungated_before_admission(facts) == []
+
+
+def serving(now: truth.Snapshot) -> list[dict[str, Any]]:
+    """Pods of the Deployment that are on a node and not on their way out."""
+    mine = [pod for pod in now.pods if (pod["metadata"].get("labels") or {}).get("app") == "serve"]
+    return [pod for pod in mine if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+
+
+def ungated_before_admission(facts: Collection[Fact]) -> list[str]:
+    """Pods that were free to be bound though their workload was not, or not any more, admitted."""
+    admitted: dict[str, bool] = {}
+    seen: set[str] = set()
+    found = []
+    for fact in facts:
+        if isinstance(fact, WorkloadFact):
+            admitted[fact.name] = fact.admission is not None
+        elif isinstance(fact, PodFact) and fact.uid not in seen and not fact.gated and not fact.gone:
+            seen.add(fact.uid)
+            if not admitted.get(fact.workload):
+                found.append(f"pod {fact.name} of {fact.workload or 'no workload'}")
+    return found
+
+
+def test_most_of_the_nodes_not_ready_while_their_pods_run_and_nothing_is_done(open_scene: Callable[..., Scene]) -> None:
+    """Sixty of a hundred of every rack; for how long is judged in virtual time (`test_node_health`)."""
+    wide = open_scene(nodes=5)
+    for name in ("one", "other"):
+        wide.submit(name, pods=4, gpus=8, required=wide.rack)
+        wide.until_bound(name, 4)
+    before = wide.read()
+    used = {name: set(places(before, name).values()) for name in ("one", "other")}
+    away = {node for nodes in used.values() for node in sorted(nodes)[:3]}
+    topology = f"/apis/kueue.x-k8s.io/v1beta2/topologies/{wide.prefix}topology"
+
+    def reachable() -> str:
+        conditions = (wide.api.get(topology).get("status") or {}).get("conditions") or ()
+        return next((c["status"] for c in conditions if c["type"] == "topogate.dev/NodesReachable"), "")
+
+    with History(wide.cluster, wide.namespace) as history:
+        for node in away:
+            wide.cluster.set_node_ready(node, ready=False)
+        wide.eventually("the storm to be told", lambda now: reachable() == "False")
+        tainted = "node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"
+        wide.eventually(
+            "their taints",
+            lambda now: all(any(taint["key"] in tainted for taint in now.nodes[node]["spec"].get("taints", ())) for node in away),
+        )
+        wide.submit("more", pods=1, gpus=8, required=wide.rack)
+        wide.until_bound("more", 1)
+        recover(wide, away)
+        now = wide.eventually("calm", lambda now: reachable() == "True")
+        facts = history.facts()
+    uids = {uid for name in used for uid in places(before, name)}
+    assert touched(facts, uids) == []
+    assert evictions(facts) == set()
+    for name in used:
+        assert places(now, name) == places(before, name)
+        assert workload(now, name)["status"]["admission"] == workload(before, name)["status"]["admission"]
+        assert "unhealthyNodes" not in workload(now, name)["status"]
+    assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminatedByKueue")]
+
+
+def cordon(scene: Scene, node: str) -> None:
+    scene.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": True}})
+
+
+def drain(scene: Scene, node: str) -> None:
+    """As `kubectl drain` does: cordoned, then every pod evicted."""
+    cordon(scene, node)
+    for pod in scene.read().pods_in(scene.namespace):
+        if pod["spec"].get("nodeName") == node and not truth.is_terminal(pod) and not pod["metadata"].get("deletionTimestamp"):
+            name = pod["metadata"]["name"]
+            evicts = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": scene.namespace}}
+            scene.api.create(f"/api/v1/namespaces/{scene.namespace}/pods/{name}/eviction", evicts)
+
+
+def uncordon(scene: Scene, node: str) -> None:
+    scene.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": None}})
+
+
+def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_scene: Callable[..., Scene]) -> None:
+    """Node by node, as `kubectl drain` takes several: all cordoned first, each emptied before the next."""
+    hall = open_scene(racks=3, nodes=2)
+    with History(hall.cluster, hall.namespace) as history:
+        hall.submit("train", pods=4, gpus=8, indexed=True, spec=PATIENT, required=hall.block)
+        now = hall.until_bound("train", 4)
+        before, rack = places(now, "train"), min(racks(hall, now, "train"))
+        drained = sorted(nodes_of(hall, now, rack))
+        for node in drained:
+            cordon(hall, node)
+        for number, node in enumerate(drained, 1):
+            drain(hall, node)
+            now = whole_without(hall, "train", 4, set(drained[:number]))
+        facts = history.facts()
+    stayed = {uid for uid, node in before.items() if node not in drained}
+    assert len(stayed) == 2
+    assert touched(facts, stayed) == []
+    assert evictions(facts) == set()
+    assert broken(hall, facts, {"train": hall.block}) == []
+    for node in drained:
+        uncordon(hall, node)
+
+
+@pytest.mark.long
+def test_slices_whose_rack_is_drained_node_by_node_are_whole_in_another_in_the_end(open_scene: Callable[..., Scene]) -> None:
+    """Half a slice has no other place while its other half runs. The job is evicted with that reason and starts anew, unless the
+    drain was faster than topogate: then only the slice has moved."""
+    hall = open_scene(racks=3, nodes=2)
+    with History(hall.cluster, hall.namespace) as history:
+        asked = {"required": hall.block, "slice_topology": hall.rack, "slice_size": 2}
+        hall.submit("train", pods=4, gpus=8, indexed=True, spec=PATIENT, **asked)
+        now = hall.until_bound("train", 4)
+        before, rack = places(now, "train"), min(racks(hall, now, "train"))
+        drained = nodes_of(hall, now, rack)
+        for node in sorted(drained):
+            drain(hall, node)
+        now = whole_without(hall, "train", 4, drained)
+        facts = history.facts()
+    stayed = {uid for uid, node in before.items() if node not in drained}
+    assert len(stayed) == 2
+    assert evictions(facts) <= {("train", "NodeFailures")}
+    assert evictions(facts) or touched(facts, stayed) == []
+    assert truth.slices_whole(now, "train", hall.rack, 2) == []
+    assert broken(hall, facts, {"train": hall.block}) == []
+    for node in drained:
+        uncordon(hall, node)
+
+
+def test_all_nodes_are_upgraded_one_after_the_other_and_the_set_is_never_evicted(open_scene: Callable[..., Scene]) -> None:
+    """A StatefulSet, whose controller makes no pauses. Each node is cordoned, emptied, and comes back when the set is whole."""
+    wide = open_scene(nodes=3)
+    with History(wide.cluster, wide.namespace) as history:
+        asked = of_set("StatefulSet", wide, "db", 2, template(8, required=wide.rack))
+        asked["spec"]["podManagementPolicy"] = "Parallel"
+        wide.create(asked)
+        now = wide.eventually("the set to run", lambda now: len(places(now, "db")) == 2)
+        for node in sorted(all_nodes(wide)):
+            before = places(now, "db")
+            drain(wide, node)
+            now = whole_without(wide, "db", 2, {node})
+            stayed = {uid: name for uid, name in before.items() if name != node}
+            assert stayed.items() <= places(now, "db").items(), node
+            assert len(racks(wide, now, "db")) == 1
+            assert touched(history.facts(), stayed) == [], node
+            uncordon(wide, node)
+        facts = history.facts()
+    assert evictions(facts) == set()
+    assert ungated_before_admission(facts) == []
+    assert broken(wide, facts, {"db": wide.rack}) == []

@@ -1,0 +1,396 @@
+"""Pods alone and in groups on an API server in memory: what starts, what never does, and what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.names import MANAGED, REQUIRED_TOPOLOGY, ROLE_HASH, SLICE_CONSTRAINTS
+from core.plan.pods.pod_units import unit_of_pod
+from sim.apiserver.server import Request
+from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, end, names, pod, run_group, started
+
+
+@pytest.fixture
+def harness() -> PodsHarness:
+    return PodsHarness()
+
+
+@pytest.fixture
+def admitted(harness: PodsHarness) -> PodsHarness:
+    return run_group(harness)
+
+
+def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(harness: PodsHarness):
+    harness.put(pod("a", total=3))
+    harness.run()
+    assert harness.all("Workload") == []
+    assert harness.messages == []
+    harness.clock.time += 11
+    harness.run(1)
+    assert harness.messages == ["group g waits for 2 more pods; it is queued when all are there"]
+    assert [event.reason for event in harness.events] == ["WaitingForPods"]
+
+
+def test_a_group_waits_behind_its_gates_until_it_is_admitted(harness: PodsHarness):
+    harness.put(pod("a"))
+    harness.put(pod("b"))
+    harness.run()
+    assert [w["metadata"]["name"] for w in harness.all("Workload")] == ["g"]
+    assert started(harness) == set()
+    assert harness.get("Workload", "g")["metadata"].get("ownerReferences") is None, "it outlives its first pods"
+
+
+@pytest.mark.parametrize("size", [100_000, 300_000])
+def test_group_of_pods_that_are_too_large_together_is_not_queued(harness: PodsHarness, size: int):
+    """Near what etcd takes, their Workload could be admitted, and not be evicted: the conditions of that would not fit."""
+    for name, cpu in (("a", "1"), ("b", "2")):
+        harness.put(pod(name, cpu=cpu, notes={"example.com/long": "x" * size}))
+    harness.run()
+    is_queued = bool(harness.all("Workload"))
+    assert is_queued == (size == 100_000)
+    assert any("is too large: at most 500000 bytes" in message for message in harness.messages) != is_queued
+
+
+def test_a_start_without_a_topology_takes_both_gates_off(admitted: PodsHarness):
+    assert "schedulingGates" not in admitted.get("Pod", "a")["spec"]
+    assert admitted.get("Pod", "a")["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "g"
+
+
+@pytest.mark.parametrize("many", [1, 5])
+def test_pods_beyond_the_total_are_deleted_and_never_start(admitted: PodsHarness, many: int):
+    for i in range(many):
+        admitted.put(pod(f"more-{i}"))
+    admitted.run()
+    assert names(admitted) == {"a", "b"}
+    assert {event.reason for event in admitted.events if event.key.startswith("ns/more")} == {"ExcessPodDeleted"}
+
+
+def test_pod_beyond_the_total_that_has_a_controller_stays_gated(admitted: PodsHarness):
+    """A ReplicaSet would make another at once, and another: two writes for each, without end."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "twenty", "uid": "u", "controller": True}
+    admitted.put(pod("more", ownerReferences=[owner]))
+    admitted.run()
+    assert names(admitted) == {"a", "b", "more"}
+    assert started(admitted) == {"a", "b"}
+    assert {event.reason for event in admitted.events if event.key == "ns/more"} == {"WorkloadRefused"}
+
+
+def test_a_pod_with_another_total_does_not_change_what_was_admitted(admitted: PodsHarness):
+    admitted.put(pod("liar", total=100))
+    admitted.run()
+    assert started(admitted) == {"a", "b"}
+    assert admitted.get("Workload", "g")["spec"]["podSets"][0]["count"] == 2
+
+
+def test_a_pod_of_another_role_does_not_start_in_a_place_of_an_admitted_one(admitted: PodsHarness):
+    end(admitted, "Failed", "a")
+    admitted.put(pod("huge", cpu="64"))
+    admitted.run()
+    assert started(admitted) == {"a", "b"}
+    assert any("was admitted without pods like huge" in message for message in admitted.messages)
+
+
+def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: PodsHarness):
+    """Marked by hand, past our webhook: the hash of a small one on a large one."""
+    end(admitted, "Failed", "a")
+    forged, honest = pod("forged", cpu="64"), pod("any")
+    forged["metadata"]["annotations"] = honest["metadata"]["annotations"]
+    admitted.put(forged)
+    admitted.run()
+    assert "forged" not in started(admitted)
+    [message] = {message for message in admitted.messages if "stays gated" in message}
+    assert "63 cpu more" in message
+    assert "admission webhook" in message
+
+
+def test_a_pod_whose_gate_somebody_took_off_is_deleted_before_it_is_admitted(harness: PodsHarness):
+    harness.put(pod("a"))
+    thief = pod("b")
+    thief["spec"]["schedulingGates"] = []
+    harness.put(thief)
+    harness.run()
+    assert names(harness) == {"a"}
+
+
+def test_a_failed_pod_is_replaced_and_one_that_succeeded_is_not(admitted: PodsHarness):
+    end(admitted, "Failed", "a")
+    end(admitted, "Succeeded", "b")
+    admitted.put(pod("c"))
+    admitted.put(pod("d"))
+    admitted.run()
+    assert started(admitted) == {"a", "b", "c"}
+    assert "d" not in names(admitted)
+
+
+def test_a_group_ends_when_all_have_succeeded_and_its_finalizers_go(admitted: PodsHarness):
+    end(admitted, "Succeeded", "a", "b")
+    admitted.run()
+    (finished,) = [c for c in admitted.get("Workload", "g")["status"]["conditions"] if c["type"] == "Finished"]
+    assert (finished["reason"], finished["message"]) == ("Succeeded", "Pods succeeded: 2/2")
+    assert not any(MANAGED in p["metadata"].get("finalizers", ()) for p in admitted.all("Pod"))
+
+
+def test_the_name_of_a_group_that_is_over_is_free_when_its_pods_are_gone(admitted: PodsHarness):
+    end(admitted, "Succeeded", "a", "b")
+    admitted.run()
+    admitted.put(pod("c"))
+    admitted.put(pod("d"))
+    admitted.run()
+    assert "group g has finished; delete its pods to use its name again" in admitted.messages
+    for name in ("a", "b"):
+        admitted.drop("Pod", name)
+    admitted.run()
+    assert "status" not in admitted.get("Workload", "g"), "another one"
+    admit(admitted, "g")
+    admitted.run()
+    assert started(admitted) == {"c", "d"}
+
+
+def test_a_group_that_may_not_be_retried_ends_with_its_last_pod(harness: PodsHarness):
+    for name in ("a", "b"):
+        harness.put(pod(name, notes={"kueue.x-k8s.io/retriable-in-group": "false"}))
+    harness.run()
+    admit(harness, "g")
+    harness.run()
+    end(harness, "Failed", "a")
+    harness.run()
+    assert not [c for c in harness.get("Workload", "g")["status"]["conditions"] if c["type"] == "Finished"]
+    end(harness, "Succeeded", "b")
+    harness.run()
+    (finished,) = [c for c in harness.get("Workload", "g")["status"]["conditions"] if c["type"] == "Finished"]
+    assert finished["reason"] == "Failed"
+
+
+def test_deactivated_its_pods_go_then_its_quota(admitted: PodsHarness):
+    workload = admitted.get("Workload", "g")
+    admitted.put({**workload, "spec": {**workload["spec"], "active": False}})
+    admitted.run()
+    assert "admission" in admitted.get("Workload", "g")["status"], "they still run"
+    end(admitted, "Failed", "a", "b")
+    admitted.run()
+    assert admitted.all("Pod") == []
+    assert admitted.all("Workload") == [] or "admission" not in admitted.get("Workload", "g")["status"]
+
+
+def evict(harness: PodsHarness) -> None:
+    """Preempted, with pods that run."""
+    workload = harness.get("Workload", "g")
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted for h"}
+    harness.put({**workload, "status": {**workload["status"], "conditions": [*workload["status"]["conditions"], evicted]}})
+    harness.run()
+
+
+def quota_reserved(harness: PodsHarness) -> tuple[str, str]:
+    (found,) = (c for c in harness.get("Workload", "g")["status"]["conditions"] if c["type"] == "QuotaReserved")
+    return found["status"], found["reason"]
+
+
+def waiting(harness: PodsHarness) -> list[str]:
+    return [facts.key for facts in harness.observed.state.workloads.pending()]
+
+
+def test_evicted_group_keeps_workload_until_all_its_pods_are_replaced(admitted: PodsHarness):
+    """Found defect E24: its pods were gone as soon as they had failed, and the Workload with the last of them."""
+    evict(admitted)
+    assert names(admitted) == set(), "all are deleted"
+    assert quota_reserved(admitted)[0] == "True", "they still run"
+    end(admitted, "Failed", "a", "b")
+    admitted.run()
+    assert {p["metadata"]["name"] for p in admitted.all("Pod")} == {"a", "b"}, "what replaces them sees them fail"
+    assert quota_reserved(admitted) == ("False", "OnHold")
+    assert "admission" not in admitted.get("Workload", "g")["status"]
+    admitted.put(pod("c"))
+    admitted.run()
+    assert quota_reserved(admitted) == ("False", "OnHold")
+    assert waiting(admitted) == []
+    admitted.put(pod("d"))
+    admitted.run()
+    assert {p["metadata"]["name"] for p in admitted.all("Pod")} == {"c", "d"}
+    assert quota_reserved(admitted) == ("False", "PendingEvaluation")
+    assert waiting(admitted) == ["ns/g"]
+    assert [c["reason"] for c in admitted.get("Workload", "g")["status"]["conditions"] if c["type"] == "Evicted"] == ["Preempted"]
+
+
+@pytest.mark.parametrize("change", [{"spec": {"active": False}}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}])
+def test_failed_pods_of_evicted_group_go_when_it_is_not_queued_again(admitted: PodsHarness, change: Json):
+    evict(admitted)
+    end(admitted, "Failed", "a", "b")
+    admitted.run()
+    workload = admitted.get("Workload", "g")
+    admitted.put({**workload, **{part: {**workload[part], **changed} for part, changed in change.items()}})
+    admitted.run()
+    assert admitted.all("Pod") == []
+
+
+def test_pod_of_evicted_group_deleted_by_force_is_not_kept(admitted: PodsHarness):
+    """Its kubelet, which may be gone, need not report how it ends. The API server deletes a pod without a node so, too."""
+    evict(admitted)
+    for each in admitted.all("Pod"):
+        admitted.put({**each, "metadata": {**each["metadata"], "deletionGracePeriodSeconds": 0}})
+    admitted.run()
+    assert admitted.all("Pod") == []
+
+
+def test_a_workload_that_is_deleted_takes_its_pods_along(admitted: PodsHarness):
+    workload = admitted.get("Workload", "g")
+    admitted.put({**workload, "metadata": {**workload["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    admitted.run()
+    end(admitted, "Failed", "a", "b")
+    admitted.run()
+    assert admitted.all("Pod") == []
+    assert admitted.all("Workload") == []
+
+
+def test_what_a_gated_pod_asks_for_may_change(harness: PodsHarness):
+    harness.put(pod("alone", group=None, notes={REQUIRED_TOPOLOGY: "nowhere"}))
+    harness.run()
+    (workload,) = harness.all("Workload")
+    assert workload["spec"]["podSets"][0]["topologyRequest"]["required"] == "nowhere"
+    asked = harness.get("Pod", "alone")
+    notes = {**asked["metadata"]["annotations"], REQUIRED_TOPOLOGY: "rack"}
+    harness.put({**asked, "metadata": {**asked["metadata"], "annotations": notes}})
+    harness.run()
+    (workload,) = harness.all("Workload")
+    assert workload["spec"]["podSets"][0]["topologyRequest"]["required"] == "rack"
+
+
+def test_pods_that_are_alike_must_ask_for_the_same(harness: PodsHarness):
+    harness.put(pod("a", notes={REQUIRED_TOPOLOGY: "rack"}))
+    harness.put(pod("b", notes={REQUIRED_TOPOLOGY: "block"}))
+    harness.run()
+    assert harness.all("Workload") == []
+    assert harness.messages[0] == (
+        "pods a and b of group g are alike, but ask for different topologies: "
+        f"{REQUIRED_TOPOLOGY} is rack (pod a), block (pod b); delete those that are wrong"
+    )
+
+
+def test_it_is_told_which_pod_asks_for_nothing_and_long_values_are_cut(harness: PodsHarness):
+    harness.put(pod("a", notes={SLICE_CONSTRAINTS: "x" * 200, REQUIRED_TOPOLOGY: "rack"}))
+    harness.put(pod("b", notes={REQUIRED_TOPOLOGY: "rack"}))
+    harness.run()
+    (differing,) = [part for part in harness.messages[0].split(": ")[1].split("; ") if " is " in part]
+    assert differing == f"{SLICE_CONSTRAINTS} is {'x' * 97}... (pod a), not set (pod b)"
+
+
+def going(harness: PodsHarness, name: str) -> None:
+    """Being deleted; its containers take their time to end, which a finalizer stands for."""
+    asked = harness.get("Pod", name)
+    metadata = {**asked["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [*asked["metadata"]["finalizers"], "slow"]}
+    harness.put({**asked, "metadata": metadata})
+
+
+def test_a_replacement_of_a_running_pod_starts_when_that_is_gone(admitted: PodsHarness):
+    going(admitted, "a")
+    admitted.put(pod("c"))
+    admitted.run()
+    assert started(admitted) == {"a", "b"}, "a still runs"
+    assert names(admitted) == {"b", "c"}, "c is no excess, it waits"
+    admitted.drop("Pod", "a")
+    admitted.run()
+    assert started(admitted) == {"b", "c"}
+
+
+def test_a_pod_that_is_no_part_of_what_was_admitted_is_deleted_once(admitted: PodsHarness):
+    thief = pod("thief", cpu="64")
+    thief["spec"]["schedulingGates"] = []
+    admitted.put(thief)
+    going(admitted, "thief")
+    admitted.run()
+    assert not [event for event in admitted.events if (event.key, event.reason) == ("ns/thief", "Stopped")]
+
+
+def test_a_pod_that_succeeded_is_remembered_while_its_group_lives_and_goes_with_it(admitted: PodsHarness):
+    end(admitted, "Succeeded", "a")
+    admitted.delete("Pod", "a")
+    admitted.run()
+    assert [p["metadata"]["name"] for p in admitted.all("Pod")] == ["a", "b"], "it counts"
+    admitted.delete("Pod", "b")
+    end(admitted, "Failed", "b")
+    admitted.run()
+    assert admitted.all("Pod") == []
+    assert admitted.all("Workload") == []
+
+
+def test_a_pod_that_succeeded_goes_where_nothing_was_queued(harness: PodsHarness):
+    harness.put(pod("a"))
+    harness.put(pod("other", total=3))
+    end(harness, "Succeeded", "a")
+    harness.delete("Pod", "a")
+    harness.run()
+    assert [p["metadata"]["name"] for p in harness.all("Pod")] == ["other"]
+
+
+@pytest.mark.parametrize("excess", [False, True])
+def test_pods_are_deleted_before_event_is_recorded(admitted: PodsHarness, excess: bool):
+    seen: list[tuple[str, int]] = []
+
+    def note(request: Request) -> None:
+        if request.kind.kind == "Event":
+            seen.append((request.body["reason"], len(names(admitted))))
+
+    admitted.on_write = note
+    if excess:
+        for i in range(3):
+            admitted.put(pod(f"more-{i}"))
+    else:
+        workload = admitted.get("Workload", "g")
+        admitted.put({**workload, "spec": {**workload["spec"], "active": False}})
+    admitted.run()
+    reason, left = ("ExcessPodDeleted", 2) if excess else ("Stopped", 0)
+    assert {count for found, count in seen if found == reason} == {left}
+
+
+def test_a_group_is_not_called_as_the_workload_of_another(harness: PodsHarness):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    harness.put({"kind": "Workload", "metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {"podSets": []}})
+    harness.put(pod("a"))
+    harness.put(pod("b"))
+    harness.run()
+    assert started(harness) == set()
+    assert "the name of group g is that of the Workload of another; choose another name" in harness.messages
+
+
+def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: PodsHarness):
+    harness.put(pod("a"))
+    harness.run()
+    assert len(harness.pods._waiting_since) == 1
+    gone = unit_of_pod(harness.get("Pod", "a"))
+    harness.drop("Pod", "a")
+    harness.run(1, gone)
+    assert len(harness.pods._waiting_since) == 0
+
+
+def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: PodsHarness):
+    """Found defect E24: a pod that was marked by another has none, and what a start adds to it changed its role."""
+    for name, cpu in (("a", "1"), ("b", "2")):
+        made = pod(name, cpu=cpu)
+        del made["metadata"]["annotations"][ROLE_HASH]
+        harness.put(made)
+    harness.run()
+    (workload,) = harness.all("Workload")
+    assert [pod_set["count"] for pod_set in workload["spec"]["podSets"]] == [1, 1]
+    admit(harness, "g")
+    harness.run()
+    bind(harness, "a", "b")
+    harness.run()
+    assert started(harness) == names(harness) == {"a", "b"}
+    assert "WorkloadRefused" not in {event.reason for event in harness.events}
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["node is ready", "node is lost"])
+def test_pod_that_is_force_deleted_in_the_foreground_holds_its_quota_while_its_node_is_not_lost(harness: PodsHarness, is_ready: bool):
+    """The garbage collector keeps it until its Workload is gone, and no kubelet of a lost node says that it has ended."""
+    harness.put(pod("alone", group=None))
+    harness.run()
+    [workload] = harness.all("Workload")
+    admit(harness, workload["metadata"]["name"])
+    harness.run()
+    bind(harness, "alone")
+    conditions = [{"type": "Ready", "status": str(is_ready)}]
+    harness.put({"kind": "Node", "metadata": {"name": "n0"}, "status": {"conditions": conditions}})
+    harness.delete("Pod", "alone", propagationPolicy="Foreground", gracePeriodSeconds=0)
+    harness.delete("Workload", workload["metadata"]["name"])
+    harness.run()
+    assert len(harness.all("Pod")) == 1
+    assert bool(harness.all("Workload")) == is_ready

@@ -1,0 +1,381 @@
+"""The reconciler's command line: profiles and feature gates, and what is wrong with them in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.model.configuration import FairSharing, PreemptionStrategy, ResourceRules, SecondPass
+from core.model.gates import GATES, PROFILE_GATES, Effect, Stage
+from core.model.pods_ready_rules import PodsReadyRules
+from core.names import PLACEMENT_PROFILE, PLACEMENT_PROFILES
+from core.placement.algorithms.profile import (
+    ALWAYS_BEST_FIT,
+    ALWAYS_LEAST_FREE,
+    ALWAYS_MOST_FREE,
+    COMPACT,
+    MIXED,
+    STANDARD,
+    Profile,
+    profile_from_gates,
+)
+from reconciler.settings import Settings, parse
+
+ROOT = Path(__file__).parents[3]
+PEER = json.loads((ROOT / "tests/vectors/gates/gate_defaults.json").read_text())
+
+
+def with_gates(*texts: str, profile: str = "kep") -> Settings:
+    return parse(["--placement-profile", profile, *(argument for text in texts for argument in ("--feature-gates", text))])
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep") -> str:
+    """The one line that ends the process."""
+    with pytest.raises(SystemExit) as end:
+        with_gates(*texts, profile=profile)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# --- the table ----------------------------------------------------------------------------------------
+
+
+def test_names_and_defaults_are_the_peers_of_today():
+    ours = {name: gate.default for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
+    assert ours == {name: PEER[name] for name in ours}
+    assert not PEER.keys() & (GATES.keys() - ours.keys()), "a gate that the peer has is not removed"
+    missing = {name for name in PEER if name.startswith("TAS")} - GATES.keys()
+    assert not missing, "a gate of the peer's topology-aware scheduling is not known"
+
+
+def test_gates_that_switch_accept_both_values():
+    for name in (name for name, gate in GATES.items() if gate.effect is Effect.SWITCHES):
+        assert with_gates(f"{name}=true").gates.values == {name: True}
+        assert with_gates(f"{name}=false").gates.values == {name: False}
+
+
+def test_gates_that_are_always_on_set_to_false_stay_on_with_a_warning():
+    """Found defect G3."""
+    always = [name for name, gate in GATES.items() if gate.effect is Effect.ALWAYS]
+    assert "TASMultiLayerTopology" in always
+    for name in always:
+        settings = with_gates(f"{name}=false")
+        assert settings.gates.warnings == (f"feature gate {name}=false has no effect: {name} stays on, since topogate always does this",)
+        assert settings.gates.is_on(name)
+        assert settings.profiles == STANDARD
+        assert with_gates(f"{name}=true").gates.warnings == with_gates(f"{name}=false", f"{name}=true").gates.warnings == ()
+
+
+# --- what gates do ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        ("", MIXED),
+        ("TASProfileMixed=true", MIXED),
+        ("TASProfileMixed=false", ALWAYS_BEST_FIT),
+        ("TASProfileBestFit=true", ALWAYS_BEST_FIT),
+        ("TASProfileBestFit=true,TASProfileMixed=false", ALWAYS_BEST_FIT),
+        ("TASProfileBestFit=false", MIXED),
+        ("TASProfileLeastFreeCapacity=true", ALWAYS_LEAST_FREE),
+        ("TASProfileMostFreeCapacity=true", ALWAYS_MOST_FREE),
+        ("TASBalancedPlacement=true", Profile("kep", balanced=True)),
+        ("TASBalancedPlacement=false", MIXED),
+        ("TASRespectNodeAffinityPreferred=true", Profile("kep", respects_preferred_affinity=True)),
+        ("TASRespectNodeAffinityPreferred=false", MIXED),
+        ("TASProfileMixed=true,TASBalancedPlacement=T", Profile("kep", balanced=True)),
+    ],
+)
+def test_gates_say_what_kep_means(text: str, profile: Profile):
+    settings = with_gates(text)
+    assert settings.profiles.default == settings.profiles.named["kep"] == profile
+    assert profile_from_gates(settings.gates.values) == profile
+
+
+def test_the_flag_may_be_repeated_and_the_last_word_holds():
+    settings = with_gates("TASBalancedPlacement=true, TASRespectNodeAffinityPreferred=true", "TASBalancedPlacement=false,")
+    assert settings.profiles.default == Profile("kep", respects_preferred_affinity=True)
+
+
+@pytest.mark.parametrize("name", PROFILE_GATES)
+def test_profile_gates_are_accepted_with_a_warning(name: str):
+    stage = "deprecated" if name == "TASProfileMixed" else "removed"
+    assert with_gates(f"{name}=true").gates.warnings == (f"feature gate {name} is {stage}; do not rely on it",)
+    assert with_gates("TASBalancedPlacement=true").gates.warnings == ()
+
+
+# --- beside the profile ---------------------------------------------------------------------------------
+
+
+def test_what_is_traced_and_whither_is_as_the_environment_says_unless_flags_say_otherwise():
+    left = parse([])
+    assert (left.otlp_protocol, left.trace_ratio, left.trace_slow_s) == (None, None, 0.25)
+    said = parse(["--otlp-protocol", "grpc", "--trace-ratio", "0.05", "--trace-slow", "1"])
+    assert (said.otlp_protocol, said.trace_ratio, said.trace_slow_s) == ("grpc", 0.05, 1.0)
+
+
+def test_profiles_are_chosen_by_name():
+    assert tuple(STANDARD.named) == PLACEMENT_PROFILES
+    assert parse([]).profiles == STANDARD
+    assert parse(["--placement-profile", "compact"]).profiles.default == COMPACT
+
+
+def test_compact_respects_preferred_affinity_if_the_gate_says_so():
+    settings = with_gates("TASRespectNodeAffinityPreferred=true", profile="compact")
+    assert settings.profiles.default == Profile("compact", compact=True, respects_preferred_affinity=True)
+
+
+@pytest.mark.parametrize("gate", ["TASBalancedPlacement=true", "TASProfileBestFit=true", "TASProfileMixed=false"])
+def test_compact_and_a_gate_that_says_otherwise_contradict_each_other(capsys: pytest.CaptureFixture[str], gate: str):
+    line = refusal(capsys, gate, profile="compact")
+    assert f"{gate} and the placement profile compact each say how pods are placed; leave one out" in line
+    assert PLACEMENT_PROFILE in line
+    with_gates("TASProfileMixed=true,TASBalancedPlacement=false", profile="compact")
+
+
+def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
+    profiles = with_gates("TASBalancedPlacement=true").profiles
+    assert profiles.nearest(None, "compact") == COMPACT
+    assert profiles.nearest("kep", "compact").balanced
+
+
+# --- what is wrong --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("TASBalancedPlacment=true", "unknown feature gate 'TASBalancedPlacment'; known are ElasticJobsViaWorkloadSlices, "),
+        ("MultiKueue=true", "unknown feature gate 'MultiKueue'; known are "),
+        ("=true", "unknown feature gate ''"),
+        ("TASBalancedPlacement", "feature gate TASBalancedPlacement=: true or false is expected"),
+        ("TASBalancedPlacement=yes", "feature gate TASBalancedPlacement=yes: true or false is expected"),
+        ("TASProfileBestFit=true,TASProfileMixed=true", "TASProfileMixed and TASProfileBestFit exclude each other"),
+    ],
+)
+def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
+    line = refusal(capsys, text)
+    assert line.startswith("python -m reconciler: argument --feature-gates: ")
+    assert said in line
+
+
+def test_the_process_itself_says_so_and_ends():
+    command = [sys.executable, "-m", "reconciler", "--feature-gates", "TASNoSuchThing=true"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "'TASNoSuchThing'" in ended.stderr
+    assert "TASBalancedPlacement" in ended.stderr
+
+
+# --- the configuration file ---------------------------------------------------------------------------------
+
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Arguments that name a file of this content."""
+
+    def write(text: str) -> list[str]:
+        path = tmp_path / "config.yaml"
+        path.write_text(HEAD + text)
+        return ["--config", str(path)]
+
+    return write
+
+
+def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
+    settings = parse(
+        config(
+            "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m, blockAdmission: false}\n"
+            "featureGates: {TASBalancedPlacement: true}\n"
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
+            "resources: {excludeResourcePrefixes: [example.com/]}\n"
+            "integrations: {frameworks: [batch/job]}\n"
+            "leaderElection: {leaderElect: false, resourceNamespace: leases}\n"
+            "topogate: {secondPass: {baseDelay: 1s}, reserveDaemonSets: false, nominateNodes: true}\n"
+        )
+    )
+    assert settings.pods_ready == PodsReadyRules(60.0, 120.0)
+    assert settings.second_pass == SecondPass(1.0)
+    assert settings.fair_sharing == FairSharing((PreemptionStrategy.INITIAL_SHARE,))
+    assert settings.resources == ResourceRules(("example.com/",))
+    assert settings.profiles.default == Profile("kep", balanced=True)
+    assert (settings.namespace, settings.leader_elect) == ("leases", False)
+    assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (False, True)
+    assert [said.split(": ")[1] for said in settings.warnings] == ["integrations.frameworks"]
+
+
+def test_without_a_file_and_with_an_empty_one_all_stands_at_the_defaults(config: Callable[[str], list[str]]):
+    for settings in (parse([]), parse(config(""))):
+        assert (settings.namespace, settings.leader_elect) == ("topogate-system", True)
+        assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (True, False)
+        assert (settings.pods_ready, settings.second_pass, settings.fair_sharing) == (None, SecondPass(), None)
+        assert settings.profiles == STANDARD
+        assert settings.warnings == ()
+
+
+def test_a_flag_is_stronger_than_the_file(config: Callable[[str], list[str]]):
+    file = config(
+        "namespace: kueue-system\n"
+        "leaderElection: {leaderElect: false}\n"
+        "featureGates: {TASBalancedPlacement: true, TASRespectNodeAffinityPreferred: true}\n"
+        "topogate: {placementProfile: kep, reserveDaemonSets: false, nominateNodes: true}\n"
+    )
+    assert parse(file).namespace == "kueue-system"
+    flags = ["--namespace", "n", "--leader-election", "--feature-gates", "TASBalancedPlacement=false", "--placement-profile", "compact"]
+    settings = parse([*file, *flags, "--reserve-daemonsets", "--no-nominate-nodes"])
+    assert (settings.namespace, settings.leader_elect) == ("n", True)
+    assert settings.profiles.default == Profile("compact", compact=True, respects_preferred_affinity=True)
+    assert (settings.reserve_daemon_sets, settings.nominates_nodes) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (
+            "featureGates: {TASProfileBestFit: true}",
+            ["--feature-gates", "TASProfileLeastFreeCapacity=true"],
+            "TASProfileBestFit and TASProfileLeastFreeCapacity exclude each other",
+        ),
+        (
+            "topogate: {placementProfile: compact}",
+            ["--feature-gates", "TASBalancedPlacement=true"],
+            "TASBalancedPlacement=true and the placement profile compact each say how pods are placed",
+        ),
+        (
+            "featureGates: {TASBalancedPlacement: true}",
+            ["--placement-profile", "compact"],
+            "TASBalancedPlacement=true and the placement profile compact each say how pods are placed",
+        ),
+    ],
+)
+def test_flags_that_contradict_the_file_end_the_process(
+    capsys: pytest.CaptureFixture[str], config: Callable[[str], list[str]], text: str, flags: list[str], said: str
+):
+    file = config(text)
+    with pytest.raises(SystemExit) as end:
+        parse([*file, *flags])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"python -m reconciler: argument {flags[0]}, with {file[1]}: {said}")
+
+
+def test_a_wrong_file_ends_the_process_with_a_line_for_each_mistake(config: Callable[[str], list[str]]):
+    file = config("waitForPodsReady: {requeuingStrategy: {timestamp: Evicton}, timeOut: 1m}\ntopogate: {nominateNodes: 1}\n")
+    ended = subprocess.run([sys.executable, "-m", "reconciler", *file], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    where = f"  argument --config: {file[1]}"
+    assert ended.stderr.splitlines() == [
+        "python -m reconciler: 3 mistakes",
+        f'{where}: waitForPodsReady.requeuingStrategy.timestamp: "Evicton" is not accepted; use Eviction or Creation',
+        f"{where}: waitForPodsReady.timeOut: unknown key; did you mean timeout?",
+        f"{where}: topogate.nominateNodes: 1 is not accepted; true or false is expected",
+    ]
+
+
+def test_a_file_that_cannot_be_read_ends_the_process_with_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    for path, why in ((tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(SystemExit) as end:
+            parse(["--config", str(path)])
+        assert end.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"python -m reconciler: argument --config: {path}: {why}")
+
+
+def test_what_the_file_holds_in_vain_is_logged(config: Callable[[str], list[str]]):
+    text = "metrics: {enableClusterQueueResources: true}\nwebhook: {port: 1}\n"
+    command = [sys.executable, "-m", "reconciler", *config(text), "--kubeconfig", "/nowhere"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    said = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert [one["why"].split(": ")[1] for one in said if one.get("why", "").startswith("ignored: ")] == [
+        "metrics.enableClusterQueueResources",
+        "webhook",
+    ]
+
+
+# --- the environment ----------------------------------------------------------------------------------------
+
+
+def test_a_flag_is_stronger_than_its_variable_and_that_than_the_file(config: Callable[[str], list[str]]):
+    (_, path) = config(
+        "leaderElection: {leaderElect: true, resourceNamespace: of-file}\n"
+        "metrics: {bindAddress: '127.0.0.1:1'}\n"
+        "health: {healthProbeBindAddress: '[::1]:2'}\n"
+        "featureGates: {TASBalancedPlacement: false, ReclaimablePods: false, PartialAdmission: false}\n"
+        "topogate: {nominateNodes: true}\n"
+    )
+    environ = {
+        "TOPOGATE_CONFIG": path,
+        "TOPOGATE_NAMESPACE": "of-variable",
+        "TOPOGATE_LEADER_ELECTION": "false",
+        "TOPOGATE_METRICS_PORT": "3",
+        "TOPOGATE_FEATURE_GATES": "TASBalancedPlacement=false,ReclaimablePods=true",
+        "TOPOGATE_LOG_LEVEL": "DEBUG",
+    }
+    of_file = parse([], environ={"TOPOGATE_CONFIG": path})
+    assert (of_file.namespace, of_file.leader_elect, of_file.nominates_nodes, of_file.log_level) == ("of-file", True, True, "INFO")
+    assert (of_file.metrics_address, of_file.metrics_port, of_file.health_address, of_file.health_port) == ("127.0.0.1", 1, "::1", 2)
+    of_variable = parse([], environ=environ)
+    assert (of_variable.namespace, of_variable.leader_elect, of_variable.log_level) == ("of-variable", False, "DEBUG")
+    assert (of_variable.metrics_address, of_variable.metrics_port, of_variable.health_port) == ("127.0.0.1", 3, 2)
+    assert of_variable.gates.values == {"TASBalancedPlacement": False, "ReclaimablePods": True, "PartialAdmission": False}
+    flags = [
+        "--namespace=of-flag",
+        "--leader-election",
+        "--metrics-port=4",
+        "--health-address=::",
+        "--feature-gates=TASBalancedPlacement=true",
+    ]
+    of_flag = parse([*flags, "--log-level=ERROR"], environ=environ)
+    assert (of_flag.namespace, of_flag.leader_elect, of_flag.log_level) == ("of-flag", True, "ERROR")
+    assert (of_flag.metrics_address, of_flag.metrics_port, of_flag.health_address, of_flag.health_port) == ("::", 4, "::", 2)
+    assert of_flag.gates.values == {"TASBalancedPlacement": True, "ReclaimablePods": True, "PartialAdmission": False}
+
+
+def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str], list[str]]):
+    (_, path) = config("topogate: {nominateNodes: 1}\n")
+    environ = {
+        **os.environ,
+        "TOPOGATE_CONFIG": path,
+        "TOPOGATE_LEADER_ELECTION": "yes",
+        "TOPOGATE_METRICS_PORT": "http",
+        "TOPOGATE_FEATURE_GATES": "Nonsense=true",
+    }
+    command = [sys.executable, "-m", "reconciler", "--kube-api-qps=0", "--placement-profile=tidy", "--such", "--health-port=65536"]
+    ended = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    first, *lines = ended.stderr.splitlines()
+    assert first == "python -m reconciler: 8 mistakes; --help lists all flags"
+    assert [line.partition(": ")[0].strip() for line in lines] == [
+        "environment variable TOPOGATE_LEADER_ELECTION",
+        "environment variable TOPOGATE_METRICS_PORT",
+        "unrecognized arguments",
+        "argument --placement-profile",
+        "argument --kube-api-qps",
+        "argument --health-port",
+        "environment variable TOPOGATE_FEATURE_GATES",
+        "environment variable TOPOGATE_CONFIG",
+    ]
+    assert "'yes' is not accepted; true or false is expected" in lines[0]
+    assert f"{path}: topogate.nominateNodes: 1 is not accepted; true or false is expected" in lines[-1]
+
+
+def test_gates_of_flag_and_variable_that_exclude_each_other_name_both(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        parse(["--feature-gates=TASProfileBestFit=true"], environ={"TOPOGATE_FEATURE_GATES": "TASProfileLeastFreeCapacity=true"})
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    where = "argument --feature-gates, with environment variable TOPOGATE_FEATURE_GATES"
+    assert line.startswith(f"python -m reconciler: {where}: TASProfile")
+    assert "exclude each other" in line

@@ -1,0 +1,468 @@
+"""Jobs that ask for a PodGroup: their pods are made members of one, and whatever is wrong with the wish is told at once."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.jobs.annotation_catalog import GROUPED, OF_A_TEMPLATE
+from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.registry import KINDS
+from core.jobs.podgroup_annotation import Grouping
+from core.names import (
+    MEMBER_OF_LABEL,
+    PODGROUP_GATE,
+    PODGROUP_PLACED_BY,
+    PODGROUP_TOPOLOGY,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY,
+    SLICE_SIZE,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
+from tests.strategies import scale_examples
+from tests.webhook.asking import Webhook, apply, causes, patch_of
+from tests.webhook.reviews.test_misshapen import JSON, places, replaced
+from webhook.lookup import LookupFailed
+from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
+from webhook.review import Reviews
+
+BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
+SHOWN = f"metadata.annotations[{PODGROUP_TOPOLOGY}]"
+BY_NAME: dict[str, Grouping] = {kind.kind: kind for kind in (*KINDS, *pod_kinds()) if isinstance(kind, Grouping)}
+Obj = dict[str, Any]
+
+
+def template(**more: Any) -> Obj:
+    return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}], **more}}
+
+
+def made(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
+    """An object that asks for a group and has two templates, if its kind can."""
+    specs: dict[str, Obj] = {
+        "Job": {"parallelism": 4, "completions": 4, "template": template()},
+        "JobSet": {
+            "replicatedJobs": [
+                {"name": name, "replicas": 2, "template": {"spec": {"parallelism": 2, "template": template()}}} for name in ("a", "b")
+            ]
+        },
+        "MPIJob": {"mpiReplicaSpecs": {"Launcher": {"template": template()}, "Worker": {"replicas": 3, "template": template()}}},
+        "LeaderWorkerSet": {
+            "replicas": 2,
+            "leaderWorkerTemplate": {"size": 3, "leaderTemplate": template(), "workerTemplate": template()},
+        },
+    }
+    spec = specs[kind]
+    own = {"name": "train", "namespace": "team-a", "annotations": {} if text is None else {PODGROUP_TOPOLOGY: text}, **metadata}
+    of = BY_NAME[kind]
+    return {"apiVersion": f"{of.group}/{of.version}", "kind": kind, "metadata": own, "spec": spec}
+
+
+def path(action: str, kind: str) -> str:
+    of = BY_NAME[kind]
+    return hook_path(action, of.group, of.version, kind)
+
+
+def mutated(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None, **changes: Any) -> Obj:
+    response = (webhook or Webhook()).ask(path(MUTATE_GROUP, obj["kind"]), obj, old, **changes)
+    assert response["allowed"]
+    assert "warnings" not in response
+    return apply(obj, patch_of(response))
+
+
+def judged(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None) -> Obj:
+    return (webhook or Webhook()).ask(path(VALIDATE_GROUP, obj["kind"]), obj, old)
+
+
+def templates(obj: Obj) -> list[Obj]:
+    return [cast("Obj", role.template) for role in BY_NAME[obj["kind"]].roles(obj)]
+
+
+def groups(obj: Obj) -> list[str | None]:
+    return [one["metadata"]["labels"].get(MEMBER_OF_LABEL) for one in templates(obj)]
+
+
+def test_the_kinds_that_are_said_to_read_it_do():
+    assert set(BY_NAME) == set(GROUPED)
+
+
+# --- membership -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_pods_of_all_templates_are_members_of_one_group_and_wait(kind: str):
+    obj = made(kind)
+    stored = mutated(obj)
+    (name,) = set(groups(stored))
+    assert name is not None
+    assert re.fullmatch(f"{kind.lower()}-train-[0-9a-f]{{8}}", name)
+    for one in templates(stored):
+        assert one["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
+        assert one["metadata"]["labels"]["app"] == "a"
+    assert judged(stored) == {"uid": "4f0c", "allowed": True}
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_nothing_else_of_it_is_touched_and_without_the_annotation_nothing_at_all(kind: str):
+    stored = mutated(made(kind))
+    for one in templates(stored):
+        del one["metadata"]["labels"][MEMBER_OF_LABEL], one["spec"]["schedulingGates"]
+    assert stored == made(kind)
+    assert mutated(made(kind, None)) == made(kind, None)
+    assert judged(made(kind, None)) == {"uid": "4f0c", "allowed": True}
+
+
+def test_a_job_of_the_same_name_that_comes_later_has_another_group_and_one_that_is_asked_about_again_the_same():
+    first, again, later = (mutated(made("Job"), uid=uid) for uid in ("1", "1", "2"))
+    assert groups(first) == groups(again) != groups(later)
+
+
+def test_a_copy_of_another_job_does_not_join_that_ones_group():
+    stored = mutated(made("Job"), uid="1")
+    copied = mutated(stored, uid="2")
+    assert groups(copied) != groups(stored)
+    assert templates(copied)[0]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "begins"),
+    [
+        ({"name": "n" * 63}, "job-" + "n" * 50 + "-"),
+        ({"name": None, "generateName": "train-"}, "job-train-"),
+        ({"name": "n" * 49 + ".b"}, "job-" + "n" * 49 + "-"),
+    ],
+)
+def test_the_name_of_a_group_can_be_a_label_and_the_name_of_an_object(metadata: Obj, begins: str):
+    given = {key: value for key, value in {**made("Job")["metadata"], **metadata}.items() if value is not None}
+    (name,) = groups(mutated({**made("Job"), "metadata": given}))
+    assert name is not None
+    assert name.startswith(begins)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", name)
+    assert len(name) <= 63
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_what_replaces_the_whole_object_leaves_its_pods_in_their_group(kind: str):
+    stored = mutated(made(kind), uid="1")
+    replaced = mutated(made(kind), stored, uid="2")
+    assert replaced == stored
+    assert judged(replaced, stored) == {"uid": "4f0c", "allowed": True}
+
+
+def test_other_gates_stay():
+    obj = made("Job")
+    obj["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    assert templates(mutated(obj))[0]["spec"]["schedulingGates"] == [{"name": "example.com/wait"}, {"name": PODGROUP_GATE}]
+
+
+# --- what makes it: whoever is queued above it --------------------------------------------------------------
+
+
+def with_owner() -> Obj:
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u", "controller": True}
+    return made("Job", ownerReferences=[owner])
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_what_a_queued_object_makes_is_placed_with_that(is_queued: bool):
+    webhook = Webhook()
+
+    async def find(*_: object) -> Obj:
+        return {"metadata": {"name": "set", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"} if is_queued else {}}}
+
+    webhook.reviews = Reviews(webhook._has_default_queue, find=find, groups=True)
+    response = webhook.ask(path(MUTATE_GROUP, "Job"), with_owner())
+    assert ("patch" in response) != is_queued
+    says = f"{SHOWN}: has no effect: what made this object is queued, and its pods are placed by that"
+    assert response.get("warnings") == ([says] if is_queued else None)
+
+
+def test_where_that_cannot_be_told_the_job_is_to_come_again():
+    webhook = Webhook()
+
+    async def find(*_: object) -> Obj:
+        raise LookupFailed("503: etcd is slow")
+
+    webhook.reviews = Reviews(webhook._has_default_queue, find=find, groups=True)
+    response = webhook.ask(path(MUTATE_GROUP, "Job"), with_owner())
+    assert not response["allowed"]
+    assert response["status"]["code"] == 503
+
+
+# --- the gate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_with_the_feature_gate_off_it_changes_nothing_and_is_warned_of(kind: str):
+    off = Webhook(groups=False)
+    obj = made(kind, "no level at all", labels={QUEUE_NAME_LABEL: "main"})
+    assert mutated(obj, webhook=off) == obj
+    says = f"{SHOWN}: has no effect: the feature gate TopologyAwareWorkloadScheduling of topogate is off"
+    assert judged(obj, webhook=off) == {"uid": "4f0c", "allowed": True, "warnings": [says]}
+    assert judged(obj, obj, webhook=off) == {"uid": "4f0c", "allowed": True}
+    assert judged(made(kind, None), webhook=off) == {"uid": "4f0c", "allowed": True}
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", [RACK, f"{BLOCK},{RACK}", f" {BLOCK} , {RACK}:Preferred", "rack", f"{RACK}:Required", ",".join("abcdefghijklmnop")]
+)
+def test_levels_are_node_labels_or_their_aliases_and_may_be_preferred(text: str):
+    assert judged(mutated(made("Job", text))) == {"uid": "4f0c", "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", '"": a node label such as cloud.provider.com/topology-rack is expected, or the name that a NodeTopology gives one'),
+        (f"{RACK},", '"": a node label such as'),
+        ("rack of ours", '"rack of ours": a node label such as'),
+        (f"{RACK}?", f'"{RACK}?": a node label such as'),
+        ("Rack/of/ours", '"Rack/of/ours": a node label such as'),
+        ("rack:preferred", '"rack:preferred": rack:Required or rack:Preferred is expected; without either it is required'),
+        ("rack:", '"rack:": rack:Required or rack:Preferred is expected'),
+        ("rack, rack:Preferred", '"rack:Preferred": each level is named once, the widest first'),
+        (",".join("abcdefghijklmnopq"), "17: at most 16 levels are expected"),
+    ],
+)
+def test_a_value_that_names_no_levels(text: str, says: str):
+    refused = judged(made("Job", text))
+    assert causes(refused)[SHOWN].startswith(says)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize("name", OF_A_TEMPLATE)
+def test_annotations_of_queued_jobs_on_a_template(kind: str, name: str):
+    obj = made(kind)
+    for one in templates(obj)[-1:]:
+        one["metadata"]["annotations"] = {name: RACK}
+    shown = BY_NAME[kind].roles(obj)[-1].annotations_shown
+    says = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
+    assert causes(judged(obj)) == {f"{shown}[{name}]": says}
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_all_mistakes_are_told_at_once(kind: str):
+    obj = made(kind, "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
+    obj["metadata"]["annotations"][WORKLOAD_REQUIRED_TOPOLOGY] = BLOCK
+    for one in templates(obj):
+        one["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK, SLICE_SIZE: "2"}
+        one["spec"]["nodeName"] = "n"
+    response = judged(obj)
+    told = causes(response)
+    shown = [role.annotations_shown for role in BY_NAME[kind].roles(obj)]
+    expected = {SHOWN, f"metadata.labels[{QUEUE_NAME_LABEL}]", f"metadata.annotations[{WORKLOAD_REQUIRED_TOPOLOGY}]"}
+    expected |= {f"{where}[{name}]" for where in shown for name in (REQUIRED_TOPOLOGY, SLICE_SIZE)}
+    expected |= {f"{role.shown}.spec.nodeName" for role in BY_NAME[kind].roles(obj)}
+    assert set(told) == expected
+    assert response["status"]["message"].startswith(f"topogate refuses this object for {len(expected)} reasons:")
+    assert told[f"metadata.labels[{QUEUE_NAME_LABEL}]"].startswith(
+        f'"main": may not stand beside {PODGROUP_TOPOLOGY}, which is for jobs without a queue'
+    )
+    assert mutated(obj) == obj, "a queued job is no member"
+
+
+def test_jobs_of_a_job_set_are_groups_by_themselves_or_all_together():
+    obj = made("JobSet")
+    obj["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
+    field = f"spec.replicatedJobs[1].template.metadata.annotations[{PODGROUP_TOPOLOGY}]"
+    says = f'"{BLOCK}": may not stand beside that of the JobSet itself: what it makes would be a group by itself; keep one of them'
+    assert causes(judged(obj)) == {field: says}
+    stored = mutated(made("JobSet"))
+    later = copy.deepcopy(stored)
+    later["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
+    assert causes(judged(later, stored)) == {field: says}
+
+
+def test_a_job_that_its_managed_namespace_queues_is_refused_and_told_why():
+    webhook = Webhook(default_queue=True)
+    stored = webhook.mutate(made("Job"))
+    refused = causes(judged(stored, webhook=webhook))
+    assert refused[f"metadata.labels[{QUEUE_NAME_LABEL}]"].endswith(
+        "(a job gets its queue by itself where its namespace is managed by topogate)"
+    )
+
+
+def test_where_a_managed_namespace_has_no_default_queue_nothing_is_amiss():
+    response = Webhook(default_queue=False).ask("/mutate-batch-v1-job", made("Job"))
+    assert "warnings" not in response
+    response = Webhook(default_queue=False, groups=False).ask("/mutate-batch-v1-job", made("Job"))
+    assert "neither queued nor placed" in response["warnings"][0]
+
+
+# --- by kube-scheduler --------------------------------------------------------------------------------------------
+
+BY = f"metadata.annotations[{PODGROUP_PLACED_BY}]"
+
+
+def by_kube_scheduler(kind: str = "Job", text: str = RACK, placed_by: str = "kube-scheduler") -> Obj:
+    return made(kind, annotations={PODGROUP_TOPOLOGY: text, PODGROUP_PLACED_BY: placed_by})
+
+
+def test_pods_that_kube_scheduler_places_name_its_group_and_have_no_gate():
+    stored = mutated(by_kube_scheduler())
+    (name,), (one,) = groups(stored), templates(stored)
+    assert one["spec"]["schedulingGroup"] == {"podGroupName": name}
+    assert "schedulingGates" not in one["spec"]
+    assert judged(stored) == {"uid": "4f0c", "allowed": True}
+    again = mutated(by_kube_scheduler(), stored)
+    assert again == stored
+    assert judged(again, stored) == {"uid": "4f0c", "allowed": True}
+
+
+def test_who_places_them_is_said_either_way():
+    assert mutated(by_kube_scheduler(placed_by="topogate"))["spec"] == mutated(made("Job"))["spec"]
+
+
+def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
+    obj = by_kube_scheduler()
+    obj["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/wait"}, {"name": PODGROUP_GATE}]
+    obj["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "of-another"}
+    (one,) = templates(mutated(obj))
+    assert one["spec"]["schedulingGates"] == [{"name": "example.com/wait"}]
+    assert one["spec"]["schedulingGroup"]["podGroupName"] == one["metadata"]["labels"][MEMBER_OF_LABEL]
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        (by_kube_scheduler(placed_by="somebody"), {BY: '"somebody": topogate or kube-scheduler is expected'}),
+        (
+            by_kube_scheduler("JobSet"),
+            {
+                BY: '"kube-scheduler": is for Jobs only: pods of a JobSet cannot be told to be of kube-scheduler\'s own PodGroup; '
+                f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
+            },
+        ),
+        (
+            by_kube_scheduler(text=f"{BLOCK},{RACK}"),
+            {
+                SHOWN: "2: kube-scheduler takes one level for the pods of a group; name one, "
+                f"or leave out {PODGROUP_PLACED_BY}, and topogate places them"
+            },
+        ),
+        (
+            by_kube_scheduler(text=f"{RACK}:Preferred"),
+            {
+                SHOWN: f'"{RACK}:Preferred": kube-scheduler only requires a level; name it without :Preferred, '
+                f"or leave out {PODGROUP_PLACED_BY}, and topogate places them"
+            },
+        ),
+    ],
+)
+def test_what_kube_scheduler_cannot_be_told(obj: Obj, expected: dict[str, str]):
+    assert causes(judged(mutated(obj))) == expected
+
+
+def test_where_the_api_server_does_not_keep_whose_pods_they_are_the_job_is_refused():
+    stored = mutated(by_kube_scheduler())
+    del stored["spec"]["template"]["spec"]["schedulingGroup"]
+    assert causes(judged(stored)) == {
+        "spec.template.spec.schedulingGroup": "the API server drops it: kube-scheduler's own PodGroups are served since Kubernetes 1.36 "
+        f"where the feature gate GenericWorkload is on; leave out {PODGROUP_PLACED_BY}, and topogate places them"
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [("kube-scheduler", "topogate"), ("topogate", "kube-scheduler")])
+def test_who_places_the_pods_is_settled_when_the_job_is_created(before: str, after: str):
+    old = mutated(by_kube_scheduler(placed_by=before))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"][PODGROUP_PLACED_BY] = after
+    assert causes(judged(new, old)) == {BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'}
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (RACK, BLOCK, f"\"{BLOCK}\": is settled when the KIND is created: it keeps '{RACK}'; make another one"),
+        (RACK, None, f"\"\": is settled when the KIND is created: it keeps '{RACK}'; make another one"),
+        (None, RACK, f'"{RACK}": is settled when the KIND is created: it was made without; make another one'),
+    ],
+)
+def test_it_is_settled_when_the_job_is_created(kind: str, before: str | None, after: str | None, says: str):
+    old = mutated(made(kind, before))
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {} if after is None else {PODGROUP_TOPOLOGY: after}
+    assert causes(judged(new, old)) == {SHOWN: says.replace("KIND", kind)}
+
+
+def test_a_job_that_was_made_while_the_gate_was_off_may_lose_the_annotation_that_does_nothing():
+    assert judged(made("Job", None), made("Job"))["allowed"]
+
+
+def test_what_it_may_not_stand_beside_is_told_when_that_comes_later():
+    old = mutated(made("JobSet"))
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
+    assert set(causes(judged(new, old))) == {f"metadata.labels[{QUEUE_NAME_LABEL}]"}
+    new = copy.deepcopy(old)
+    templates(new)[1]["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK}
+    assert len(causes(judged(new, old))) == 1
+
+
+def test_what_an_older_rule_let_pass_may_be_labelled_and_finished():
+    old = made("Job", "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"]["app"] = "x"
+    new["spec"]["parallelism"] = 2
+    assert judged(new, old)["allowed"]
+    new["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {}}
+    assert judged(new, old)["allowed"]
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+@settings(max_examples=scale_examples(0.5))
+@given(data=st.data())
+def test_whatever_stands_in_any_place_it_is_answered_and_what_is_changed_once_is_changed_for_good(kind: str, data: st.DataObject):
+    whole = {**made(kind), "status": {}}
+    at = data.draw(st.sampled_from([place for place in places(whole) if place and place[0] in ("metadata", "spec")]))
+    obj = replaced(whole, at, data.draw(JSON))
+    response = Webhook().ask(path(MUTATE_GROUP, kind), obj)
+    assert response["allowed"]
+    stored = apply(obj, patch_of(response))
+    again = Webhook().ask(path(MUTATE_GROUP, kind), stored)
+    assert apply(stored, patch_of(again)) == stored
+    judged_obj(kind, stored, None)
+    judged_obj(kind, stored, whole)
+    judged_obj(kind, whole, stored)
+
+
+def judged_obj(kind: str, obj: Obj, old: Obj | None) -> None:
+    """No answer but yes or no."""
+    assert Webhook().ask(path(VALIDATE_GROUP, kind), obj, old)["allowed"] in (True, False)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_an_object_of_another_shape_is_refused_for_that(kind: str):
+    obj = {**made(kind), "spec": "?"}
+    assert mutated(obj) == obj
+    assert causes(judged(obj)) == {"spec": '"?": a map is expected'}
+    without = {
+        **made(kind),
+        "spec": {"leaderWorkerTemplate": {}} if kind == "LeaderWorkerSet" else {"template": None, "replicatedJobs": []},
+    }
+    judged(without)
+    assert mutated(without) == without, "a template that is missing is not made"
+
+
+@pytest.mark.parametrize(("groups", "allowed"), [(True, True), (False, False)])
+def test_of_two_reviews_that_refuse_a_queue_beside_a_group_one_says_why(groups: bool, allowed: bool):
+    """Whichever is heard first: the other has nothing against the gate that the annotation has brought, unless that has no effect."""
+    stored = mutated(made("Job"))
+    queued = copy.deepcopy(stored)
+    queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
+    response = Webhook(groups=groups).ask(path("validate", "Job"), queued, stored)
+    assert response["allowed"] == allowed
+    if not allowed:
+        assert list(causes(response)) == ["spec.template.spec.schedulingGates"]
+    assert list(causes(judged(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]

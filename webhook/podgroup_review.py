@@ -1,0 +1,85 @@
+"""Reviews of jobs that ask, by an annotation of their own, to have their pods placed as a PodGroup, without a queue.
+
+What is written is the job under review and nothing else: the group itself is the reconciler's to make. While the feature gate is off
+nobody would take the gate off the pods, so that the annotation changes nothing and draws a warning.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
+from core.jobs.contract import Json, Rules
+from core.jobs.placer import find_dropped
+from core.jobs.podgroup_annotation import Grouping, asked, group_name, member_of, rules_of_change, rules_of_new, with_membership
+from core.jobs.schema_check import find_misshapen
+from core.model.gates import POD_GROUPS
+from core.names import PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
+from webhook.answers import is_going, judge, metadata_map
+from webhook.jsonpatch import diff
+from webhook.lookup import Lookup, LookupFailed
+from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
+
+logger = logging.getLogger(__name__)
+RETRY_AFTER_S = 1  # for clients, when the API server did not answer us
+_SHOWN = f"metadata.annotations[{PODGROUP_TOPOLOGY}]"
+_IS_OFF = f"{_SHOWN}: has no effect: the feature gate {POD_GROUPS} of topogate is off"
+_IS_PART = f"{_SHOWN}: has no effect: what made this object is queued, and its pods are placed by that"
+
+
+class GroupReviews:
+    """Answers them by path; `is_on`: the feature gate."""
+
+    def __init__(self, kinds: Iterable[object], lookup: Lookup, *, is_on: bool) -> None:
+        self._lookup, self._is_on = lookup, is_on
+        self.handlers: dict[str, Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]] = {}
+        for kind in kinds:
+            if isinstance(kind, Grouping):
+                self.handlers[hook_path(MUTATE_GROUP, kind.group, kind.version, kind.kind)] = self._mutate(kind)
+                self.handlers[hook_path(VALIDATE_GROUP, kind.group, kind.version, kind.kind)] = self._validate(kind)
+
+    def serves(self, kind: object, job: Json) -> bool:
+        """Whether a job is placed so, and nothing is amiss if it has no queue."""
+        return self._is_on and isinstance(kind, Grouping) and PODGROUP_TOPOLOGY in metadata_map(job, "annotations")
+
+    def _mutate(self, kind: Grouping) -> Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]:
+        async def handle(request: AdmissionRequest) -> dict[str, Any]:
+            job, old = request.object, request.old_object
+            if job is None or not self.serves(kind, job) or QUEUE_NAME_LABEL in metadata_map(job, "labels"):
+                return allowed(request)
+            if find_misshapen(kind.spec_shape, job):
+                return allowed(request)  # what is wrong with it, the validating review says
+            if old is not None:
+                # What replaces the whole object would take its pods out of their group.
+                name = None if asked(old) is None or find_misshapen(kind.spec_shape, old) else member_of(kind, old)
+                return allowed(request) if name is None else patched(request, list(diff(job, with_membership(kind, job, name))))
+            try:
+                if await self._lookup.is_part_of_queued(job, request.namespace):
+                    return allowed(request, [_IS_PART])
+            except LookupFailed as error:
+                logger.warning("a lookup failed", extra={"what": "the owner", "namespace": request.namespace, "error": str(error)})
+                message = f"the owner of the object could not be looked up ({error}); try again"
+                return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
+            name = group_name(kind, job, f"{request.namespace}\n{request.uid}")
+            return patched(request, list(diff(job, with_membership(kind, job, name))))
+
+        return handle
+
+    def _validate(self, kind: Grouping) -> Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]:
+        async def handle(request: AdmissionRequest) -> dict[str, Any]:
+            job, old = request.object, request.old_object
+            if job is None or is_going(job):
+                return allowed(request)
+            if not self._is_on:
+                asks = PODGROUP_TOPOLOGY in metadata_map(job, "annotations") and PODGROUP_TOPOLOGY not in metadata_map(old, "annotations")
+                return allowed(request, [_IS_OFF] if asks else [])
+            misshapen = find_misshapen(kind.spec_shape, job)
+            if misshapen:
+                return judge(request, Rules(misshapen))
+            if old is None or find_misshapen(kind.spec_shape, old):
+                if asked(job) is None:
+                    return judge(request, Rules())
+                return judge(request, Rules((*rules_of_new(kind, job).errors, *find_dropped(kind.roles(job), job))))
+            return judge(request, rules_of_change(kind, old, job))
+
+        return handle
