@@ -22,8 +22,8 @@ from typing import Any, Never, Protocol
 
 from certs import pki
 from certs.pki import KeyPair
-from certs.rotation_plan import Plan, Policy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
-from certs.secret_data import ABSENT, Early, Held, Unusable, from_data, to_data
+from certs.rotation_plan import RotationPlan, RotationPolicy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
+from certs.secret_data import ABSENT, Early, SecretData, Unusable, from_data, to_data
 from core.names import ROTATE_CA
 from core.resource import Obj, PatchKind, Resource
 from core.runtime.clock import Clock
@@ -66,7 +66,7 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class BundleHolder:
     """One object that has our caBundle; `kind` is a word of KINDS."""
 
     kind: str
@@ -77,14 +77,14 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CertificateTarget:
     """Where the certificates live, whom they are for, who is told of them. The first name is the one that readiness is judged by."""
 
     namespace: str
     secret: str
     names: tuple[str, ...]
-    configurations: tuple[Configuration, ...]
-    policy: Policy = field(default_factory=Policy)
+    configurations: tuple[BundleHolder, ...]
+    policy: RotationPolicy = field(default_factory=RotationPolicy)
 
     @property
     def fresh_s(self) -> float:
@@ -95,7 +95,7 @@ class Target:
 class Rotation:
     """`serve` is called with each new pair to serve, at once and before anything else happens. It may raise, which ends `run`."""
 
-    def __init__(self, api: Api, target: Target, serve: Callable[[KeyPair], None], clock: Clock) -> None:
+    def __init__(self, api: Api, target: CertificateTarget, serve: Callable[[KeyPair], None], clock: Clock) -> None:
         self._api = api
         self._target = target
         self._serve = serve
@@ -160,7 +160,7 @@ class Rotation:
         self._seen |= {one for one, bundles in self._published.items() if bundles is not None}
         plan = decide(held, self._published, self._target.names, self._clock.now(), self._target.policy)
         failed = await self._publish(plan, configurations)
-        if isinstance(held, Held):
+        if isinstance(held, SecretData):
             self._take_over(held, began)
         if plan.write is not None:
             await self._write(secret, plan.write)
@@ -168,14 +168,14 @@ class Rotation:
         self._tell(plan, failed, warn=isinstance(held, Early))
         return bool(plan.publish) and not failed
 
-    def _tell(self, plan: Plan, failed: Sequence[str], *, warn: bool) -> None:
+    def _tell(self, plan: RotationPlan, failed: Sequence[str], *, warn: bool) -> None:
         gone = [f"{one} is gone" for one, bundles in self._published.items() if bundles is None and one in self._seen]
         if failed or gone or warn:
             self._complain("; ".join([*failed, *gone]) or plan.waiting)
         else:
             self._complaint = plan.waiting
 
-    async def _publish(self, plan: Plan, configurations: Mapping[Configuration, Obj | None]) -> list[str]:
+    async def _publish(self, plan: RotationPlan, configurations: Mapping[BundleHolder, Obj | None]) -> list[str]:
         """Failures but for conflicts, in words: one configuration that may not be written must not keep the others from it."""
         failed = []
         for one, obj in configurations.items():
@@ -194,7 +194,7 @@ class Rotation:
                 logger.info("CA published", extra={"configuration": str(one)})
         return failed
 
-    def _take_over(self, held: Held, began: float) -> None:
+    def _take_over(self, held: SecretData, began: float) -> None:
         now, policy = self._clock.now(), self._target.policy
         leaf, name = held.leaf, self._target.names[0]
         if (
@@ -212,17 +212,17 @@ class Rotation:
         if self._served is not None and (leaf == self._served or stays):
             self._confirmed_at = began
 
-    def _is_of_another_ca(self, held: Held, name: str, now: datetime) -> bool:
+    def _is_of_another_ca(self, held: SecretData, name: str, now: datetime) -> bool:
         """Whether API servers know what is served by a CA that is not the Secret's, and may not have learnt of this yet."""
         served = self._served
         if served is None or accepts(held.signer.certificate, served, name, now):
             return False
         return any(accepts(bundle, served, name, now) for bundles in self._published.values() for bundle in bundles or ())
 
-    async def _read_configurations(self) -> dict[Configuration, Obj | None]:
+    async def _read_configurations(self) -> dict[BundleHolder, Obj | None]:
         return {one: await self._find(KINDS[one.kind], one.name) for one in self._target.configurations}
 
-    async def _read_secret(self) -> tuple[Obj | None, Held | Unusable | Early]:
+    async def _read_secret(self) -> tuple[Obj | None, SecretData | Unusable | Early]:
         secret = await self._find(SECRETS, self._target.secret, self._target.namespace)
         if secret is None:
             return None, ABSENT
@@ -259,13 +259,13 @@ class Rotation:
         self._complaint = text
 
 
-def _bundles(one: Configuration, obj: Obj | None) -> tuple[bytes, ...] | None:
+def _bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | None:
     """None where nobody is sent to us: no such object, or none of its webhooks. What is no base64 counts as empty."""
     found = [] if obj is None else [config for _, config in _client_configs(one, obj)]
     return tuple(_decoded(config.get("caBundle")) for config in found) or None
 
 
-def _client_configs(one: Configuration, obj: Obj) -> list[tuple[str, Obj]]:
+def _client_configs(one: BundleHolder, obj: Obj) -> list[tuple[str, Obj]]:
     """Each `clientConfig` with its JSON pointer."""
     if one.kind != "crd":
         return [(f"/webhooks/{index}/clientConfig", hook.get("clientConfig") or {}) for index, hook in enumerate(obj.get("webhooks") or ())]
@@ -274,7 +274,7 @@ def _client_configs(one: Configuration, obj: Obj) -> list[tuple[str, Obj]]:
     return [("/spec/conversion/webhook/clientConfig", config)] if conversion.get("strategy") == "Webhook" and config is not None else []
 
 
-def _patch(one: Configuration, obj: Obj, bundle: bytes) -> list[Obj]:
+def _patch(one: BundleHolder, obj: Obj, bundle: bytes) -> list[Obj]:
     """Only our fields, by position: the version makes sure that positions are still what they were."""
     value = base64.b64encode(bundle).decode()
     guard: Obj = {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]}

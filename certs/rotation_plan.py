@@ -25,7 +25,7 @@ from cryptography import x509
 
 from certs import pki
 from certs.pki import CA_LIFETIME, CLOCKS_APART, SERVING_LIFETIME, KeyPair
-from certs.secret_data import Early, Held, Unusable
+from certs.secret_data import Early, SecretData, Unusable
 
 CA_NAME = "topogate webhook CA"
 # A leaf is renewed only for a real gain: towards the end of its CA a new one would end with it, again and again.
@@ -38,7 +38,7 @@ Published = Mapping[str, tuple[bytes, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RotationPolicy:
     """How long things last. Every default leaves an administrator weeks to mend what keeps a step from being done."""
 
     ca_lifetime: timedelta = CA_LIFETIME
@@ -65,12 +65,12 @@ class Policy:
 class Write:
     """The Secret shall hold this; `reason` for the log."""
 
-    held: Held
+    held: SecretData
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RotationPlan:
     """`publish` names configurations whose bundle is not `bundle`; `write` is one step of the Secret, independent of them. With neither,
     nothing is to be done before `due`, and `waiting` says for what."""
 
@@ -81,22 +81,26 @@ class Plan:
     waiting: str = ""
 
 
-def decide(secret: Held | Unusable | Early, published: Published, names: Sequence[str], at: datetime, policy: Policy) -> Plan:
+def decide(
+    secret: SecretData | Unusable | Early, published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy
+) -> RotationPlan:
     """The next step. `names` are the DNS names to be served; `at` may differ between replicas by CLOCKS_APART."""
     if isinstance(secret, Early):
-        return Plan(waiting=secret.reason)
+        return RotationPlan(waiting=secret.reason)
     if isinstance(secret, Unusable):
-        return Plan(write=Write(_made_anew(published, names, at, policy), secret.reason))
+        return RotationPlan(write=Write(_made_anew(published, names, at, policy), secret.reason))
     if used := _used_instead(secret, published, at):
         retiring = (*secret.retiring, *used)
-        return Plan(write=Write(replace(secret, retiring=retiring, trusted_since=None), "another CA than the Secret's is published"))
+        return RotationPlan(
+            write=Write(replace(secret, retiring=retiring, trusted_since=None), "another CA than the Secret's is published")
+        )
     astray = tuple(name for name, bundles in published.items() if any(bundle != secret.bundle for bundle in bundles or ()))
     write, due, waiting = _step(secret, published, names, at, policy)
-    return Plan(secret.bundle, astray, write, due, waiting)
+    return RotationPlan(secret.bundle, astray, write, due, waiting)
 
 
 def _step(
-    held: Held, published: Published, names: Sequence[str], at: datetime, policy: Policy
+    held: SecretData, published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy
 ) -> tuple[Write | None, datetime | None, str]:
     """The Secret's next step, or until when and for what there is none."""
     reason = _why_renew(held, names, at, policy)
@@ -116,7 +120,9 @@ def _step(
     if held.next is not None:
         if at < since + policy.settle:
             return None, since + policy.settle, "every API server learns of the new CA"
-        switched = Held(held.next, _leaf(held.next, names, at, policy), None, (held.signer.certificate, *held.retiring), at - policy.settle)
+        switched = SecretData(
+            held.next, _leaf(held.next, names, at, policy), None, (held.signer.certificate, *held.retiring), at - policy.settle
+        )
         return Write(switched, "the serving certificate is now of the new CA"), None, ""
     if held.retiring:
         if at < since + policy.settle + policy.overlap:
@@ -137,7 +143,7 @@ def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Publish
     )
 
 
-def is_settled(held: Held, at: datetime, policy: Policy) -> bool:
+def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
     """Whether every API server has learnt of the newest CA: not while it is being published, nor just after."""
     return held.trusted_since is not None and at >= held.trusted_since + policy.settle
 
@@ -161,7 +167,7 @@ def problems_of_serving(served: KeyPair, published: Published, name: str, at: da
     return problems
 
 
-def _why_renew(held: Held, names: Sequence[str], at: datetime, policy: Policy) -> str:
+def _why_renew(held: SecretData, names: Sequence[str], at: datetime, policy: RotationPolicy) -> str:
     """Why the leaf has to be made anew; empty when it is good."""
     if held.leaf is None:
         return f"the serving certificate of the Secret cannot be used: {held.leaf_problem}"
@@ -176,21 +182,21 @@ def _why_renew(held: Held, names: Sequence[str], at: datetime, policy: Policy) -
     return ""
 
 
-def _why_new_ca(held: Held, at: datetime, policy: Policy) -> str:
+def _why_new_ca(held: SecretData, at: datetime, policy: RotationPolicy) -> str:
     if held.asked:
         return "a new CA was asked for"
     end = held.signer.not_after
     return f"the CA ends at {end.isoformat()}" if end - at < policy.ca_lookahead else ""
 
 
-def _made_anew(published: Published, names: Sequence[str], at: datetime, policy: Policy) -> Held:
+def _made_anew(published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy) -> SecretData:
     """A first CA and leaf. Where there were others before, they may still be served: what is published as ours stays trusted for an
     overlap."""
     ca = _ca(at, policy)
-    return Held(ca, _leaf(ca, names, at, policy), retiring=tuple(_ours(published, at)[:MAX_RETIRING]))
+    return SecretData(ca, _leaf(ca, names, at, policy), retiring=tuple(_ours(published, at)[:MAX_RETIRING]))
 
 
-def _used_instead(held: Held, published: Published, at: datetime) -> list[bytes]:
+def _used_instead(held: SecretData, published: Published, at: datetime) -> list[bytes]:
     """CAs of ours that are published and that the Secret does not know, where its own is in no configuration: it is a backup of earlier, or
     somebody has put another CA into it. By these others replicas serve."""
     bundles = [bundle for of_one in published.values() for bundle in of_one or ()]
@@ -225,11 +231,11 @@ def _all_contain(bundles: Sequence[bytes] | None, certificate: bytes) -> bool:
     return all(wanted in pki.certificates(bundle) for bundle in bundles or ())
 
 
-def _ca(at: datetime, policy: Policy) -> KeyPair:
+def _ca(at: datetime, policy: RotationPolicy) -> KeyPair:
     # The time makes names differ, so that clients which look a CA up by its name find the right one of two.
     return pki.issue_ca(f"{CA_NAME} {at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", at, policy.ca_lifetime)
 
 
-def _leaf(ca: KeyPair, names: Sequence[str], at: datetime, policy: Policy) -> KeyPair:
+def _leaf(ca: KeyPair, names: Sequence[str], at: datetime, policy: RotationPolicy) -> KeyPair:
     """Never outlives its CA."""
     return pki.issue_serving(ca, names, at, min(policy.leaf_lifetime, ca.not_after - at))

@@ -40,7 +40,7 @@ ABSENT = Unusable("there is no Secret yet")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SecretData:
     """A usable CA with its key, and what else there is. `leaf` is None when unreadable; `leaf_problem` then says why."""
 
     signer: KeyPair
@@ -59,7 +59,7 @@ class Held:
         return b"".join([self.signer.certificate, *following, *self.retiring])
 
 
-def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> Held | Unusable | Early:
+def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> SecretData | Unusable | Early:
     """Without a good signer nothing is of use. A bad leaf is made anew by it, a bad next CA or timestamp is as good as none."""
     if not data:
         return Unusable("the Secret is empty")
@@ -78,10 +78,10 @@ def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -
     problem = "" if pki.certificates(leaf.certificate) else "the certificate is not readable as PEM"
     # Expired ones are dropped without waiting: nobody accepts what they have signed.
     retiring = tuple(pki.to_pem(one) for one in pki.certificates(data.get("retiring.crt", b"")) if at <= one.not_valid_after_utc)
-    return Held(signer, None if problem else leaf, following, retiring, _time(data.get("trusted-since", b"")), asked, problem)
+    return SecretData(signer, None if problem else leaf, following, retiring, _time(data.get("trusted-since", b"")), asked, problem)
 
 
-def to_data(held: Held) -> dict[str, bytes]:
+def to_data(held: SecretData) -> dict[str, bytes]:
     """The Secret's data; `leaf` must be there."""
     assert held.leaf is not None
     data = {

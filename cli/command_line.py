@@ -1,5 +1,5 @@
-"""The `topogate` command: which words there are, and what each takes. What they do is in `cli.commands`, which is only imported by who
-does something: neither a process nor a completion should wait for all of it.
+"""The `topogate` command: its subcommands and their arguments. What they do is in `cli.commands`, which is imported by a command that runs
+alone: neither a process nor a completion should wait for all of it.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from cli import shell_completion
-from cli.inputs import Decisions, Source
+from cli.inputs import ClusterSource, DecisionInputs
 from cli.pause import register
 from core.names import PLACEMENT_PROFILES
 
@@ -95,8 +95,8 @@ def plan(
     """
     from cli import commands
 
-    source = Source(nodes or (), kubeconfig, context, namespace)
-    raise typer.Exit(commands.plan(files, source, Decisions(config, feature_gates or (), placement_profile), output))
+    source = ClusterSource(nodes or (), kubeconfig, context, namespace)
+    raise typer.Exit(commands.plan(files, source, DecisionInputs(config, feature_gates or (), placement_profile), output))
 
 
 @app.command()
@@ -114,8 +114,8 @@ def explain(
     """Say how far a workload is: why it waits and what would help, or where it is and why there."""
     from cli import commands
 
-    source = Source(nodes or (), kubeconfig, context, namespace)
-    commands.explain(what, source, Decisions(config, feature_gates or (), placement_profile), output)
+    source = ClusterSource(nodes or (), kubeconfig, context, namespace)
+    commands.explain(what, source, DecisionInputs(config, feature_gates or (), placement_profile), output)
 
 
 class _ShowsByDefault(TyperGroup):
@@ -150,7 +150,7 @@ def show_topology(
     from cli.reporting.topology_command import View
 
     view = View(pod, hosts=hosts, seats=seats, resource=resource, svg=svg)
-    commands.show_topology(name, Source(nodes or (), kubeconfig, context), Decisions(config), output, view)
+    commands.show_topology(name, ClusterSource(nodes or (), kubeconfig, context), DecisionInputs(config), output, view)
 
 
 @topologies.command("suggest")
@@ -167,7 +167,7 @@ def suggest_topology(
     from cli import commands
     from cli.suggest import Names
 
-    commands.suggest_topology(Source(nodes or (), kubeconfig, context), Names(name, name, cluster_queue, local_queue, namespace))
+    commands.suggest_topology(ClusterSource(nodes or (), kubeconfig, context), Names(name, name, cluster_queue, local_queue, namespace))
 
 
 register(app)

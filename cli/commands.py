@@ -11,7 +11,7 @@ from cli import cluster_view, finding
 from cli import suggest as suggesting
 from cli.cluster_view import Target
 from cli.failures import BadInput, Failure
-from cli.inputs import Decisions, Source
+from cli.inputs import ClusterSource, DecisionInputs
 from cli.planning import plan_command
 from cli.reporting import explain_command as set_explains
 from cli.reporting import podgroup_report, topology_command
@@ -28,14 +28,14 @@ Result = TypeVar("Result")
 DEFAULT_NAMESPACE = "default"
 
 
-def plan(files: Sequence[Path], source: Source, decisions: Decisions, form: str | None) -> int:
+def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
     """`topogate plan`; returns the exit code. Raises Failure, as all words do."""
     settings, target = settings_of(decisions), target_of(source)
     reports = run(plan_command.plan(files, source.files, target, namespace_of(source), settings, kinds()))
-    return plan_command.tell(reports, form, out())
+    return plan_command.print_reports(reports, form, out())
 
 
-def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str | None) -> None:
+def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> None:
     """`topogate explain`."""
     settings, asked, target, namespace = settings_of(decisions), finding.read_asked(what), target_of(source), namespace_of(source)
 
@@ -73,7 +73,9 @@ def explain(what: Sequence[str], source: Source, decisions: Decisions, form: str
         set_explains.draw(out(), report)
 
 
-def show_topology(name: str | None, source: Source, decisions: Decisions, form: str | None, view: topology_command.View) -> None:
+def show_topology(
+    name: str | None, source: ClusterSource, decisions: DecisionInputs, form: str | None, view: topology_command.View
+) -> None:
     """`topogate topology`."""
     counted = topology_command.read_pod(view.pod) if view.pod is not None else None
     target, settings = target_of(source), settings_of(decisions)
@@ -93,7 +95,7 @@ def show_topology(name: str | None, source: Source, decisions: Decisions, form: 
         topology_command.picture(outlook.observed, names, view.resource, view.svg, console if view.seats and form is None else None)
 
 
-def suggest_topology(source: Source, names: suggesting.Names) -> None:
+def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
     """`topogate topology suggest`."""
     target = target_of(source)
     suggestion = suggesting.suggest(run(cluster_view.nodes_of(source.files, target)), names)
@@ -106,7 +108,7 @@ def suggest_topology(source: Source, names: suggesting.Names) -> None:
 # --- what was given -----------------------------------------------------------------------------------
 
 
-def settings_of(decisions: Decisions) -> Settings:
+def settings_of(decisions: DecisionInputs) -> Settings:
     """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
@@ -114,14 +116,14 @@ def settings_of(decisions: Decisions) -> Settings:
     return parse(arguments, prog="topogate", environ={})  # whose flags they are, they have no variables
 
 
-def target_of(source: Source) -> Target:
+def target_of(source: ClusterSource) -> Target:
     """Which cluster is meant; raises BadInput where that is said twice."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)
 
 
-def namespace_of(source: Source) -> str:
+def namespace_of(source: ClusterSource) -> str:
     """As for kubectl: what was given, else the context's, else `default`."""
     named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
     return named or DEFAULT_NAMESPACE

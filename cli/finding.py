@@ -33,24 +33,24 @@ class NoWorkload(Failure):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NamedObject:
     """A kind as people write it, and a name."""
 
     kind: str
     name: str
 
 
-def read_asked(words: Iterable[str]) -> Asked:
+def read_asked(words: Iterable[str]) -> NamedObject:
     """`workload NAME`, `job NAME`, `KIND/NAME`, as `kubectl get -o name` prints it, too, or a workload's name alone. Raises BadInput."""
     given = list(words)
     if len(given) == 1:
         given = given[0].split("/", 1) if "/" in given[0] else ["workload", given[0]]
     if len(given) != 2 or not all(given):
         raise BadInput(f"{' '.join(words)!r} is not accepted; KIND NAME or KIND/NAME is expected, such as workload NAME or job NAME")
-    return Asked(given[0].lower(), given[1])
+    return NamedObject(given[0].lower(), given[1])
 
 
-def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
+def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | None:
     """The PodGroup that is meant, or that a pod, or the pods of a job, name; None where they name none. Raises Failure, and BadInput for
     an unknown kind."""
     if asked.kind in _WORKLOAD:
@@ -75,7 +75,7 @@ def find_group(observed: Observed, asked: Asked, namespace: str) -> Obj | None:
     return found
 
 
-def find_workload(observed: Observed, asked: Asked, namespace: str) -> Obj:
+def find_workload(observed: Observed, asked: NamedObject, namespace: str) -> Obj:
     """The Workload that is meant; of several of one job that by which its pods run. Raises Failure, and BadInput for an unknown kind."""
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
@@ -105,7 +105,7 @@ def _of_pods(observed: Observed, owner: Obj) -> list[Obj]:
     return [workload for key in sorted(keys) if (workload := observed.workloads.store.get(key)) is not None]
 
 
-def _choose(found: Sequence[Obj], owner: Obj, asked: Asked, namespace: str, *, one: bool) -> Obj:
+def _choose(found: Sequence[Obj], owner: Obj, asked: NamedObject, namespace: str, *, one: bool) -> Obj:
     """Of several of one job (`one`) that by which its pods run; each replica of a LeaderWorkerSet has one of its own."""
     open_ones = [workload for workload in found if not condition_is_true(workload, FINISHED)] or list(found)
     if not open_ones:
@@ -134,7 +134,7 @@ def _names_of(resource: Resource) -> Sequence[str]:
     return (*names, *(f"{name}.{resource.group}" for name in names)) if resource.group else names
 
 
-def _get(observed: Observed, informer: Informer, asked: Asked, namespace: str) -> Obj:
+def _get(observed: Observed, informer: Informer, asked: NamedObject, namespace: str) -> Obj:
     found = informer.store.get(f"{namespace}/{asked.name}")
     if found is not None:
         return found
@@ -150,7 +150,7 @@ def _get(observed: Observed, informer: Informer, asked: Asked, namespace: str) -
     raise Failure(f"{informer.resource.kind} {asked.name} is not in namespace {namespace}; {hint}")
 
 
-def _without(owner: Obj, asked: Asked, namespace: str) -> str:
+def _without(owner: Obj, asked: NamedObject, namespace: str) -> str:
     what = f"{asked.kind} {namespace}/{asked.name}"
     if PODGROUP_TOPOLOGY in (owner["metadata"].get("annotations") or {}):
         return f"{what} asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"

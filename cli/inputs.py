@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClusterSource:
     """Files that describe a cluster, or else an API server; None: as kubectl has it. `namespace` is of what names none itself."""
 
     files: Sequence[Path] = ()
@@ -16,7 +16,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Decisions:
+class DecisionInputs:
     """By what the reconciler decides: it should be the same as where it runs."""
 
     config: str | None = None

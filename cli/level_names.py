@@ -49,14 +49,14 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLevels:
     """Labels from the widest level to the narrowest, and what is odd about them, a sentence each."""
 
     levels: tuple[str, ...]
     remarks: tuple[str, ...]
 
 
-def find_levels(nodes: Nodes) -> Found:
+def find_levels(nodes: Nodes) -> FoundLevels:
     """The levels of a topology of these nodes; none where no label is of use."""
     remarks: list[str] = []
     network = _choose_network(nodes, remarks)
@@ -68,7 +68,7 @@ def find_levels(nodes: Nodes) -> Found:
     if any(HOSTNAME_LABEL in have for have in nodes.values()):
         levels = [*levels[: MOST_LEVELS - 1], HOSTNAME_LABEL]
     remarks += [*_without(nodes, levels), *_alone(nodes, levels), *_same_host(nodes, levels)]
-    return Found(tuple(levels), tuple(remarks))
+    return FoundLevels(tuple(levels), tuple(remarks))
 
 
 def _choose_network(nodes: Nodes, remarks: list[str]) -> list[str]:

@@ -31,7 +31,7 @@ class What(StrEnum):
         return PAUSABLE if self is What.ALL else (self.value,)
 
 
-class Asked(StrEnum):
+class PauseTarget(StrEnum):
     """What can be paused, or whether anything is."""
 
     ADMISSIONS = "admissions"
@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pause(
-    what: Annotated[Asked, typer.Argument(help="What to pause; or status, which only says what is paused.")],
+    what: Annotated[PauseTarget, typer.Argument(help="What to pause; or status, which only says what is paused.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: everybody who waits is told.")] = "",
     namespace: Namespace = SYSTEM_NAMESPACE,
     wait: Waits = True,
@@ -67,7 +67,7 @@ def pause(
     from cli.stopping import press, tell_status
     from core.runtime.clock import SystemClock
 
-    if what is not Asked.STATUS:
+    if what is not PauseTarget.STATUS:
         parts = What(what.value).parts
         _tell(kubeconfig, context, lambda client: press(client, SystemClock(), namespace, parts, reason, wait=wait))
     elif reason:

@@ -25,7 +25,7 @@ class NoRoom(Exception):
     """Bodies that have arrived, or arrive fast, fill the intake."""
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """The body has more bytes than it may have."""
 
 
@@ -67,7 +67,7 @@ class Intake:
                 async with body.deadline:
                     while chunk := await content.readany():
                         if body.size + len(chunk) > most:
-                            raise TooLarge
+                            raise BodyTooLarge
                         await self._add(body, len(chunk))
                         chunks.append(chunk)
             except TimeoutError:

@@ -24,9 +24,9 @@ from core.runtime.clock import Clock, SystemClock
 from core.runtime.report.metrics import Sink, Unmeasured
 from webhook import conversion
 from webhook.connections import IDLE_S, Connections
-from webhook.intake import GivenUp, Intake, NoRoom, TooLarge
+from webhook.intake import BodyTooLarge, GivenUp, Intake, NoRoom
 from webhook.review import Reviews
-from webhook.shared_limits import Budget, estimate_memory, give_memory_back
+from webhook.shared_limits import SharedLimit, estimate_memory, give_memory_back
 
 logger = logging.getLogger(__name__)
 # Above this, parsing and judging would keep other reviews waiting; they go to a thread.
@@ -61,8 +61,8 @@ class _Lane:
     """Bytes of bodies, of memory for what is made of them, and threads that judge."""
 
     bodies: Intake
-    judged: Budget
-    threads: Budget
+    judged: SharedLimit
+    threads: SharedLimit
 
 
 class AdmissionServer:
@@ -91,9 +91,9 @@ class AdmissionServer:
         self.ready = False
         self._stops = False
         self._asked = 0
-        self.small = _Lane(Intake(SMALL_BODIES_BYTES), Budget(SMALL_JUDGED_BYTES), Budget(AT_ONCE))
-        self.large = _Lane(Intake(LARGE_BODIES_BYTES), Budget(LARGE_JUDGED_BYTES), Budget(AT_ONCE))
-        self.conversions = _Lane(Intake(CONVERSION_BODIES_BYTES), Budget(CONVERSIONS_JUDGED_BYTES), Budget(AT_ONCE))
+        self.small = _Lane(Intake(SMALL_BODIES_BYTES), SharedLimit(SMALL_JUDGED_BYTES), SharedLimit(AT_ONCE))
+        self.large = _Lane(Intake(LARGE_BODIES_BYTES), SharedLimit(LARGE_JUDGED_BYTES), SharedLimit(AT_ONCE))
+        self.conversions = _Lane(Intake(CONVERSION_BODIES_BYTES), SharedLimit(CONVERSIONS_JUDGED_BYTES), SharedLimit(AT_ONCE))
         self.app = web.Application(client_max_size=MAX_REVIEW_BYTES, middlewares=[self._counted])
         for path in reviews.handlers:
             self.app.router.add_post(path, self._review)
@@ -183,7 +183,7 @@ class AdmissionServer:
                 if self._connections is not None:
                     self._connections.has_arrived(fd)
                 return (*await self._judge_within(lane, http.path, body, judge, http.remote or ""), True)
-        except TooLarge:
+        except BodyTooLarge:
             return MALFORMED, _refuse(413, f"the body is larger than {most} bytes"), False
         except (GivenUp, TimeoutError):
             return MALFORMED, _refuse(408, f"the body stood still, or did not arrive within {READ_S:g} s"), False

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from certs.rotation import KINDS, Configuration, Target
-from certs.rotation_plan import Policy
+from certs.rotation import KINDS, BundleHolder, CertificateTarget
+from certs.rotation_plan import RotationPolicy
 from core.api.files.configuration_file import read_configuration_file
 from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
@@ -40,7 +40,7 @@ class Settings:
     kubeconfig: str | None
     otlp_endpoint: str | None
     log_level: str
-    own: Target | None = None
+    own: CertificateTarget | None = None
     metrics_host: str = "0.0.0.0"
     metrics_port: int = METRICS_PORT  # 0: none
     otlp_protocol: str | None = None  # None: as the environment says
@@ -94,7 +94,7 @@ def make_parser() -> OneLineParser:
         metavar="FILE",
         help="CA of the API servers' client certificates, PEM; reviews are answered to clients with one only (default: to all)",
     )
-    policy = Policy()
+    policy = RotationPolicy()
     own.add_argument(
         "--cert-overlap",
         type=_seconds,
@@ -182,11 +182,11 @@ def _settings(given: Given, file: ConfigurationFile) -> Settings:
     )
 
 
-def _own(given: Given) -> Target:
-    usual = Policy()
-    times = Policy(settle=given.get("cert_settle", usual.settle), overlap=given.get("cert_overlap", usual.overlap))
+def _own(given: Given) -> CertificateTarget:
+    usual = RotationPolicy()
+    times = RotationPolicy(settle=given.get("cert_settle", usual.settle), overlap=given.get("cert_overlap", usual.overlap))
     names, configurations = (tuple(dict.fromkeys(given.get(name))) for name in ("cert_dns_name", "cert_configuration"))
-    return Target(given.get("cert_namespace"), given.get("cert_secret"), names, configurations, times)
+    return CertificateTarget(given.get("cert_namespace"), given.get("cert_secret"), names, configurations, times)
 
 
 def _name(text: str) -> str:
@@ -204,11 +204,11 @@ def _host(text: str) -> str:
         return _name(text)
 
 
-def _configuration(text: str) -> Configuration:
+def _configuration(text: str) -> BundleHolder:
     kind, _, name = text.partition("/")
     if kind not in KINDS or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; KIND/NAME with one of {', '.join(KINDS)} as KIND is expected")
-    return Configuration(kind, _name(name))
+    return BundleHolder(kind, _name(name))
 
 
 def _seconds(text: str) -> timedelta:

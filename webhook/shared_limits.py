@@ -11,7 +11,7 @@ _OPTIONS = ((_M_MMAP_THRESHOLD, 64 * 1024), (_M_TRIM_THRESHOLD, 1024 * 1024), (_
 _OBJECT, _ENTRY, _LIST, _VALUE, _CHARACTER = 290, 100, 200, 60, 3
 
 
-class Budget:
+class SharedLimit:
     """So much at once. An amount above the limit is never granted. Clients that wait are served in turn, each in the order of its asking:
     one with many requests keeps no other waiting for more than one of them."""
 

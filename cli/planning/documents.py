@@ -176,7 +176,7 @@ def _not_texts(value: object, path: str) -> Iterator[Mistake]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterFiles:
     """Objects by resource, and what of the files is not looked at."""
 
     objects: Mapping[Resource, Sequence[Obj]]
@@ -185,7 +185,7 @@ class Cluster:
 
 def sort_out(
     documents: Iterable[Document], known: Iterable[Resource], namespace: str, wrong: list[str], specs: Mapping[Resource, Fields] = _NO_SPECS
-) -> Cluster:
+) -> ClusterFiles:
     """The objects of known resources as an API server would hold them: complete, of our stored version, in a namespace, each once.
 
     `specs` say what the spec of a job's kind looks like. Mistakes are added to `wrong`.
@@ -213,7 +213,7 @@ def sort_out(
         wrong += [f"{document.where}: {mistake}" for mistake in mistakes]
         if not mistakes:
             objects.setdefault(resource, []).append(obj)
-    return Cluster(objects, tuple(others))
+    return ClusterFiles(objects, tuple(others))
 
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:

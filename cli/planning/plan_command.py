@@ -16,7 +16,7 @@ from cli.reporting.podgroup_report import draw_places_of_group
 from cli.reporting.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.plan.steps import api_resources as r
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.runtime.watch.store import object_key
 from core.state.cluster import ClusterState
 from reconciler.settings import Settings
@@ -64,19 +64,19 @@ def report(state: ClusterState, planned: Planned) -> Report:
     if planned.part is not None:
         found["replica"] = planned.part
     facts = state.workloads.facts.get(object_key(planned.workload)) if planned.workload is not None else None
-    if isinstance(planned.outcome, Found):
+    if isinstance(planned.outcome, Admissible):
         found |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome, facts)}
         if planned.outcome.checks:
             checks = ", ".join(planned.outcome.checks)
             found |= {"reason": "QuotaReserved", "message": f"it would get its quota, and then wait for admission checks: {checks}"}
-    elif isinstance(planned.outcome, NotFound):
+    elif isinstance(planned.outcome, NotAdmissible):
         found |= {"outcome": "waits", **report_refusal(planned.outcome)}
     else:
         found |= {"outcome": "waits", "reason": "NotQueued", "message": planned.problem}
     return found | ({"warnings": list(planned.warnings)} if planned.warnings else {})
 
 
-def tell(reports: Sequence[Report], form: str | None, console: Console) -> int:
+def print_reports(reports: Sequence[Report], form: str | None, console: Console) -> int:
     """Prints what would happen; returns the exit code."""
     for each in reports:
         for warning in each.get("warnings", ()):

@@ -16,11 +16,18 @@ from core.jobs.templated import integer
 from core.model.quantity import show_count
 from core.plan.jobs.workload_priority import MissingClass, find_priority
 from core.plan.pods.pod_units import ALONE, GROUP, Unit, role_of_pod, unit_of_pod
-from core.plan.pods.pod_workloads import Wanted, build_workload_of_pods, read_group, wanted_alone, wanted_of_group, wanted_of_parent
+from core.plan.pods.pod_workloads import (
+    DesiredWorkload,
+    build_workload_of_pods,
+    read_group,
+    wanted_alone,
+    wanted_of_group,
+    wanted_of_parent,
+)
 from core.plan.steps import api_resources as r
 from core.plan.workloads.desired_workload import build_workload
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj
 from core.runtime.watch.store import object_key
 from reconciler.jobs.read_jobs import read_classes
@@ -39,14 +46,14 @@ class Planned:
     name: str
     warnings: tuple[str, ...] = ()
     workload: Obj | None = None
-    outcome: Found | NotFound | None = None
+    outcome: Admissible | NotAdmissible | None = None
     problem: str = ""
     part: int | None = None  # which of several workloads of one object
 
     @property
     def is_admitted(self) -> bool:
         """Whether its pods would start, as far as topogate is asked."""
-        return isinstance(self.outcome, Found) and not self.outcome.checks
+        return isinstance(self.outcome, Admissible) and not self.outcome.checks
 
 
 class Planner:
@@ -151,7 +158,7 @@ class Planner:
         examples = {role_of_pod(pod): pod for pod in pods if pod["metadata"]["name"] in group.examples.values()}
         return await self._of_pods(planned, wanted_of_group(unit, group, pods, examples))
 
-    async def _of_pods(self, planned: Planned, wanted: Wanted) -> Planned:
+    async def _of_pods(self, planned: Planned, wanted: DesiredWorkload) -> Planned:
         def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
             return build_workload_of_pods(wanted, planned.namespace, priority=priority, priority_class=dict(priority_class or {}) or None)
 

@@ -24,7 +24,7 @@ from core.names import (
 )
 from core.plan.workloads.admission_status import BEFORE, FEWER, PLACED, find_former
 from core.queueing.cycle.explain_current import explain_standing
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.queueing.flavors.spare_lending import borrowed_by, loans_of
 from core.resource import Obj
 from core.runtime.watch.store import object_key
@@ -174,7 +174,7 @@ def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
     verdict = outlook.decide([facts.key]).get(facts.key)
     if verdict is None:
         return {}
-    if isinstance(verdict.outcome, Found):
+    if isinstance(verdict.outcome, Admissible):
         return {"now": {"outcome": "admitted", **report_found(outlook.state, verdict.outcome, facts)}}
     return {"now": {"outcome": "waits", **report_refusal(verdict.outcome)}}
 

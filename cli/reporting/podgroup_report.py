@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from cli.finding import Asked, find_group
+from cli.finding import NamedObject, find_group
 from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
 from cli.reporting.report import Report
 from core.model.quantity import show_count
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.plan.steps import api_resources as r
-from core.podgroups.acting import Step
+from core.podgroups.acting import GroupStep
 from core.podgroups.group_explanation import GroupExplanation
 from core.podgroups.members import GroupKey
 from core.podgroups.podgroup_facts import PodGroupFacts, made_from, read_pod_group
@@ -29,7 +29,7 @@ _SHOWN = 12  # nodes, and placements, that the terminal names
 # --- as data ------------------------------------------------------------------------------------------
 
 
-def explain_if_asked(outlook: Outlook, asked: Asked, namespace: str) -> Report | None:
+def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Report | None:
     """The PodGroup that is meant, or that the pods which are meant name; None where these are queued. Raises Failure."""
     group = find_group(outlook.observed, asked, namespace)
     return explain_group(outlook, group) if group is not None else None
@@ -71,7 +71,7 @@ def _replica(outlook: Outlook, key: GroupKey) -> Report:
     return report | {"now": report_step(step)}
 
 
-def report_step(step: Step) -> Report:
+def report_step(step: GroupStep) -> Report:
     """What would become of one replica now."""
     places: Counter[str] = Counter(node for _, node in step.keep)
     is_placed = bool(step.keep) or step.is_scheduled

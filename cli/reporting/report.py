@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.model.admission import Admission, PodSetAdmission
-from core.placement.changes import Change
+from core.placement.changes import SuggestedChange
 from core.placement.explain.choice import Choice
 from core.placement.refusals import Explanation, LevelFact
-from core.queueing.flavors.outcome import Attempt, Found, NotFound
+from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible
 from core.queueing.flavors.spare_lending import show_loans
 from core.queueing.ordering.partial_admission import list_shortfalls
 from core.state.cluster import ClusterState
@@ -48,7 +48,7 @@ def _domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
     ]
 
 
-def report_found(state: ClusterState, found: Found, facts: WorkloadFacts | None) -> Report:
+def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | None) -> Report:
     """A way to admit a workload, and why there."""
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
@@ -69,7 +69,7 @@ def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
     return [text for text in (together, *map(str, choices)) if text]
 
 
-def report_refusal(refusal: NotFound) -> Report:
+def report_refusal(refusal: NotAdmissible) -> Report:
     """Why there is no way now, what was tried, and who would have to go."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
@@ -114,7 +114,7 @@ def _level(fact: LevelFact) -> Report:
     }
 
 
-def _change(change: Change) -> Report:
+def _change(change: SuggestedChange) -> Report:
     report: Report = {"message": str(change)}
     if change.level is not None:
         report["level"] = change.level

@@ -29,7 +29,7 @@ _SEATS_AT_MOST = 64  # of one node: more are no picture any more
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodShape:
     """The pod that fits are counted in: canonical amounts."""
 
     requests: dict[str, int]
@@ -49,7 +49,7 @@ class View:
     svg: Path | None = None
 
 
-def read_pod(text: str) -> Pod:
+def read_pod(text: str) -> PodShape:
     """`cpu=4,nvidia.com/gpu=8`. Raises BadInput."""
     requests = {}
     for part in text.split(","):
@@ -60,10 +60,10 @@ def read_pod(text: str) -> Pod:
             raise BadInput(f"--pod {text}: {part.strip()!r} is not accepted; RESOURCE=QUANTITY is expected: {error}") from error
         if not name or requests[name] < 1:
             raise BadInput(f"--pod {text}: {part.strip()!r} is not accepted; RESOURCE=QUANTITY is expected, such as nvidia.com/gpu=8")
-    return Pod(requests)
+    return PodShape(requests)
 
 
-def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: Pod) -> None:
+def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: PodShape) -> None:
     """Raises BadInput for a resource that no node of the topologies of these names offers."""
     views = [view for flavor in state.flavors.values() if flavor.topology in names and (view := state.view(flavor.name)) is not None]
     offered = {name for view in views for name, row in view.capacity.axis.items() if view.capacity.allocatable[row].any()}
@@ -84,17 +84,17 @@ def find_names(state: ClusterState, name: str | None) -> list[str]:
     return [name] if name is not None else there
 
 
-def report_topology(state: ClusterState, name: str, pod: Pod | None) -> Report:
+def report_topology(state: ClusterState, name: str, pod: PodShape | None) -> Report:
     """A topology with each of its flavors over its nodes."""
     flavors = sorted(flavor.name for flavor in state.flavors.values() if flavor.topology == name)
     views = [view for flavor in flavors if (view := state.view(flavor)) is not None]
     return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_flavor(state, view, pod) for view in views]}
 
 
-def _flavor(state: ClusterState, view: FlavorView, pod: Pod | None) -> Report:
+def _flavor(state: ClusterState, view: FlavorView, pod: PodShape | None) -> Report:
     capacity, tree = view.capacity, view.capacity.tree
     resources = shown_resources(state, view)
-    pod = pod or Pod({resources[0]: 1000 if resources[0] == "cpu" else 1})
+    pod = pod or PodShape({resources[0]: 1000 if resources[0] == "cpu" else 1})
     request = PodSetRequest("pod", 1, pod.requests, None, {}, None, view.flavor.tolerations)
     levels = survey(counted_once(state, view), request, resources)
     return {

@@ -122,7 +122,7 @@ def _is_as_unnoted(assignment: TopologyAssignment, wire: Json) -> bool:
 def _is_too_large(wire: Json) -> bool:
     """Whether the API server stores it, and it has more domains than are read."""
     try:
-        typed = v1beta2.TopologyAssignment.from_wire(wire)
+        typed = v1beta2.TopologyAssignmentFields.from_wire(wire)
     except ValidationError:
         return False
     is_long = sum(one.domain_count for one in typed.slices) > MAX_DOMAINS or count_chars(wire) > MAX_CHARS

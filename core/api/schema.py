@@ -24,10 +24,10 @@ from core.api import v1beta1
 from core.api.conversion_review import CONVERT_PATH
 from core.api.convert import CONVERTED
 from core.api.kinds.check_kinds import AdmissionCheck, WorkloadPriorityClass
-from core.api.kinds.crd import Column, Crd
+from core.api.kinds.crd import Crd, PrinterColumn
 from core.api.kinds.flavor_kind import ResourceFlavor
 from core.api.kinds.marks import SERVER_DEFAULT
-from core.api.kinds.meta import Resource, Wire
+from core.api.kinds.meta import KubernetesObject, Wire
 from core.api.kinds.podgroup_kinds import NodeTopology, PodGroup
 from core.api.kinds.provisioning_kind import ProvisioningRequestConfig
 from core.api.kinds.queue_kinds import ClusterQueue, Cohort, LocalQueue
@@ -47,7 +47,7 @@ class Version:
     """
 
     name: str
-    model: type[Resource]
+    model: type[KubernetesObject]
     storage: bool
     old: bool = False
 
@@ -115,14 +115,14 @@ def _build_version(version: Version) -> dict[str, Any]:
     return built
 
 
-def _crd_of(model: type[Resource]) -> Crd:
+def _crd_of(model: type[KubernetesObject]) -> Crd:
     crd = getattr(model, "crd", None)
     if not isinstance(crd, Crd):
         raise TypeError(f"{model.__name__} does not say how it is offered: its `crd` is missing")
     return crd
 
 
-def _build_column(column: Column) -> dict[str, Any]:
+def _build_column(column: PrinterColumn) -> dict[str, Any]:
     built: dict[str, Any] = {
         "name": column.name,
         "type": column.type,
@@ -134,7 +134,7 @@ def _build_column(column: Column) -> dict[str, Any]:
     return built
 
 
-def build_schema(model: type[Resource]) -> dict[str, Any]:
+def build_schema(model: type[KubernetesObject]) -> dict[str, Any]:
     """The structural schema of an object; its metadata is the API server's own business."""
     schema = build_fields(model)
     schema["properties"]["apiVersion"] = {"type": "string"}

@@ -25,7 +25,7 @@ POD_PRIORITY = "scheduling.k8s.io/priorityclass"
 WORKLOAD_PRIORITY = "kueue.x-k8s.io/workloadpriorityclass"
 
 
-class Domain(Wire):
+class OldDomain(Wire):
     """One domain of the assignment."""
 
     values: Annotated[tuple[NodeLabelValue, ...], Field(min_length=1, max_length=MAX_LEVELS), ATOMIC_LIST]
@@ -34,12 +34,12 @@ class Domain(Wire):
     """How many pods it gets."""
 
 
-class TopologyAssignment(Wire):
+class OldTopologyAssignment(Wire):
     """Which domain gets how many pods."""
 
     levels: Annotated[tuple[LevelLabel, ...], Field(min_length=1, max_length=MAX_LEVELS), ATOMIC_LIST]
     """The node labels that pods are given selectors for."""
-    domains: Annotated[tuple[Domain, ...], ATOMIC_LIST]
+    domains: Annotated[tuple[OldDomain, ...], ATOMIC_LIST]
     """The domains in the order of ranks."""
 
 
@@ -100,7 +100,7 @@ def _workload(entry: Json, build: Builder) -> None:
     # The old spelling is v1beta1's own.
     _rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
     given = status["properties"]["admission"]["properties"]["podSetAssignments"]["items"]["properties"]
-    given["topologyAssignment"] = {**build(TopologyAssignment), "description": given["topologyAssignment"]["description"]}
+    given["topologyAssignment"] = {**build(OldTopologyAssignment), "description": given["topologyAssignment"]["description"]}
 
 
 def _cluster_queue(entry: Json, build: Builder) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from core.jobs.annotation_catalog import OWN
 from core.jobs.contract import ErrorType, FieldError, Json
-from core.jobs.podgroup_levels import PREFERRED, SHOWN, Level
+from core.jobs.podgroup_levels import PREFERRED, SHOWN, RequestedLevel
 from core.jobs.templated import Role
 from core.names import MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_PLACED_BY
 
@@ -35,7 +35,7 @@ def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
     return {**rest, **({"schedulingGates": others} if others else {}), _FIELD: {"podGroupName": group}}
 
 
-def rules_of_placer(kind: str, job: Json, levels: Sequence[Level]) -> Iterator[FieldError]:
+def rules_of_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> Iterator[FieldError]:
     """All that is wrong with it. kube-scheduler's own PodGroup requires one level; of the kinds only Job has templates that can name it."""
     placed_by = placer(job)
     if placed_by not in (TOPOGATE, KUBE_SCHEDULER):

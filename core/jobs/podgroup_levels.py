@@ -15,27 +15,27 @@ _LEVEL_EXPECTED = "a node label such as cloud.provider.com/topology-rack is expe
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class RequestedLevel:
     """A node label, or an alias of one, whose domain the pods share; with PREFERRED where that can be."""
 
     name: str
     mode: str = REQUIRED
 
 
-def read_levels(text: str) -> tuple[Level, ...]:
+def read_levels(text: str) -> tuple[RequestedLevel, ...]:
     """The levels, the widest first; none where the rules refuse one of them: nobody is placed by a part of what was asked for."""
     found = [_read_level(part) for part in text.split(",")]
-    return tuple(level for level in found if isinstance(level, Level)) if not any(rules_of_levels(text)) else ()
+    return tuple(level for level in found if isinstance(level, RequestedLevel)) if not any(rules_of_levels(text)) else ()
 
 
-def _read_level(text: str) -> Level | str:
+def _read_level(text: str) -> RequestedLevel | str:
     """A level, or what would be accepted in its place."""
     name, colon, mode = (part.strip() for part in text.partition(":"))
     if not is_label_name(name):
         return _LEVEL_EXPECTED
     if colon and mode not in (REQUIRED, PREFERRED):
         return f"{name}:{REQUIRED} or {name}:{PREFERRED} is expected; without either it is required"
-    return Level(name, mode or REQUIRED)
+    return RequestedLevel(name, mode or REQUIRED)
 
 
 def rules_of_levels(text: str) -> Iterator[FieldError]:

@@ -13,19 +13,19 @@ SENTENCE = "The search stopped at its limit of steps; there may be a fit that it
 
 
 @dataclass(slots=True)
-class Budget:
+class StepBudget:
     """Steps that are left, those of the whole where it is a part of another budget.
 
     `ran_out` says whether a search has stopped for it.
     """
 
     left: int = PLACEMENT_STEPS
-    whole: "Budget | None" = None
+    whole: "StepBudget | None" = None
     ran_out: bool = False
 
-    def part(self, steps: int) -> "Budget":
+    def part(self, steps: int) -> "StepBudget":
         """A budget of at most so many of these steps."""
-        return Budget(steps, self)
+        return StepBudget(steps, self)
 
     def charge(self, steps: int) -> None:
         """Counts steps that are made in any case."""
@@ -57,7 +57,7 @@ class Budget:
             self.whole.stop()
 
 
-class Unlimited(Budget):
+class Unlimited(StepBudget):
     """Steps without end, for a single question that is not a search."""
 
     def charge(self, steps: int) -> None:

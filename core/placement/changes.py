@@ -137,7 +137,7 @@ def goes_by_itself(taint: Taint, ready: bool, cordoned: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuggestedChange:
     """One way to make a pod set fit. What is set is needed together, and none of it can be left out.
 
     `size` is what ways are compared by: how many levels, pods or nodes it takes.

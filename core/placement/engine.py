@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.model.step_budget import SENTENCE, UNLIMITED, Budget
+from core.model.step_budget import SENTENCE, UNLIMITED, StepBudget
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.placement.algorithms.balanced import place_balanced, place_group_balanced
 from core.placement.algorithms.compact import CELLS_A_STEP, place_compact
-from core.placement.algorithms.decision import Decision, Placement, take_from, take_placed
+from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from, take_placed
 from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes
 from core.placement.algorithms.levels import descend, find_start
 from core.placement.algorithms.own_pods import place_particular
@@ -20,17 +20,17 @@ from core.placement.algorithms.podset_groups import GroupFits, descend_group, fi
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.algorithms.spare_placement import place_with_spares
-from core.placement.algorithms.tied_pod_sets import InOrder, Together, place_or_look_ahead, place_together
+from core.placement.algorithms.tied_pod_sets import InOrder, OneDomain, place_or_look_ahead, place_together
 from core.placement.explain.refusal_facts import refuse, refuse_without_nodes
 from core.placement.explain.suggested_changes import Refused
-from core.placement.refusals import NotFit, Refusal, with_note
+from core.placement.refusals import NotFit, RefusalKind, with_note
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_counts import NodeCounts
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.topology_spread import with_spread_kept
 from core.placement.topology.tree import Indices, TopologyTree
 
-__all__ = ["Decision", "Placement", "Together", "place", "take_from"]
+__all__ = ["Decision", "OneDomain", "PodSetPlacement", "place", "take_from"]
 
 
 def place(
@@ -39,7 +39,7 @@ def place(
     profile: Profile,
     *,
     free: Matrix | None = None,
-    together: Together | None = None,
+    together: OneDomain | None = None,
 ) -> Decision:
     """Places pod sets one after the other, each seeing what those before it take; if that fails, all at once.
 
@@ -47,7 +47,7 @@ def place(
     one domain. Where the searches ran out of the view's budget of steps, a refusal says so.
     """
     if view.budget is UNLIMITED:
-        view = view.within(Budget())
+        view = view.within(StepBudget())
     mixed = next((mixed for unit in _units(requests) if (mixed := find_mixed(unit)) is not None), None) if len(requests) > 2 else None
     if mixed is not None:
         return Decision((), mixed)
@@ -63,7 +63,7 @@ def place(
 
 
 def _place(
-    view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profile, free: Matrix | None, together: Together | None
+    view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profile, free: Matrix | None, together: OneDomain | None
 ) -> Decision:
     in_order: InOrder = partial(_place_in_order, profile, free)
     if any(request.traits.is_particular for request in requests):
@@ -77,7 +77,7 @@ def _place_in_order(
     profile: Profile, world: Matrix | None, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
 ) -> Decision:
     """`world` is what was free before any of the workload was placed, None for the view's own; `free` is what it has left."""
-    placed: dict[str, Placement] = {}
+    placed: dict[str, PodSetPlacement] = {}
     units = _units(requests)
     for i, unit in enumerate(units):
         view.budget.charge(view.pass_steps * sum(2 if request.traits.is_particular else 1 for request in unit))
@@ -97,7 +97,7 @@ def _place_in_order(
 
 def _place_unit(
     view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
-) -> Sequence[Placement] | NotFit:
+) -> Sequence[PodSetPlacement] | NotFit:
     if any(request.spares for request in unit):
         bare = [replace(request, spares=0) for request in unit]
         return place_with_spares(view, unit, free, lambda view, free: _place_unit(view, bare, profile, world, free))
@@ -112,7 +112,7 @@ def _place_unit(
     if lead.level is None:
         decision = place_or_look_ahead(view, members, free, in_order)
     else:
-        tie = Together(lead.level, lead.mode is Mode.REQUIRED, f"they are the pod set group {lead.group}")
+        tie = OneDomain(lead.level, lead.mode is Mode.REQUIRED, f"they are the pod set group {lead.group}")
         decision = place_together(view, members, tie, free, in_order)
     return decision.placements if decision.refusal is None else replace(decision.refusal, group=tuple(request.name for request in unit))
 
@@ -126,13 +126,13 @@ def _units(requests: Sequence[PodSetRequest]) -> list[tuple[PodSetRequest, ...]]
     return [tuple(unit) for unit in units.values()]
 
 
-def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, Placement]) -> tuple[Placement, ...]:
+def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlacement]) -> tuple[PodSetPlacement, ...]:
     return tuple(placed[request.name] for request in requests if request.name in placed)
 
 
 def _place_one(
     view: FreeCapacity, request: PodSetRequest, profile: Profile, world: Matrix | None, free: Matrix | None
-) -> tuple[Placement] | NotFit:
+) -> tuple[PodSetPlacement] | NotFit:
     found = _resolve(view, request, free)
     if isinstance(found, NotFit):
         return found
@@ -158,7 +158,7 @@ def _place_one(
 
 def _place_group(
     view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
-) -> tuple[Placement, Placement] | NotFit:
+) -> tuple[PodSetPlacement, PodSetPlacement] | NotFit:
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)
     names = (workers.name, leader.name)
@@ -196,7 +196,7 @@ def _place_group(
     its_place = TopologyAssignment(tree.emitted_levels, (DomainCount(tree.emitted[home], leader.count),))
     return (
         _placement(view, workers, level, per_node, domains, pods),
-        Placement(leader.name, its_place, tree.declared[level], NodeCounts(tree, np.array([node]), np.array([leader.count]))),
+        PodSetPlacement(leader.name, its_place, tree.declared[level], NodeCounts(tree, np.array([node]), np.array([leader.count]))),
     )
 
 
@@ -210,7 +210,7 @@ def _resolve(view: FreeCapacity, request: PodSetRequest, free: Matrix | None) ->
     try:
         on_nodes = fits_on_nodes(view, request, free)
     except InvalidSelector as error:
-        return NotFit(Refusal.INVALID_SELECTOR, request.name, f"pod set {request.name}: {error}")
+        return NotFit(RefusalKind.INVALID_SELECTOR, request.name, f"pod set {request.name}: {error}")
     assert request.topology is not None  # find_shape refused that
     return shape, on_nodes, request.topology
 
@@ -235,12 +235,14 @@ def _refuse(
     return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
 
 
-def _placement(view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices) -> Placement:
+def _placement(
+    view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices
+) -> PodSetPlacement:
     tree = view.tree
     if not pods.all():
         domains, pods = domains[pods > 0], pods[pods > 0]
     emitted, chosen, counts = tree.emitted, domains.tolist(), pods.tolist()
-    return Placement(
+    return PodSetPlacement(
         request.name,
         TopologyAssignment(tree.emitted_levels, tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts))),
         tree.declared[level],

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from core.model.quantity import show_count
-from core.placement.changes import Amount, Change, Never
+from core.placement.changes import Amount, Never, SuggestedChange
 
 MAX_MESSAGE = 1024  # unbounded condition messages hurt every reader of the object
 _MOST_REASONS = 8  # of exclusion that a sentence names
 _SINGLE = ("NotReady", "unschedulable", "taint")  # reasons that are about single nodes, so that one is worth naming
 
 
-class Refusal(Enum):
+class RefusalKind(Enum):
     """Kinds of refusal; all but NOT_FIT and NO_SPARES say that the request itself cannot be served by this topology."""
 
     NOT_FIT = "not_fit"
@@ -85,7 +85,7 @@ class Explanation:
     total_nodes: int = 0
     largest_fit: int = 0  # the largest pod count that would fit as asked
     notes: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SuggestedChange, ...] = ()
     never: Never | None = None
 
 
@@ -93,7 +93,7 @@ class Explanation:
 class NotFit:
     """A refusal: what kind, in which numbers, and the facts behind it; `group` names all pod sets refused together."""
 
-    kind: Refusal
+    kind: RefusalKind
     pod_set: str
     detail: str = ""
     fit: int = 0
@@ -113,7 +113,7 @@ def with_note(refusal: NotFit, note: str) -> NotFit:
 
 def refusal_sentence(topology: str, refusal: NotFit) -> str:
     """What the user reads in the condition: the wire contract's sentence first, then what would help, then more facts."""
-    if refusal.kind is not Refusal.NOT_FIT:
+    if refusal.kind is not RefusalKind.NOT_FIT:
         text = refusal.detail
     elif refusal.fit:
         text = f'topology "{topology}" allows to fit only {refusal.fit} out of {refusal.wanted} {refusal.unit}(s)'
@@ -122,7 +122,7 @@ def refusal_sentence(topology: str, refusal: NotFit) -> str:
     explanation = refusal.explanation
     if explanation is None:
         return truncate(text)
-    if explanation.exclusions and refusal.kind is Refusal.NOT_FIT:
+    if explanation.exclusions and refusal.kind is RefusalKind.NOT_FIT:
         text += f". Total nodes: {explanation.total_nodes}; excluded: {show_exclusions(explanation.exclusions)}"
     parts = list(explanation.notes)
     if explanation.changes:

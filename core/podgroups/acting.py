@@ -8,7 +8,7 @@ from typing import Any
 
 from core.model.configuration import PodGroupRules
 from core.model.podset import PodSetRequest
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
@@ -25,7 +25,7 @@ NONE_FOR_OTHERS = "the places that are kept for some of its pods leave none for 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GroupStep:
     """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
 
     `hand_over`: the PodGroup of kube-scheduler's own that there is to be first. `waits`: whether somebody waits for room, or for anything
@@ -54,13 +54,13 @@ def plan_step(
     plugins: Plugins,
     waited_s: float,
     rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
-) -> Step:
+) -> GroupStep:
     """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
 
     `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
     them came. Raises InvalidSelector, TooLarge.
     """
-    view = view.within(Budget())
+    view = view.within(StepBudget())
     live = in_order(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
     placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # the others were on a deleted node
@@ -79,7 +79,7 @@ def plan_step(
     desired, patience_s = facts.desired_count or 0, rules.desired_count_wait_s
     if not placed and len(live) + done < desired and waited_s < patience_s:
         message = f"{len(live) + done} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
-        return Step(False, WAITING, message, retry_s=patience_s - waited_s)
+        return GroupStep(False, WAITING, message, retry_s=patience_s - waited_s)
     sets = split(waiting, view.neighbours)
     waiting = [member for equal in sets for member in equal]
     group = PodGroupInfo(
@@ -97,41 +97,41 @@ def plan_step(
     if outcome.chosen is not None:
         keep = tuple(_places(outcome.chosen, waiting, group.pod_sets))
         places = len(keep) + len(placed)
-        return Step(False, SCHEDULED, f"{_name(outcome.chosen)} has places for {places} of {len(live)} pods", keep=keep, waits=True)
+        return GroupStep(False, SCHEDULED, f"{_name(outcome.chosen)} has places for {places} of {len(live)} pods", keep=keep, waits=True)
     if len(placed) < needed and placed and all(member.gated for member in placed):
-        return Step(False, UNSCHEDULABLE, NONE_FOR_OTHERS, give_back=tuple(placed), waits=True)
+        return GroupStep(False, UNSCHEDULABLE, NONE_FOR_OTHERS, give_back=tuple(placed), waits=True)
     lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
     if len(placed) >= needed:
         whole = _whole(placed, adrift, done)
         return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)
-    return Step(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
+    return GroupStep(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
 
 
-def _give_back_lost(placed: Sequence[Member], view: FreeCapacity) -> Step | None:
+def _give_back_lost(placed: Sequence[Member], view: FreeCapacity) -> GroupStep | None:
     """Places are given back that are kept on nodes which cannot be used any more."""
     lost = tuple(m for m in placed if m.gated and not m.node and not _is_usable(view, m.place))
     if not lost:
         return None
     why = f"node {lost[0].place}, where a place was kept for pod {lost[0].key}, cannot be used any more"
-    return Step(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
+    return GroupStep(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
 
 
-def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> Step:
+def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> GroupStep:
     """A gang that is not all there: nobody is let go, and no place is kept from others for it, unless it had been whole."""
     kept = tuple(member for member in placed if member.gated)
-    return Step(False, WAITING, f"{here} of at least {wanted} pods are there", give_back=kept if len(kept) == len(placed) else ())
+    return GroupStep(False, WAITING, f"{here} of at least {wanted} pods are there", give_back=kept if len(kept) == len(placed) else ())
 
 
-def _scattered(placed: Sequence[Member], where: str) -> Step:
+def _scattered(placed: Sequence[Member], where: str) -> GroupStep:
     """Nodes were relabelled underneath. While nobody was let go all begin anew; else pods stay where they are, and none is left behind."""
     kept = tuple(member for member in placed if member.gated)
     if len(kept) == len(placed):
-        return Step(False, SCATTERED, f"the places that were kept for {_pods(len(kept))} are {where}", give_back=kept, waits=True)
+        return GroupStep(False, SCATTERED, f"the places that were kept for {_pods(len(kept))} are {where}", give_back=kept, waits=True)
     let_go = tuple((member, member.place) for member in kept)
-    return Step(False, SCATTERED, f"{_pods(len(placed))} that have their places are {where}", let_go=let_go, waits=True)
+    return GroupStep(False, SCATTERED, f"{_pods(len(placed))} that have their places are {where}", let_go=let_go, waits=True)
 
 
-def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> Step:
+def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> GroupStep:
     """Everybody who waits for nothing else is let go, lowest rank first."""
     let_go = tuple((member, member.place) for member in placed if member.gated)
     stuck = [member for member in (*placed, *adrift) if not member.gated and not member.node and member.unschedulable]
@@ -139,9 +139,9 @@ def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> Ste
         to = stuck[0].place or stuck[0].sent  # without the first whoever sent it there has forgotten, or was somebody else
         where = f"to node {to}, where its place is" if to else "anywhere"
         message = f"kube-scheduler does not bind pod {stuck[0].key} {where}: {stuck[0].unschedulable}"
-        return Step(False, UNSCHEDULABLE, message, let_go=let_go, waits=True)
+        return GroupStep(False, UNSCHEDULABLE, message, let_go=let_go, waits=True)
     message = f"{_pods(len(placed))} {'has its place' if len(placed) == 1 else 'have their places'}"
-    return Step(True, SCHEDULED, f"{message}, {done} have succeeded" if done else message, let_go=let_go)
+    return GroupStep(True, SCHEDULED, f"{message}, {done} have succeeded" if done else message, let_go=let_go)
 
 
 def _pods(count: int) -> str:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.model.step_budget import UNLIMITED, Budget
+from core.model.step_budget import UNLIMITED, StepBudget
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.tree import Indices
-from core.podgroups.framework import Cycle, Plugins, PodGroupAssignment, assumed
+from core.podgroups.framework import PlacementCycle, Plugins, PodGroupAssignment, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placement_feasibility import Checked, are_apart, bound_by_amounts, check, upper_bound
 from core.podgroups.placements import Placement, Placements, join, whole
@@ -53,8 +53,8 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
     Raises InvalidSelector.
     """
     if view.budget is UNLIMITED:
-        view = view.within(Budget())
-    cycle = Cycle(view)
+        view = view.within(StepBudget())
+    cycle = PlacementCycle(view)
     generated: Sequence[Placements] = (whole(view.tree),)
     for generator in plugins.generators:
         generated = generator.generate(cycle, group, generated)
@@ -65,7 +65,7 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
     return Outcome(None, tuple(generated), cycle.why)
 
 
-def _feasible(cycle: Cycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
+def _feasible(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
     """Those that take enough, at most so many as the limit says, in the order of their names."""
     missing, limit = group.missing, plugins.feasible_limit
     if not len(placements):
@@ -89,13 +89,13 @@ def _feasible(cycle: Cycle, group: PodGroupInfo, placements: Placements, plugins
     return _joined(cycle, group, found, placements.rank)
 
 
-def _check_assumed(cycle: Cycle, group: PodGroupInfo, placement: Placement, plugins: Plugins) -> Checked:
+def _check_assumed(cycle: PlacementCycle, group: PodGroupInfo, placement: Placement, plugins: Plugins) -> Checked:
     """One placement as state plugins have it."""
     with assumed(plugins.states, cycle, group, placement):
         return check(cycle, group, join([placement], placement.rank))
 
 
-def _joined(cycle: Cycle, group: PodGroupInfo, found: Sequence[Checked], rank: int) -> Checked:
+def _joined(cycle: PlacementCycle, group: PodGroupInfo, found: Sequence[Checked], rank: int) -> Checked:
     def column(values: list[int]) -> Indices:
         return np.array(values, dtype=np.int64)
 
@@ -110,7 +110,7 @@ def _joined(cycle: Cycle, group: PodGroupInfo, found: Sequence[Checked], rank: i
     )
 
 
-def _best(cycle: Cycle, group: PodGroupInfo, feasible: Checked, plugins: Plugins) -> Chosen:
+def _best(cycle: PlacementCycle, group: PodGroupInfo, feasible: Checked, plugins: Plugins) -> Chosen:
     total = np.zeros(len(feasible.placements))
     for scorer, weight in plugins.scorers:
         if weight:

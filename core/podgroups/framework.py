@@ -37,7 +37,7 @@ class Limits(Protocol):
 
 
 @dataclass(slots=True)
-class Cycle:
+class PlacementCycle:
     """One decision. `closed` are nodes that a plugin's assumption keeps from the group meanwhile, `limits` what else it leaves it; `notes`
     is for plugins, and `why` says what a generator has to say of placements that are not there."""
 
@@ -59,7 +59,7 @@ class PodGroupAssignment:
         return sum(int(of_set.counts.sum()) for of_set in self.nodes)
 
 
-class Candidates(Protocol):
+class FeasiblePlacements(Protocol):
     """Feasible placements and what each of them takes."""
 
     placements: Placements
@@ -76,7 +76,7 @@ class PlacementGenerator(Protocol):
     @property
     def name(self) -> str: ...
 
-    def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+    def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Placements by rank, the lowest first; each within one of `parents`."""
 
 
@@ -99,15 +99,15 @@ class PlacementState(Protocol):
     @property
     def name(self) -> str: ...
 
-    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Changes `cycle` (never its view) so that the check sees the placement as if it were chosen."""
 
-    def revert(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def revert(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Leaves `cycle` as it was before `assume`."""
 
 
 @contextmanager
-def assumed(states: Sequence[PlacementState], cycle: Cycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
+def assumed(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
     """What state plugins assume of a placement; it is reverted, in the opposite order, whatever happens."""
     begun = []
     try:
@@ -126,7 +126,7 @@ class PlacementScorer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+    def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         """A score for each candidate, higher is better."""
 
 

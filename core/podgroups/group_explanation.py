@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.model.quantity import show_count
-from core.model.step_budget import SENTENCE, UNLIMITED, Budget
+from core.model.step_budget import SENTENCE, UNLIMITED, StepBudget
 from core.placement.changes import Amount
 from core.placement.explain.refusal_facts import find_exclusions
 from core.placement.refusals import Exclusion, show_exclusions, truncate
 from core.placement.topology.free_capacity import FreeCapacity, with_pod
 from core.placement.topology.tree import Indices
-from core.podgroups.framework import Cycle, PlacementState, assumed
+from core.podgroups.framework import PlacementCycle, PlacementState, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placement_feasibility import are_apart, check, check_one
 from core.podgroups.placements import Placements
@@ -92,9 +92,9 @@ def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
     """The facts for the placements of the lowest rank that there are: those that were wanted most. Raises InvalidSelector."""
-    budget = Budget() if view.budget is UNLIMITED else view.budget
+    budget = StepBudget() if view.budget is UNLIMITED else view.budget
     view = view.within(budget.part(_STEPS))
-    cycle = Cycle(view)
+    cycle = PlacementCycle(view)
     placements = next((one for one in sorted(tried, key=lambda one: one.rank) if len(one)), None)
     level = group.constraints[-1].level if group.constraints else ""
     exclusions = find_exclusions(view, group.pod_sets[0], view.free) if group.pod_sets else ()
@@ -128,14 +128,14 @@ def explain(
 _Fits = tuple[Placements, Indices, Sequence[tuple[Amount, ...]]]  # placements that were checked, pods, and what each lacks beside resources
 
 
-def _fits(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> _Fits:
+def _fits(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> _Fits:
     if len(group.pod_sets) == 1 or are_apart(cycle, group, placements):
         checked = check(cycle, group, placements)
         return checked.placements, checked.pods, [()] * len(checked.placements)
     return _assumed_fits(cycle, group, placements, ())
 
 
-def _assumed_fits(cycle: Cycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]) -> _Fits:
+def _assumed_fits(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]) -> _Fits:
     """How many pods placements take as state plugins have it, and what they lack beside resources of nodes."""
     fits: list[int] = []
     lacks: list[tuple[Amount, ...]] = []

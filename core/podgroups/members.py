@@ -36,7 +36,7 @@ NO_REPLICA = -1
 MOST_PODS, MOST_SETS, MOST_TERMS = 20_000, 256, 288
 
 
-class TooLarge(Exception):
+class GroupTooLarge(Exception):
     """A group asks for more than is placed together, in words."""
 
 
@@ -228,7 +228,7 @@ def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member
     Raises TooLarge.
     """
     if len(members) > MOST_PODS:
-        raise TooLarge(f"pods: {len(members)} wait; at most {MOST_PODS} are placed together")
+        raise GroupTooLarge(f"pods: {len(members)} wait; at most {MOST_PODS} are placed together")
     read_kind = _read_kinds(members, neighbours)
     sets = [list(equal) for _, equal in groupby(members, key=read_kind)]
     if len(sets) > MOST_SETS:
@@ -237,10 +237,10 @@ def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member
             kinds.setdefault(read_kind(equal[0]), []).extend(equal)
         sets = list(kinds.values())
     if len(sets) > MOST_SETS:
-        raise TooLarge(f"pods: {len(sets)} of them ask for different things; at most {MOST_SETS} are accepted")
+        raise GroupTooLarge(f"pods: {len(sets)} of them ask for different things; at most {MOST_SETS} are accepted")
     terms = sum(len(_list_terms(equal[0])) for equal in sets)
     if terms > MOST_TERMS:
-        raise TooLarge(
+        raise GroupTooLarge(
             f"pods: spec.affinity: pods that ask for different things have {terms} terms between pods; at most {MOST_TERMS} are accepted"
         )
     return sets

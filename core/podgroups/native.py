@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.model.quantity import show_count
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.placement.topology.free_capacity import FreeCapacity
-from core.podgroups.acting import SCATTERED, SCHEDULED, UNSCHEDULABLE, WAITING, Step
+from core.podgroups.acting import SCATTERED, SCHEDULED, UNSCHEDULABLE, WAITING, GroupStep
 from core.podgroups.algorithm import decide
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
@@ -57,22 +57,22 @@ def native_step(
     members: Sequence[Member],
     view: FreeCapacity,
     plugins: Plugins,
-) -> Step:
+) -> GroupStep:
     """What kube-scheduler has made of one replica of a group, and why it may have made nothing of it. Nothing is to be done. Raises
     InvalidSelector, TooLarge."""
-    view = view.within(Budget())
+    view = view.within(StepBudget())
     live = in_order(member for member in members if member.is_live)
     bound, pending = [m for m in live if m.node in view.tree.index], [m for m in live if not m.node]
     done = sum(member.succeeded for member in members)
     on = count_there((member.node for member in bound), view)
     where = find_domain(levels, on, view)
     if where is None:
-        return Step(False, SCATTERED, f"kube-scheduler has bound {show_count(len(bound), 'pod')} {tell_spread(levels, on, view)}")
+        return GroupStep(False, SCATTERED, f"kube-scheduler has bound {show_count(len(bound), 'pod')} {tell_spread(levels, on, view)}")
     wanted = facts.min_count or 1
     if len(live) + done < wanted:
-        return Step(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")
+        return GroupStep(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")
     if not pending:
-        return Step(True, SCHEDULED, f"kube-scheduler has bound {show_count(len(bound), 'pod')}{f' in {where}' if where else ''}")
+        return GroupStep(True, SCHEDULED, f"kube-scheduler has bound {show_count(len(bound), 'pod')}{f' in {where}' if where else ''}")
     pod_sets, missing = as_pod_sets(split(pending, view.neighbours)), max(wanted - done, len(bound) + 1)
     group = PodGroupInfo(key.namespace, key.name, pod_sets, tuple(levels), missing, None, key.replica, on)
     outcome = decide(view, group, plugins)
@@ -82,6 +82,6 @@ def native_step(
     before = f"kube-scheduler has bound {len(bound)} of {show_count(len(live), 'pod')}"
     if outcome.chosen is not None:
         would = f"placement {outcome.chosen.placement.name} has room for the rest" if outcome.chosen.placement.name else "there is room"
-        return Step(is_enough, reason, f"{before}, though {would}{f'; it says: {said}' if said else ''}", waits=True)
+        return GroupStep(is_enough, reason, f"{before}, though {would}{f'; it says: {said}' if said else ''}", waits=True)
     lacks = explain(view, group, outcome.tried)
-    return Step(is_enough, reason, f"{before}: {lacks}", waits=True, explanation=lacks)
+    return GroupStep(is_enough, reason, f"{before}: {lacks}", waits=True, explanation=lacks)

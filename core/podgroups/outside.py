@@ -13,7 +13,7 @@ import numpy as np
 
 from core.model.plugin_choice import GENERATE, Which
 from core.placement.topology.tree import TopologyTree
-from core.podgroups.framework import Candidates, Cycle, Scores
+from core.podgroups.framework import FeasiblePlacements, PlacementCycle, Scores
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placements
 from core.podgroups.questions import Question, read_placements, read_scores, to_generate, to_score
@@ -72,14 +72,14 @@ class Answers:
             self.missed[which] = self._passed_over[which]
         return which in self._passed_over
 
-    def generated(self, which: Which, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+    def generated(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Raises Unanswered."""
         found = self._generated.get(which)
         if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _ranked(parents):
             raise Unanswered(to_generate(which, cycle, group, parents))
         return found.placements
 
-    def scores(self, which: Which, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+    def scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         """Raises Unanswered."""
         found = self._scores.get((which, candidates.placements.rank))
         if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
@@ -102,7 +102,7 @@ class OutsideGenerator:
     def name(self) -> str:
         return self.which.name
 
-    def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+    def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         return parents if self.answers.is_without(self.which) else self.answers.generated(self.which, cycle, group, parents)
 
 
@@ -117,7 +117,7 @@ class OutsideScorer:
     def name(self) -> str:
         return self.which.name
 
-    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+    def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         count = len(candidates.placements)
         if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
             return np.zeros(count)

@@ -18,7 +18,7 @@ from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
 from core.placement.topology.node_counts import NodeCounts
 from core.placement.topology.tree import Indices
 from core.podgroups.equal_pods import spread, spread_each
-from core.podgroups.framework import Cycle, PodGroupAssignment
+from core.podgroups.framework import PlacementCycle, PodGroupAssignment
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements
 
@@ -30,7 +30,7 @@ _SET_STEPS = 100  # of placing one set of pods in some placements
 class Checked:
     """Placements and what each of them takes of the group; `pods` and `room` as `framework.Candidates` has them."""
 
-    cycle: Cycle
+    cycle: PlacementCycle
     group: PodGroupInfo
     placements: Placements
     pods: Indices
@@ -53,7 +53,7 @@ class Checked:
         return Checked(self.cycle, self.group, self.placements.some(kept), self.pods[at], self.room[at], self.per_node, assignments)
 
 
-def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
+def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
     """What every placement takes, whether that is enough or not. Raises InvalidSelector."""
     if len(group.pod_sets) == 1 and cycle.closed is None and cycle.limits is None and not group.pod_sets[0].traits.is_particular:
         (pods,) = group.pod_sets
@@ -75,14 +75,14 @@ def check(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
     return Checked(cycle, group, placements, taken, np.array(room, dtype=np.int64), None, assignments)
 
 
-def are_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> bool:
+def are_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> bool:
     """Whether placements can be checked at once: they share no node, and nothing but what is free on a node decides what it takes."""
     if cycle.closed is not None or cycle.limits is not None or any(pods.traits.is_particular for pods in group.pod_sets):
         return False
     return len(np.unique(placements.order)) == len(placements.order)
 
 
-def check_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Checked:
+def check_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
     """What placements take that `are_apart`, those of which the most can be hoped for first; those beyond the budget are not
     there. Raises InvalidSelector."""
     hopes = bound_by_amounts(cycle, group, placements)
@@ -106,7 +106,7 @@ def check_apart(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Ch
     return Checked(cycle, group, placements.some(judged), pods[judged], room[judged])
 
 
-def _check_chunk(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> tuple[Indices, Indices]:
+def _check_chunk(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> tuple[Indices, Indices]:
     """How many pods some placements take, and how many with those that are still to come."""
     view, nodes, starts = cycle.view, placements.order, placements.starts
     free = view.free[:, nodes].copy()
@@ -129,7 +129,9 @@ def _count_some(view: FreeCapacity, pods: PodSetRequest, free: Matrix, nodes: In
     return view.pods_that_fit(pods, free) * view.eligible(pods, nodes)
 
 
-def check_one(cycle: Cycle, group: PodGroupInfo, placement: Placement, *, to_the_end: bool = False) -> tuple[PodGroupAssignment, int]:
+def check_one(
+    cycle: PlacementCycle, group: PodGroupInfo, placement: Placement, *, to_the_end: bool = False
+) -> tuple[PodGroupAssignment, int]:
     """Where one placement has the group's pods, set by set, and how many more of the last set there is room for, up to desired_count.
 
     Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector.
@@ -173,7 +175,7 @@ def _spread_out(nodes: int, where: Indices, counts: Indices) -> Indices:
     return found
 
 
-def _fits(cycle: Cycle, view: FreeCapacity, pods: PodSetRequest, free: Matrix | None, nodes: Indices) -> Indices:
+def _fits(cycle: PlacementCycle, view: FreeCapacity, pods: PodSetRequest, free: Matrix | None, nodes: Indices) -> Indices:
     free = view.free if free is None else free
     if pods.traits.is_particular:
         view.budget.charge(2 * view.pass_steps)
@@ -183,7 +185,7 @@ def _fits(cycle: Cycle, view: FreeCapacity, pods: PodSetRequest, free: Matrix | 
     return per_node if cycle.closed is None else per_node * ~cycle.closed[nodes]
 
 
-def upper_bound(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
+def upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
     """At least so many pods as any check finds room for: each set by itself, all of them by their sum of each resource (the pre-filter).
 
     What plugins assume only takes away from that."""
@@ -196,7 +198,7 @@ def upper_bound(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> In
     return np.minimum(alone, bound_by_amounts(cycle, group, placements))
 
 
-def bound_by_amounts(cycle: Cycle, group: PodGroupInfo, placements: Placements) -> Indices:
+def bound_by_amounts(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
     """The same by the sum of each resource alone."""
     view, asked = cycle.view, [(with_pod(pods.requests), pods.count) for pods in group.pod_sets]
     alone = np.full(len(placements), group.count, dtype=np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from core.model.plugin_choice import GENERATE, SCORE, Which
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import Flags, Indices, TopologyTree
-from core.podgroups.framework import Candidates, Cycle
+from core.podgroups.framework import FeasiblePlacements, PlacementCycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join
 
@@ -38,7 +38,7 @@ class Question:
     compose: Callable[[], Json]
 
 
-def to_generate(which: Which, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
+def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
     """Asks for placements within `parents`."""
     nodes, within = _Nodes.of(cycle.view), tuple(parents)
 
@@ -49,7 +49,7 @@ def to_generate(which: Which, cycle: Cycle, group: PodGroupInfo, parents: Sequen
     return Question(which, group, cycle.view.tree, within, compose)
 
 
-def to_score(which: Which, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Question:
+def to_score(which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Question:
     """Asks how good candidates are."""
     nodes, placements = _Nodes.of(cycle.view), candidates.placements
 
@@ -64,7 +64,7 @@ def _placement(name: str, nodes: Indices, rank: int) -> dict[str, Any]:
     return {"name": name, "rank": rank, "nodes": nodes.tolist()}
 
 
-def _candidate(group: PodGroupInfo, candidates: Candidates, at: int, name: str) -> dict[str, Any]:
+def _candidate(group: PodGroupInfo, candidates: FeasiblePlacements, at: int, name: str) -> dict[str, Any]:
     nodes, pods = candidates.placements.nodes(at), int(candidates.pods[at])
     if len(nodes) == len(group.pod_sets) == 1:  # there may be as many such placements as nodes: nothing has to be worked out
         assignment = [[nodes.tolist(), [pods]]]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from core.model.pod_resources import PODS
-from core.podgroups.framework import Candidates, Cycle, Scores
+from core.podgroups.framework import FeasiblePlacements, PlacementCycle, Scores
 from core.podgroups.group import PodGroupInfo
 
 
@@ -17,7 +17,7 @@ class PodCount:
 
     name = "PodCount"
 
-    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+    def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         return candidates.room.astype(np.float64) * 100.0
 
 
@@ -33,7 +33,7 @@ class BinPacking:
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._weights = weights
 
-    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+    def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         view, placements = cycle.view, candidates.placements
         asked: dict[str, int] = {}
         for pods in group.pod_sets:
@@ -58,7 +58,7 @@ class RankDistance:
 
     name = "RankDistance"
 
-    def score(self, cycle: Cycle, group: PodGroupInfo, candidates: Candidates) -> Scores:
+    def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         scores = np.zeros(len(candidates.placements))
         for at in range(len(scores)):
             assignment = candidates.assignment(at)

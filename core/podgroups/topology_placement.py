@@ -7,7 +7,7 @@ import numpy as np
 
 from core.model.plugin_choice import GroupEvent
 from core.placement.topology.tree import Indices, TopologyTree
-from core.podgroups.framework import Cycle
+from core.podgroups.framework import PlacementCycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join
 
@@ -27,7 +27,7 @@ class TopologyPlacement:
     def __init__(self) -> None:
         self._cuts: WeakKeyDictionary[TopologyTree, dict[_Labels, Placements]] = WeakKeyDictionary()
 
-    def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+    def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         tree = cycle.view.tree
         found: list[Placements] = []
         for labels in _by_rank(group):

@@ -46,7 +46,7 @@ from core.names import (
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
-from core.placement.algorithms.tied_pod_sets import Together
+from core.placement.algorithms.tied_pod_sets import OneDomain
 from core.placement.topology.free_capacity import NodeState
 from core.placement.topology.node_eligibility import taints_of
 
@@ -403,7 +403,7 @@ class WorkloadFacts:
     finished: bool
     resource_version: int
     unhealthy_nodes: frozenset[str] = frozenset()
-    together: Together | None = None  # all pod sets in one domain
+    together: OneDomain | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
     reserved_at: str = ""  # since when it holds quota
     preempted: bool = False  # for another's sake
@@ -500,8 +500,8 @@ def is_on_hold(workload: Json) -> bool:
     return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
 
 
-def _together(annotations: Mapping[str, str]) -> Together | None:
+def _together(annotations: Mapping[str, str]) -> OneDomain | None:
     for name, required in ((WORKLOAD_REQUIRED_TOPOLOGY, True), (WORKLOAD_PREFERRED_TOPOLOGY, False)):
         if annotations.get(name):
-            return Together(annotations[name], required, f"annotation {name}")
+            return OneDomain(annotations[name], required, f"annotation {name}")
     return None

@@ -24,7 +24,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.actions import from_time
 from core.plan.steps.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
-from core.plan.steps.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, Plan, Span, Step, Then, Together
+from core.plan.steps.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, Then
 from core.plan.steps.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.plan.workloads.admission_status import is_as_judged
 from core.resource import Obj, Resource
@@ -164,7 +164,7 @@ class Executor:
             raise failed[0]
 
     async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
-        if isinstance(step.write, Together):
+        if isinstance(step.write, ParallelSteps):
             with _open_span(step.span) as span:
                 failed = await self._execute_together(step, step.write.steps, span, left)
             if failed is not None:
@@ -219,7 +219,7 @@ class Executor:
                         await self._execute_step(one, Left(), in_turn=True)
                     except KubeError as error:
                         failed.append(error)
-                        if one.write is not None and not isinstance(one.write, Together):
+                        if one.write is not None and not isinstance(one.write, ParallelSteps):
                             left.failed[one.write.resource, object_key(one.write.seen)] = error
                             if len(failed) <= MOST_SPAN_EVENTS:
                                 tracing.add_failure(span, one.write.seen, error)

@@ -15,7 +15,7 @@ from core import trace_names as t
 from core.names import TRACEPARENT_ANNOTATION
 from core.placement.explain.choice import Choice
 from core.plan.steps.steps import MOST_SPAN_EVENTS
-from core.queueing.flavors.outcome import Attempt, Found, NotFound, Preempting
+from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible, Preempting
 from core.runtime.report.telemetry import context_from, current_traceparent, link_from, tracer
 
 TRACER = "topogate.reconciler"
@@ -136,7 +136,7 @@ def cycle() -> Iterator[Span]:
         span.end()
 
 
-def explain(span: Span, workload: Mapping[str, Any], outcome: Found | NotFound) -> None:
+def explain(span: Span, workload: Mapping[str, Any], outcome: Admissible | NotAdmissible) -> None:
     """Puts a decision's explanation on its span: each flavor tried, per level the best domain, what excludes nodes, where it goes or
     will go, and who has to go for it. What follows from it can be linked to it from now on."""
     if not span.is_recording():
@@ -146,7 +146,7 @@ def explain(span: Span, workload: Mapping[str, Any], outcome: Found | NotFound) 
         _remember(_decision, story, here)
     for attempt in outcome.attempts[:MOST_SPAN_EVENTS]:
         _explain_attempt(span, attempt)
-    if isinstance(outcome, NotFound):
+    if isinstance(outcome, NotAdmissible):
         # No error: the decision is right, and the workload waits.
         span.set_attributes({t.REFUSED: True, t.REASON: outcome.reason, t.MESSAGE: outcome.message})
         if outcome.preempting is not None:
@@ -169,7 +169,7 @@ def _explain_attempt(span: Span, attempt: Attempt) -> None:
         span.add_event(t.NODES_EXCLUDED, {**flavor, **nodes})
 
 
-def _explain_found(span: Span, found: Found) -> None:
+def _explain_found(span: Span, found: Admissible) -> None:
     for given in found.admission.pod_sets[:MOST_SPAN_EVENTS]:
         flavors = ", ".join(dict.fromkeys(given.flavors.values()))
         span.add_event(t.FLAVOR_ASSIGNED, {t.POD_SET: given.name, t.FLAVOR: flavors, t.POD_COUNT: given.count})

@@ -6,7 +6,7 @@ from functools import partial
 from core.jobs.contract import JobKind, ResizedByPart
 from core.jobs.prebuilt_label import prebuilt_name
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
-from core.plan.jobs.job_facts import Holder, JobFacts, Part, PodsOfJob
+from core.plan.jobs.job_facts import ChildJob, Holder, JobFacts, PodsOfJob
 from core.plan.jobs.resize import is_slice
 from core.plan.jobs.workload_priority import Classes
 from core.plan.jobs.workload_slices import find_present
@@ -129,9 +129,9 @@ def _find_left(observed: Observed, job: Obj) -> list[PodFacts]:
     return [pod for pod in running if not (pod.terminating and observed.is_lost_node(pod.node))]
 
 
-def _read_parts(observed: Observed, job: Obj) -> list[Part]:
+def _read_parts(observed: Observed, job: Obj) -> list[ChildJob]:
     found = find_parts(observed, job)
-    return [Part(kind, part, partial(_has_pods, observed, kind, part), partial(observed.find_live_pods, part)) for kind, part in found]
+    return [ChildJob(kind, part, partial(_has_pods, observed, kind, part), partial(observed.find_live_pods, part)) for kind, part in found]
 
 
 def _find_named(observed: Observed, family: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import KINDS
 from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, RECLAIMABLE_PODS
-from core.podgroups.acting import Step
+from core.podgroups.acting import GroupStep
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, Member
 from core.queueing.cycle.cycle import Cycle
@@ -65,7 +65,7 @@ class Outlook:
                 break
         return found
 
-    def step_of(self, key: GroupKey) -> tuple[list[Member], Step]:
+    def step_of(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
         """Pods of one replica of a group, and what would be done for them if no more of them came. Plugins are those of the default."""
         members, group = list(members_of(self.observed, key).values()), self.observed.pod_group(f"{key.namespace}/{key.name}")
         return members, next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)

@@ -12,8 +12,8 @@ from datetime import datetime
 from functools import partial
 
 from core.model.node_health_rules import HealthRules
-from core.plan.pods.node_health import NodeVerdict, Share, find_placed, is_pinned, judge_node, may_move
-from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, Waiting, list_waiting, plan_ends, plan_leftovers, plan_report
+from core.plan.pods.node_health import NodeShare, NodeVerdict, find_placed, is_pinned, judge_node, may_move
+from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, WaitingPod, list_waiting, plan_ends, plan_leftovers, plan_report
 from core.plan.steps import pacing
 from core.plan.steps.steps import Plan
 from core.plan.workloads.workload_steps import EVICT
@@ -38,7 +38,7 @@ from reconciler.observe.observed import Observed
 class _JudgedNodes:
     """What was judged of the nodes of a workload. `lost`: those that are, with the name that its assignment has for each."""
 
-    shares: Mapping[Place, Share]
+    shares: Mapping[Place, NodeShare]
     verdicts: Mapping[Place, NodeVerdict]
     lost: Mapping[Place, str]
     nodes: int  # how many it is assigned to
@@ -202,7 +202,7 @@ class NodeHealth:
         could not be ended, but for a refusal. What showed that the others are lost may have ended with their pods."""
         left, begun, failed = Left(), set[str](), list[KubeError]()
 
-        def plan_some(some: list[Waiting]) -> Plan:
+        def plan_some(some: list[WaitingPod]) -> Plan:
             begun.update(waiting.pod.key for waiting in some)
             return plan_ends(some, self._observed.find_pod, self._clock.now())
 
@@ -226,7 +226,7 @@ class NodeHealth:
         is_again = bool(lost) and reported == lost and admission == facts.admission
         return at + pacing.LOST_AGAIN_S - self._clock.monotonic() if is_again else 0.0
 
-    def _judge(self, name: str, share: Share, now: datetime) -> NodeVerdict:
+    def _judge(self, name: str, share: NodeShare, now: datetime) -> NodeVerdict:
         """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""
         node, rest_s = self._memory.read_node(name), self._memory.find_rest(name)
         if node is None and rest_s > 0:

@@ -9,7 +9,7 @@ from typing import Any
 from core.model.admission import PodSetAdmission
 from core.model.node_health_rules import HealthRules
 from core.names import ADMITTED, HOSTNAME_LABEL
-from core.plan.pods.node_health import Outside, Share, explain_outside, find_placed, is_pinned
+from core.plan.pods.node_health import NodeShare, Outside, explain_outside, find_placed, is_pinned
 from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
@@ -99,14 +99,14 @@ class NodesOfWorkload:
         all_pods: Sequence[PodFacts],
         outside: Mapping[tuple[str, str], Outside],
         names: Names,
-    ) -> tuple[Mapping[Place, Share], int]:
+    ) -> tuple[Mapping[Place, NodeShare], int]:
         """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it."""
         given = _read_assigned(facts, outside, names, self._list_tolerations)
         pods, awaited = self._sort_pods(workload, facts, all_pods, outside, names, given)
         placed, used = find_placed(facts), self._users.used.get(facts.key, ())
         strangers = {place for place, there in pods.items() if place not in given.pods and any(is_pinned(pod, placed) for pod in there)}
         shares = {
-            place: Share(
+            place: NodeShare(
                 given.pods[place],
                 pods.get(place, ()),
                 given.tolerations.get(place, ()),

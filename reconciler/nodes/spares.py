@@ -18,7 +18,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.steps import make_plan
 from core.plan.workloads.reports import name_spares, report_spares, restore_borrowed
-from core.queueing.cycle.kept_spares import Kept, keep_spares, with_kept
+from core.queueing.cycle.kept_spares import KeptSpares, keep_spares, with_kept
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -166,7 +166,7 @@ class Spares:
         await self._executor.execute(make_plan(report_spares(workload, kept, self._executor.now())))
         return RequeueAfter(pacing.SPARES_FILL_S if missing else pacing.SPARES_LOOK_S)
 
-    async def _hold(self, key: str, workload: Obj, facts: WorkloadFacts, kept: Collection[Kept]) -> Obj:
+    async def _hold(self, key: str, workload: Obj, facts: WorkloadFacts, kept: Collection[KeptSpares]) -> Obj:
         """Holds them from now on, and names them. What could not be written is not held."""
         assert facts.admission is not None  # else nothing is kept
         state, admission = self._observed.state, with_kept(facts.admission, kept)

@@ -7,7 +7,7 @@ Nothing of it is kept but the condition: who starts anew finds them again by the
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.model.admission import Admission
-from core.plan.pods.node_health import NodeVerdict, Share, count_stuck
+from core.plan.pods.node_health import NodeShare, NodeVerdict, count_stuck
 from core.plan.steps import pacing
 from core.plan.steps.steps import make_plan
 from core.plan.steps.ungate import find_strays
@@ -40,7 +40,7 @@ class StuckPods:
         self._observed, self._executor = observed, executor
         self.on_change: list[Callable[[], None]] = []
 
-    async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[Share, NodeVerdict]]) -> list[float]:
+    async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[NodeShare, NodeVerdict]]) -> list[float]:
         """By what was judged of its nodes, by name; in how many seconds to look again."""
         places: dict[str, list[tuple[str, int]]] = {}
         reported: list[tuple[str, PodFacts]] = []

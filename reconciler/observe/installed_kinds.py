@@ -18,7 +18,7 @@ from core.runtime.watch.store import Change
 logger = logging.getLogger(__name__)
 
 
-class Installed:
+class InstalledKinds:
     """Starts and ends the informers of job kinds, as tasks of `group`."""
 
     def __init__(

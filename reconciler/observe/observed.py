@@ -47,7 +47,7 @@ from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler.observe.indexes import add_indexes, find_owned, show_as_owner, workloads_of_pod
 from reconciler.observe.informers import Informers
-from reconciler.observe.installed_kinds import Installed, is_served
+from reconciler.observe.installed_kinds import InstalledKinds, is_served
 from reconciler.observe.pods_being_ungated import Ungating
 from reconciler.observe.refold import Again
 from reconciler.observe.slim import (
@@ -320,7 +320,7 @@ class Observed(Informers):
                 eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
-        await Installed(self.definitions, self.optional, group, self._is_used).start()
+        await InstalledKinds(self.definitions, self.optional, group, self._is_used).start()
         for built_in in self.built_in:
             await built_in.start(group)
         await self._to_own.catch_up()

@@ -7,7 +7,7 @@ from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition, says, set_conditions
-from core.podgroups.acting import Step
+from core.podgroups.acting import GroupStep
 from core.podgroups.members import GroupKey
 from core.resource import Obj
 from core.runtime.http.errors import NotFound
@@ -29,7 +29,7 @@ class GroupConditions:
     def __init__(self, executor: Executor, traces: GroupTraces, note: Callable[[str, str], str]) -> None:
         self._executor, self._traces, self._note = executor, traces, note
         self._there: dict[_Named, set[GroupKey]] = {}  # replicas with pods
-        self._judged: dict[_Named, dict[GroupKey, Step]] = {}
+        self._judged: dict[_Named, dict[GroupKey, GroupStep]] = {}
 
     def came(self, key: GroupKey) -> None:
         """There is a pod of a replica."""
@@ -50,12 +50,12 @@ class GroupConditions:
         """The group is gone."""
         self._judged.pop((namespace, name), None)
 
-    async def tell(self, group: Obj, key: GroupKey, step: Step, *, has_pods: bool) -> None:
+    async def report(self, group: Obj, key: GroupKey, step: GroupStep, *, has_pods: bool) -> None:
         """A replica was judged. Raises KubeError."""
         before = (group.get("status") or {}).get("conditions") or []
         judged, there = self._judged.setdefault(_named(key), {}), self.of(key.namespace, key.name)
         if has_pods or not (before or there):
-            judged[key] = Step(step.is_scheduled, step.reason, step.message)  # no explanation: that is large, and replicas are many
+            judged[key] = GroupStep(step.is_scheduled, step.reason, step.message)  # no explanation: that is large, and replicas are many
         elif judged.pop(key, None) is None or not judged:
             return  # those that it had are gone: what became of them stands, unless there are other replicas that have some
         if not there <= judged.keys():
@@ -83,7 +83,7 @@ class GroupConditions:
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
         self._executor.reporter.event(resource, group, condition.reason, condition.message, warning=not condition.status)
 
-    def _condition(self, group: Obj, judged: dict[GroupKey, Step]) -> Condition:
+    def _condition(self, group: Obj, judged: dict[GroupKey, GroupStep]) -> Condition:
         kind = POD_GROUP_VERIFIED if is_native(group) else POD_GROUP_SCHEDULED
         first = next(iter(judged.values()))
         if len(judged) == 1 and (is_native(group) or int(group["spec"].get("replicas") or 1) == 1):

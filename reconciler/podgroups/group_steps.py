@@ -7,13 +7,13 @@ from core.model.configuration import PodGroupRules
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.podgroups.acting import Step, plan_step
+from core.podgroups.acting import GroupStep, plan_step
 from core.podgroups.devices.claims import NotServed
 from core.podgroups.devices.device_placement import DevicePlacement, find_apart
-from core.podgroups.devices.inventory import Kept
+from core.podgroups.devices.inventory import PlacedClaims
 from core.podgroups.framework import Plugins
 from core.podgroups.group import TopologyConstraint
-from core.podgroups.members import GroupKey, Member, TooLarge, group_of, read_member
+from core.podgroups.members import GroupKey, GroupTooLarge, Member, group_of, read_member
 from core.podgroups.native import NotNative, native_group, native_step
 from core.podgroups.podgroup_facts import PodGroupFacts, UnknownAlias, levels_of_template, made_from, read_aliases, read_pod_group, resolve
 from core.resource import Obj
@@ -45,7 +45,7 @@ def keep_place(observed: Observed, member: Member, place: str) -> None:
     """Counts what is kept for a pod until it is bound; from then on the pod itself counts. Its devices do once they are allocated."""
     if observed.devices is not None:
         is_placed = member.is_live and bool(place)
-        observed.devices.inventory.keep(member.uid, Kept(member.group.namespace, place, member.claims) if is_placed else None)
+        observed.devices.inventory.keep(member.uid, PlacedClaims(member.group.namespace, place, member.claims) if is_placed else None)
     if member.is_live and not member.node and place:
         observed.state.whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
     else:
@@ -80,16 +80,16 @@ def next_step(
     group: Obj | None,
     members: Sequence[Member],
     waited_s: float,
-) -> Step:
+) -> GroupStep:
     """The next step of one replica of a group, which may be none that is there. `waited_s`: since the last of its pods came."""
     kept = tuple(member for member in members if member.is_live and member.gated and member.place)
     if group is None:
-        return Step(False, INVALID, "there is no such PodGroup", give_back=kept)
+        return GroupStep(False, INVALID, "there is no such PodGroup", give_back=kept)
     facts = read_pod_group(group)
     facts = facts if rules.counts_desired else replace(facts, desired_count=None)
     if not 0 <= key.replica < facts.replicas:
         problem = f"a pod names replica {key.replica}; the group has {facts.replicas}, from 0"
-        return Step(False, INVALID, problem, give_back=kept)
+        return GroupStep(False, INVALID, problem, give_back=kept)
     if facts.claim_templates and observed.devices is not None and observed.devices.lack:
         return replace(
             _cannot(observed.devices), message=f"{_DRA}: {observed.devices.lack}", give_back=kept if observed.devices.are_missing else ()
@@ -98,14 +98,14 @@ def next_step(
         free = tuple((member, "") for member in members if member.is_live and member.gated)
         lost = find_lost(observed, group)
         if lost:
-            return Step(False, LOST, lost, let_go=free)
-        return Step(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
+            return GroupStep(False, LOST, lost, let_go=free)
+        return GroupStep(True, NO_CONSTRAINT, "the group has no constraint: kube-scheduler places its pods", let_go=free)
     try:
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
         if any(member.native for member in members):
             step = _native(observed, plugins, facts, levels, key, group, members)
             if step.waits and not step.is_scheduled and waited_s < pacing.HANDED_OVER_S:  # which has had no time yet
-                return Step(
+                return GroupStep(
                     False,
                     HANDED_OVER,
                     "kube-scheduler looks for a place",
@@ -124,10 +124,10 @@ def next_step(
             return step
         message = step.message if apart in step.message else f"{step.message}; {apart}"
         return replace(step, is_scheduled=False, reason=APART, message=message)
-    except (UnknownAlias, InvalidSelector, TooLarge) as error:
-        return Step(False, INVALID, str(error), give_back=kept, waits=True)
+    except (UnknownAlias, InvalidSelector, GroupTooLarge) as error:
+        return GroupStep(False, INVALID, str(error), give_back=kept, waits=True)
     except NotServed as error:
-        return Step(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)
+        return GroupStep(False, INVALID, f"{_DRA}: {error}", give_back=kept, waits=True)
 
 
 def find_lost(observed: Observed, group: Obj) -> str:
@@ -148,9 +148,9 @@ def is_native(group: Obj) -> bool:
     return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 
-def _cannot(needed: Served) -> Step:
+def _cannot(needed: Served) -> GroupStep:
     """What is needed is not there, or not seen yet."""
-    return Step(False, INVALID, needed.lack, retry_s=pacing.DISCOVERY_S if needed.are_missing else pacing.AWAY_S)
+    return GroupStep(False, INVALID, needed.lack, retry_s=pacing.DISCOVERY_S if needed.are_missing else pacing.AWAY_S)
 
 
 def _native(
@@ -161,7 +161,7 @@ def _native(
     key: GroupKey,
     group: Obj,
     members: Sequence[Member],
-) -> Step:
+) -> GroupStep:
     """What kube-scheduler makes of a group whose pods are its own; ours is handed over to it first. Raises InvalidSelector."""
     assert observed.native is not None  # who looks at groups watches both kinds
     if observed.native.lack:
@@ -172,13 +172,13 @@ def _native(
     try:
         wanted = native_group(facts, levels, key)
     except NotNative as error:
-        return Step(False, INVALID, str(error))
+        return GroupStep(False, INVALID, str(error))
     present = observed.native.pod_groups.store.get(f"{key.namespace}/{wanted['metadata']['name']}")
     if present is None:
         return replace(step, hand_over=wanted)
     named = f"PodGroup {present['metadata']['name']} of {r.NATIVE_POD_GROUPS.api_version}"
     if facts.uid not in {owner["uid"] for owner in present["metadata"].get("ownerReferences") or ()}:
-        return Step(False, INVALID, f"{named}, by which kube-scheduler would place the pods, was not made for this one: delete either")
+        return GroupStep(False, INVALID, f"{named}, by which kube-scheduler would place the pods, was not made for this one: delete either")
     if any(present["spec"].get(part) != wanted["spec"].get(part) for part in ("schedulingPolicy", "schedulingConstraints")):
         return replace(step, message=f"{step.message}; {named} says what this one did when it was handed over, and cannot be changed")
     return step

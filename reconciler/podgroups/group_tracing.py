@@ -12,7 +12,7 @@ from core.names import TRACEPARENT_ANNOTATION
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.steps import MOST_SPAN_EVENTS
-from core.podgroups.acting import Place, Step
+from core.podgroups.acting import GroupStep, Place
 from core.podgroups.members import GroupKey
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -51,7 +51,7 @@ class GroupTraces:
             del self._let_go[key]
 
     @contextmanager
-    def keeping(self, group: Obj, key: GroupKey, step: Step, began: datetime) -> Iterator[None]:
+    def keeping(self, group: Obj, key: GroupKey, step: GroupStep, began: datetime) -> Iterator[None]:
         """A decision that found places, and the writes that keep them."""
         with tracing.step(t.SOLVE, group, _named(key, len(step.keep)), start=began, end=self._clock.now()) as span:
             span.set_attributes({t.REFUSED: False, t.REASON: step.reason, t.MESSAGE: step.message})
@@ -69,7 +69,7 @@ class GroupTraces:
                 self._let_go.setdefault(key, began)
             yield
 
-    def refused(self, group: Obj, key: GroupKey, step: Step, message: str) -> None:
+    def refused(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
         """A decision that found no place, as its condition tells it."""
         now = self._clock.now()
         with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:

@@ -1,5 +1,5 @@
 """The process of one plugin of another package: loads it, and answers one question after the other. Started by
-`reconciler.podgroups.plugin_process`, and by nobody else; imports nothing of topogate, so that it is small and starts at once.
+`reconciler.podgroups.plugin_process` alone; imports nothing of topogate, so that it is small and starts at once.
 
 Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a plugin prints goes to
 the log of the reconciler. A process whose reconciler is gone ends: it reads the end of the socket, or an alarm ends a plugin that never

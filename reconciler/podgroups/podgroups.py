@@ -22,7 +22,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.writes import Write
-from core.podgroups.acting import SCHEDULED, WAITING, Place, Step
+from core.podgroups.acting import SCHEDULED, WAITING, GroupStep, Place
 from core.podgroups.devices.claims import read_claim
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.podgroups.native import native_name
@@ -311,7 +311,7 @@ class PodGroups:
             self._is_placed[key] = step.is_scheduled
         if not step.is_scheduled and step.reason not in _NO_REFUSALS:
             self._recorder.count_group_refusal(step.reason)
-        await self._conditions.tell(group, key, step, has_pods=bool(members))
+        await self._conditions.report(group, key, step, has_pods=bool(members))
         if not any(member.is_live and not member.node for member in members):
             self._traces.bound(group, key, sum(member.is_live for member in members))
         if step.waits:
@@ -375,22 +375,22 @@ class PodGroups:
             forget_place(self._observed, member.group, member.uid)
             self._look_again(GroupEvent.PLACE_RETURNED)
 
-    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> Step:
+    def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> GroupStep:
         """Raises Unanswered."""
         since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
         plugins, waited_s = self.plugins.plugins(answers), self._clock.monotonic() - since
         return next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
 
-    def _held_up(self, step: Step) -> Step:
+    def _held_up(self, step: GroupStep) -> GroupStep:
         """While admissions are paused no group gets places, and none is let go."""
         stop = self._observed.state.pause.of(ADMISSIONS)
         if stop is None or not (step.keep or step.let_go or step.hand_over):
             return step
-        return Step(False, PAUSED, stop.sentence, give_back=step.give_back, waits=True)
+        return GroupStep(False, PAUSED, stop.sentence, give_back=step.give_back, waits=True)
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
-    async def _do(self, key: GroupKey, group: Obj | None, step: Step, began: datetime) -> Step | None:
+    async def _do(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
         """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
         pods have been tried."""
         if step.hand_over is not None:
@@ -398,7 +398,7 @@ class PodGroups:
                 with suppress(AlreadyExists):
                     await self._executor.write(w.Create(r.NATIVE_POD_GROUPS, dict(step.hand_over)))
             except (Invalid, Forbidden) as refused:
-                return Step(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
+                return GroupStep(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
             self._decided[member.uid] = node
             keep_place(self._observed, member, node)
@@ -422,9 +422,9 @@ class PodGroups:
         if not refusals:
             return None
         member, error = refusals[0]
-        return Step(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
+        return GroupStep(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
 
-    async def _give_up(self, key: GroupKey, group: Obj, members: Sequence[Member], step: Step) -> None:
+    async def _give_up(self, key: GroupKey, group: Obj, members: Sequence[Member], step: GroupStep) -> None:
         """A gang of which the API server takes no place for some pod keeps those of the others from nobody, and is tried again later.
         Raises KubeError."""
         kept = [(member, "") for member, _ in step.keep if member.uid in self._decided]

@@ -11,7 +11,7 @@ from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
 from core.names import EVENT_WORKLOAD_REFUSED
 from core.plan.pods.pod_units import PARENTS, Unit, matters, unit_of_pod, unit_of_workload
-from core.plan.pods.units import CREATE, PARENTS_BY_KIND, WAITING, Read, UnitFacts, plan_refused_name, plan_unit
+from core.plan.pods.units import CREATE, PARENTS_BY_KIND, WAITING, PodsToRead, UnitFacts, plan_refused_name, plan_unit
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.steps import make_plan, report
@@ -91,10 +91,10 @@ class Pods:
         unit = cast("Unit", item.key)
         f = self._read(unit)
         plan = await run_apart(len(f.pods), partial(plan_unit, f))
-        if isinstance(plan, Read):
+        if isinstance(plan, PodsToRead):
             f = replace(f, examples=await self._read_pods(unit, plan))
             plan = await run_apart(len(f.pods), partial(plan_unit, f))
-            assert not isinstance(plan, Read)
+            assert not isinstance(plan, PodsToRead)
         if f.workload is not self._find_workload(unit, f.source):
             return Done()  # it has changed meanwhile: its event leads here again
         if WAITING in plan.names:
@@ -138,7 +138,7 @@ class Pods:
             waited_s=self._clock.monotonic() - since if since is not None else 0.0,
         )
 
-    async def _read_pods(self, unit: Unit, asked: Read) -> dict[str, Obj]:
+    async def _read_pods(self, unit: Unit, asked: PodsToRead) -> dict[str, Obj]:
         """Pods as the API server has them, by role; those that are gone are left out."""
         found: dict[str, Obj] = {}
         for role, name in asked.names.items():

@@ -12,7 +12,7 @@ from core.plan.steps import pacing
 from core.plan.workloads.verdict_steps import Judged
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import PASSING, Found
+from core.queueing.flavors.outcome import PASSING, Admissible
 from core.runtime.clock import Clock
 from core.runtime.http.rate_limiter import RateLimiter, yielding
 from core.runtime.tasks import eternal
@@ -102,7 +102,7 @@ class Reasons:
         outcome, workload = verdict.outcome, self._observed.workloads.store.get(verdict.workload.key)
         if (
             verdict.is_second_pass
-            or isinstance(outcome, Found)
+            or isinstance(outcome, Admissible)
             or (outcome.preempting is not None and outcome.preempting.victims)
             or outcome.breaks_rule
             or workload is None

@@ -20,7 +20,7 @@ from core.plan.steps import pacing
 from core.plan.workloads.verdict_steps import Judged
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.runtime.clock import Clock
 from core.runtime.tasks import eternal
 from core.runtime.watch.store import Change, object_key
@@ -242,7 +242,7 @@ class Scheduler:
                     began = ended
             except Exception as error:  # what was decided before is assumed already, and has to be written
                 self._set_aside(error)
-            refused = any(isinstance(one.verdict.outcome, NotFound) for one in judged)
+            refused = any(isinstance(one.verdict.outcome, NotAdmissible) for one in judged)
             span.set_attributes({t.VERDICT_COUNT: len(judged), t.REFUSED: refused})
             self._record(judged, self._clock.monotonic() - started)
             self._is_cut = self._cycle.is_cut
@@ -262,10 +262,10 @@ class Scheduler:
 
     def _record(self, judged: list[Judged], seconds: float) -> None:
         if judged:
-            self._recorder.cycle(succeeded=any(isinstance(one.verdict.outcome, Found) for one in judged), seconds=seconds)
+            self._recorder.cycle(succeeded=any(isinstance(one.verdict.outcome, Admissible) for one in judged), seconds=seconds)
         for one in judged:
             took = (one.ended - one.began).total_seconds()
-            self._recorder.decided(found=isinstance(one.verdict.outcome, Found), seconds=max(0.0, took))
+            self._recorder.decided(found=isinstance(one.verdict.outcome, Admissible), seconds=max(0.0, took))
 
     @property
     def behind_s(self) -> float:
@@ -337,7 +337,7 @@ class Scheduler:
     def drop_decision(self, uid: str) -> None:
         self._cycle.reconsider(uid)
 
-    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
+    def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
         self._cycle.unwritable.add(workload, why)
 
     def judge_later(self, uid: str, seconds: float) -> None:

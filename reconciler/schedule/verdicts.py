@@ -20,7 +20,7 @@ from core.plan.workloads.verdict_steps import (
     refuse_too_large,
 )
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound, Preempting
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import RequeueAfter, Retryable
@@ -48,7 +48,7 @@ class Loop(Protocol):
     def judge_later(self, uid: str, seconds: float) -> None:
         """Judges a workload again after a time, whether anything has changed or not."""
 
-    def refuse(self, workload: WorkloadFacts, why: NotFound) -> None:
+    def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
         """A decision cannot be written: it is not made again until the workload or a configuration changes."""
 
     def wake_in(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class Verdicts:
             async with self._writes:
                 preempting = await self._write(workload, judged)
         except (Unreachable, ServerError) as error:
-            if verdict.is_second_pass and isinstance(verdict.outcome, NotFound):
+            if verdict.is_second_pass and isinstance(verdict.outcome, NotAdmissible):
                 self._take_back(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
                 return
             logger.warning("verdict may or may not have been written", extra={"workload": verdict.workload.key, "error": str(error)})
@@ -134,25 +134,25 @@ class Verdicts:
         result = await self._executor.execute(plan_verdict(self._read(workload, judged, outcome)), left)
         if isinstance(result, RequeueAfter):
             self._loop.judge_later(verdict.workload.uid, result.seconds)
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             self._confirm(left[r.WORKLOADS, verdict.workload.key], judged, outcome)
             return None
         return outcome.preempting
 
-    def _read(self, workload: Obj, judged: Judged, outcome: Found | NotFound) -> DecidedWorkload:
+    def _read(self, workload: Obj, judged: Judged, outcome: Admissible | NotAdmissible) -> DecidedWorkload:
         verdict, state = judged.verdict, self._observed.state
         queue = verdict.workload.admission.cluster_queue if verdict.workload.admission is not None else ""
         if not verdict.is_second_pass:
             found = state.find_cluster_queue(verdict.workload)
             queue = found.name if found is not None else ""
-        place = describe_place(state, outcome.admission) if isinstance(outcome, Found) and is_place_reported(workload, outcome) else ""
-        is_move = isinstance(outcome, Found) and verdict.workload.admitted and not verdict.workload.unhealthy_nodes
-        moved = find_moved(self._observed, verdict.workload, outcome.admission) if is_move and isinstance(outcome, Found) else ()
+        place = describe_place(state, outcome.admission) if isinstance(outcome, Admissible) and is_place_reported(workload, outcome) else ""
+        is_move = isinstance(outcome, Admissible) and verdict.workload.admitted and not verdict.workload.unhealthy_nodes
+        moved = find_moved(self._observed, verdict.workload, outcome.admission) if is_move and isinstance(outcome, Admissible) else ()
         rules = VerdictRules(state.resource_rules, self._second_pass, self._requeue)
         return DecidedWorkload(workload, judged, outcome, self._clock.now(), rules, queue, place, tuple(moved))
 
-    def _refuse(self, verdict: Verdict, too_large: NotFound) -> None:
-        if isinstance(verdict.outcome, Found):
+    def _refuse(self, verdict: Verdict, too_large: NotAdmissible) -> None:
+        if isinstance(verdict.outcome, Admissible):
             # This helps no workload that waits: the same would be decided again otherwise.
             self._observed.state.forget(verdict.workload.key, verdict.workload.uid, helps=False)
         else:  # no workload is evicted for a place that cannot be written
@@ -160,7 +160,7 @@ class Verdicts:
             self._loop.wake_in(pacing.VERDICT_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
-    def _confirm(self, written: Obj, judged: Judged, found: Found) -> None:
+    def _confirm(self, written: Obj, judged: Judged, found: Admissible) -> None:
         """The write of a decision has succeeded."""
         facts = judged.verdict.workload
         self._observed.state.confirm(facts.key, int(written["metadata"]["resourceVersion"]), facts.uid)
@@ -193,7 +193,7 @@ class Verdicts:
     def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
         """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""
         workload = verdict.workload
-        if isinstance(verdict.outcome, Found):
+        if isinstance(verdict.outcome, Admissible):
             self._observed.state.forget(workload.key, workload.uid)
         self._loop.drop_decision(workload.uid)
         if workload.key not in self._observed.workloads.store:

@@ -1,7 +1,7 @@
 """Deactivated and reactivated workloads, and those that have run for as long as they may.
 
-Level-triggered, a workload at a time: what is to be done is told from its own statuses alone (`core.plan.workloads.activity`), which
-keep the times, so that a restart or another leader changes none of them. Jobs are stopped by who knows their kind.
+Level-triggered, a workload at a time: what is to be done follows from its own statuses alone (`core.plan.workloads.activity`), which keep
+the times, so that a restart or another leader changes none of them. Jobs are stopped by the controller of their kind.
 """
 
 from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME

@@ -1,6 +1,6 @@
 """waitForPodsReady: the condition PodsReady, and the timers that evict and deactivate workloads whose pods are not ready in time.
 
-Level-triggered, a workload at a time: what is to be done is told from the statuses alone (`core.plan.workloads.pods_ready`), which keep
+Level-triggered, a workload at a time: what is to be done follows from the statuses alone (`core.plan.workloads.pods_ready`), which keep
 the times that the timers go by. The backoff that follows an eviction is the scheduler's, whether this runs or not.
 """
 

@@ -1,9 +1,8 @@
 """The admission check controller kueue.x-k8s.io/provisioning-request: asks the cluster's autoscaler for nodes.
 
-Level-triggered, an AdmissionCheck or a workload at a time. What is to be done is told from the statuses and from what was asked
-for under names that tell the attempt (`core.plan.workloads.provisioning`), so that whoever starts anew doubles nothing.
-ProvisioningRequests
-are a custom resource that may not be installed, or may come later; without it the checks are not active.
+Level-triggered, an AdmissionCheck or a workload at a time. What is to be done follows from the statuses and from requests with the number
+of the attempt in their names (`core.plan.workloads.provisioning`), so that a process that starts anew makes none twice.
+ProvisioningRequests are a custom resource that may not be installed, or may come later; without it the checks are not active.
 """
 
 from collections.abc import Iterable

@@ -13,11 +13,11 @@ from core.plan.steps import pacing
 from core.plan.steps.steps import NOTHING, Plan
 from core.plan.workloads.queue_status import (
     STILL_IN_USE,
-    ClusterQueueStatus,
-    Counted,
-    LocalQueueStatus,
-    TopologyStatus,
+    ClusterQueueState,
+    LocalQueueState,
+    TopologyState,
     Users,
+    WorkloadCounts,
     plan_cluster_queue,
     plan_cohort,
     plan_evictions,
@@ -140,7 +140,7 @@ class Queues:
             return await self._end_namespace(key)
         resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
         refused = await self._drain(resource, key)
-        counted = await self._count(resource, key) if resource in (r.CLUSTER_QUEUES, r.LOCAL_QUEUES) else Counted()
+        counted = await self._count(resource, key) if resource in (r.CLUSTER_QUEUES, r.LOCAL_QUEUES) else WorkloadCounts()
         obj = informer.store.get(key)
         if obj is None:
             self._held_back.pop((plural, key), None)
@@ -196,7 +196,7 @@ class Queues:
 
     # --- facts and plans --------------------------------------------------------------------------------
 
-    def _plan(self, resource: Resource, obj: Obj, users: Users, counted: Counted) -> Plan:
+    def _plan(self, resource: Resource, obj: Obj, users: Users, counted: WorkloadCounts) -> Plan:
         now = self._executor.now()
         if resource is r.CLUSTER_QUEUES:
             return self._plan_cluster_queue(obj, users, counted, now)
@@ -209,7 +209,7 @@ class Queues:
             return plan_flavor(obj, users)
         return plan_topology(self._read_topology(obj, users), now)
 
-    def _plan_cluster_queue(self, obj: Obj, users: Users, counted: Counted, now: str) -> Plan:
+    def _plan_cluster_queue(self, obj: Obj, users: Users, counted: WorkloadCounts, now: str) -> Plan:
         state = self._observed.state
         queue = state.cluster_queues.get(obj["metadata"]["name"])
         if queue is None:
@@ -217,10 +217,10 @@ class Queues:
         paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
         shares = state.quota.shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
-        known = ClusterQueueStatus(obj, queue, inactive_reason(state, queue), users, counted, paused, share)
+        known = ClusterQueueState(obj, queue, inactive_reason(state, queue), users, counted, paused, share)
         return plan_cluster_queue(known, now)
 
-    def _plan_local_queue(self, obj: Obj, counted: Counted, now: str) -> Plan:
+    def _plan_local_queue(self, obj: Obj, counted: WorkloadCounts, now: str) -> Plan:
         state, key = self._observed.state, object_key(obj)
         local = state.local_queues.get(key)
         if local is None:
@@ -228,16 +228,16 @@ class Queues:
         queue = state.cluster_queues.get(local.cluster_queue)
         problem = inactive_reason(state, queue) if queue is not None else None
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
-        known = LocalQueueStatus(obj, local.cluster_queue, queue, problem, counted, local.stopped, paused)
+        known = LocalQueueState(obj, local.cluster_queue, queue, problem, counted, local.stopped, paused)
         return plan_local_queue(known, now)
 
-    def _read_topology(self, obj: Obj, users: Users) -> TopologyStatus:
+    def _read_topology(self, obj: Obj, users: Users) -> TopologyState:
         state, name = self._observed.state, obj["metadata"]["name"]
         views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
         nodes = set[str]().union(*(view.capacity.tree.names for view in views))  # several flavors may have a node
         left_out = [(view.flavor.name, view.capacity.tree.left_out) for view in views]
         storm = self._storms.find(name) if self._storms is not None else None
-        return TopologyStatus(obj, users, len(nodes), left_out, str(storm) if storm is not None else None)
+        return TopologyState(obj, users, len(nodes), left_out, str(storm) if storm is not None else None)
 
     def _find_users(self, resource: Resource, obj: Obj) -> Users:
         state, name = self._observed.state, obj["metadata"]["name"]
@@ -250,7 +250,7 @@ class Queues:
         flavors = [flavor for flavor, facts in state.flavors.items() if facts.topology == name] if resource is r.TOPOLOGIES else []
         return Users(r.RESOURCE_FLAVORS, flavors, is_reported)
 
-    async def _count(self, resource: Resource, key: str) -> Counted:
+    async def _count(self, resource: Resource, key: str) -> WorkloadCounts:
         """Workloads of a queue, and what they hold of quota; in portions. What changes meanwhile is counted the next time."""
         workloads = self._observed.state.workloads
         is_local = resource is r.LOCAL_QUEUES
@@ -267,7 +267,7 @@ class Queues:
         local_queues = self._observed.state.local_queues.items()
         locals_of = [key] if is_local else [name for name, local in local_queues if local.cluster_queue == key]
         pending = sum(map(workloads.count_pending, locals_of))
-        return Counted(pending, len(holding), sum(1 for workload in holding if workload.admitted), reserved, used)
+        return WorkloadCounts(pending, len(holding), sum(1 for workload in holding if workload.admitted), reserved, used)
 
 
 def _as_configured(obj: Obj) -> Any:

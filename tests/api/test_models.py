@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from core.api.kinds.assignment_fields import TopologyAssignment
-from core.api.kinds.meta import Condition, ObjectMeta, find_condition
+from core.api.kinds.assignment_fields import TopologyAssignmentFields
+from core.api.kinds.meta import ConditionFields, ObjectMeta, find_condition
 from core.api.kinds.quota_fields import ResourceQuota
 from core.api.kinds.topology_kind import Topology, TopologyLevel
 from core.api.kinds.workload_kind import PodSetTopologyRequest, Workload
@@ -82,7 +82,7 @@ def test_a_topology_that_is_no_topology_says_where():
 
 def test_a_time_is_written_in_whole_seconds_of_utc():
     at = datetime.fromisoformat("2026-05-06T07:08:09.123456+02:00")
-    condition = Condition(type="Ready", status="True", last_transition_time=at, reason="R", message="")
+    condition = ConditionFields(type="Ready", status="True", last_transition_time=at, reason="R", message="")
     assert condition.to_wire()["lastTransitionTime"] == "2026-05-06T05:08:09Z"
 
 
@@ -123,4 +123,4 @@ def slices(draw: st.DrawFn):
 @given(st.lists(slices(), max_size=3))
 def test_an_assignment_survives_reading_and_writing(some):
     wire = {"levels": ["kubernetes.io/hostname"], "slices": some}
-    assert TopologyAssignment.from_wire(wire).to_wire() == wire
+    assert TopologyAssignmentFields.from_wire(wire).to_wire() == wire

@@ -14,7 +14,7 @@ import pytest
 
 from core.api.kinds.check_kinds import AdmissionCheck
 from core.api.kinds.flavor_kind import ResourceFlavor
-from core.api.kinds.meta import ObjectMeta, Resource
+from core.api.kinds.meta import KubernetesObject, ObjectMeta
 from core.api.kinds.podgroup_kinds import NodeTopology, PodGroup
 from core.api.kinds.provisioning_kind import ProvisioningRequestConfig
 from core.api.kinds.queue_kinds import ClusterQueue, Cohort, LocalQueue
@@ -30,7 +30,7 @@ from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFac
 Schema = Mapping[str, Any]
 Read = Callable[[Any], Any]
 
-READERS: dict[type[Resource], Read] = {
+READERS: dict[type[KubernetesObject], Read] = {
     AdmissionCheck: CheckFacts.read,
     ClusterQueue: ClusterQueueFacts.read,
     Cohort: CohortFacts.read,
@@ -94,7 +94,7 @@ def describe(schema: Schema, path: str, unknown: set[str], name: str = "") -> An
             return VALUES.get(name, "1")
 
 
-def find_unknown(model: type[Resource], read: Read) -> set[str]:
+def find_unknown(model: type[KubernetesObject], read: Read) -> set[str]:
     """Fields that are read of an object and that its model does not have."""
     unknown: set[str] = set()
     schema = build_schema(model)
@@ -104,7 +104,7 @@ def find_unknown(model: type[Resource], read: Read) -> set[str]:
 
 
 @pytest.mark.parametrize("model", READERS, ids=lambda model: model.__name__)
-def test_reader_of_a_kind_asks_for_fields_of_its_model_alone(model: type[Resource]):
+def test_reader_of_a_kind_asks_for_fields_of_its_model_alone(model: type[KubernetesObject]):
     assert find_unknown(model, READERS[model]) == set()
 
 
@@ -131,7 +131,9 @@ DEFAULTS = [(model, path, value) for model in READERS for path, value in list_de
 
 
 @pytest.mark.parametrize(("model", "path", "value"), DEFAULTS, ids=lambda case: getattr(case, "__name__", None) or str(case)[:60])
-def test_field_that_is_not_there_is_read_as_the_api_server_would_fill_it_in(model: type[Resource], path: tuple[str, ...], value: object):
+def test_field_that_is_not_there_is_read_as_the_api_server_would_fill_it_in(
+    model: type[KubernetesObject], path: tuple[str, ...], value: object
+):
     given = describe(build_schema(model), "", set())
     given["metadata"] = {"name": "x", "namespace": "ns"}
     filled, left_out = deepcopy(given), deepcopy(given)

@@ -10,9 +10,9 @@ import yaml
 from pydantic import Field
 
 from core.api import schema
-from core.api.kinds.crd import Column, Crd
+from core.api.kinds.crd import Crd, PrinterColumn
 from core.api.kinds.marks import ATOMIC_LIST, RULES, Mark, rule, server_default
-from core.api.kinds.meta import Int32, Quantity, Resource, Wire
+from core.api.kinds.meta import Int32, KubernetesObject, Quantity, Wire
 
 
 class Part(Wire):
@@ -24,11 +24,11 @@ class Part(Wire):
     """The a."""
 
 
-class Thing(Resource):
+class Thing(KubernetesObject):
     """A
     thing."""
 
-    crd: ClassVar[Crd] = Crd("things", "Namespaced", ("th",), has_status=True, columns=(Column("A", ".a", "string", "The a", 1),))
+    crd: ClassVar[Crd] = Crd("things", "Namespaced", ("th",), has_status=True, columns=(PrinterColumn("A", ".a", "string", "The a", 1),))
 
     part: Part | None = None
     """A part of it."""
@@ -86,7 +86,7 @@ def test_the_envelope_is_the_api_servers_and_required_fields_are_required():
 
 
 def test_a_union_is_refused_with_the_path_to_it():
-    class Odd(Resource):
+    class Odd(KubernetesObject):
         parts: tuple[int | str, ...] = ()
 
     with pytest.raises(schema.NotStructural, match=r"Odd\.parts\[\] is a union of 2 types"):
@@ -94,7 +94,7 @@ def test_a_union_is_refused_with_the_path_to_it():
 
 
 def test_a_kind_that_does_not_say_how_it_is_offered_is_refused():
-    class Bare(Resource):
+    class Bare(KubernetesObject):
         pass
 
     with pytest.raises(TypeError, match="Bare does not say how it is offered"):

@@ -28,7 +28,7 @@ import numpy as np
 from core.model.podset import Mode, SliceLayer, TopologyRequest
 from core.model.wire.encoding import encode
 from core.placement.topology.free_capacity import NodeState
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.facts import NodeFacts, PodSetFacts
 from tests.bench.parts.life import NAMESPACE, Life, workload_of
 from tests.bench.parts.shapes import ALLOCATABLE, LEVELS, PER_RACK, build_labels, per_gpu
@@ -94,10 +94,10 @@ def churn(nodes: int, workloads: int, load: float) -> dict[str, Any]:
         workload = workload_of(f"job-{number}", (pod_set,))
         began = time.perf_counter()
         outcome = life.decide(workload)
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             encode(outcome.placements[0][1].assignment)
         seconds += time.perf_counter() - began
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             running.append((f"job-{number}", wanted))
             in_use += wanted
             pods += pod_set.count

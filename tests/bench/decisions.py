@@ -27,7 +27,7 @@ from core.plan.workloads.admission_status import managed_status, preempted_statu
 from core.plan.workloads.verdicts import verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, condition_is_true
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
@@ -126,7 +126,7 @@ class Play:
         key, outcome = verdict.workload.key, verdict.outcome
         self._writing.discard(verdict.workload.uid)
         obj = self.objects[key]
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             version = self._save(obj, verdict_status(obj, verdict, self._stamp()) or {})
             self.state.confirm(key, version)
             self._at(self.now + SEEN_S + int(obj["metadata"]["labels"][RUNNING_MS]) / 1000, lambda: self._finish(key, version))

@@ -34,7 +34,7 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.tree import NodeLabels, TopologyTree
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.facts import NodeFacts, PodSetFacts
 from tests.bench.parts.life import Life, build_pod, workload_of
 from tests.bench.parts.shapes import ALLOCATABLE, LEVELS, build_labels, build_requests, build_used, per_gpu
@@ -75,7 +75,7 @@ def measure_events(nodes: int) -> dict[str, float]:
     pods = [build_pod(f"new-{i}", node.name, {"cpu": 500, "memory": 2**30}) for i, node in enumerate(drawn)]
     workload = workload_of("large", (PodSetFacts("main", OWN_PODS, per_gpu(8), TopologyRequest(Mode.UNCONSTRAINED), {}, None, ()),))
     outcome = life.decide(workload)
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     ours = [
         replace(build_pod(f"ours-{i}", node, per_gpu(8)), workload=workload.key, pod_set="main", owner_uid=workload.owner_uid)
         for i, (node, _) in enumerate(outcome.placements[0][1].nodes)

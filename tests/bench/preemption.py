@@ -18,7 +18,7 @@ from typing import Any
 
 from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.bench.parts.shapes import per_gpu
 from tests.builders import RACK, Node, pod_set_json, workload_json
 from tests.queueing.shared import Shared
@@ -83,7 +83,7 @@ def measure_preemption(nodes: int, victims: int, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     (verdict,) = scene.verdicts()
     elapsed = time.perf_counter() - began
-    assert isinstance(verdict.outcome, NotFound)
+    assert isinstance(verdict.outcome, NotAdmissible)
     gone = verdict.outcome.preempting
     chosen = len(gone.victims) if gone is not None else 0
     return {"nodes": nodes, "running": running, "victims": chosen, "ms": round(elapsed * 1000, 1)}
@@ -106,7 +106,7 @@ def measure_pending(nodes: int, pending: int, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     admitted_s = None
     for verdict in scene.cycle.run():
-        if isinstance(verdict.outcome, Found):
+        if isinstance(verdict.outcome, Admissible):
             admitted_s = time.perf_counter() - began
             admitted = verdict.workload.key
     all_s = time.perf_counter() - began

@@ -38,7 +38,7 @@ import numpy as np
 from core.model.podset import IMPLIED, Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import COMPACT, MIXED, Profile
-from core.placement.engine import Placement, place
+from core.placement.engine import PodSetPlacement, place
 from core.placement.topology.free_capacity import FreeCapacity, NodeState, with_pod
 from core.placement.topology.node_counts import NodeCounts
 from core.placement.topology.tree import NodeLabels, TopologyTree
@@ -132,7 +132,7 @@ class World:
 
     profile: Profile
     cluster: FreeCapacity = field(default_factory=build_cluster)
-    running: list[tuple[float, int, Job, Placement]] = field(default_factory=list)
+    running: list[tuple[float, int, Job, PodSetPlacement]] = field(default_factory=list)
     waiting: list[Job] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     spread: list[float] = field(default_factory=list)
@@ -216,7 +216,7 @@ class World:
                 self.proven.append(placement.search.optimal)
         return True
 
-    def _take(self, job: Job, placement: Placement, times: int) -> None:
+    def _take(self, job: Job, placement: PodSetPlacement, times: int) -> None:
         assert isinstance(placement.nodes, NodeCounts)
         self.cluster.take_at(placement.nodes.at, with_pod(job.request.requests), placement.nodes.counts * times)
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from core.model.pod_resources import parse_resources
 from core.model.wire.encoding import decode, encode
-from core.placement.refusals import Refusal
-from core.queueing.flavors.outcome import Found
+from core.placement.refusals import RefusalKind
+from core.queueing.flavors.outcome import Admissible
 from core.state.facts import PodFacts
 from tests.bench.parts.life import NAMESPACE, Life, Refused, build_pod, build_workload, change_node, read_node
 from tests.bench.streams import build_stream
@@ -58,7 +58,7 @@ class Runner:
         workload = build_workload(operation["id"], operation["pod_sets"])
         began = time.perf_counter()
         outcome = self.life.decide(workload)
-        wires = _encode(outcome) if isinstance(outcome, Found) else {}
+        wires = _encode(outcome) if isinstance(outcome, Admissible) else {}
         seconds = time.perf_counter() - began
         if isinstance(outcome, Refused):
             self.seconds["not_fit"].append(seconds)
@@ -99,7 +99,7 @@ class Runner:
         return pod
 
 
-def _encode(found: Found) -> dict[str, dict[str, Any]]:
+def _encode(found: Admissible) -> dict[str, dict[str, Any]]:
     return {placement.pod_set: encode(placement.assignment) for _, placement in found.placements}
 
 
@@ -112,7 +112,7 @@ def _decode(wire: Json) -> dict[str, Any]:
 def _refused(refused: Refused) -> dict[str, Any]:
     refusal = refused.refusal
     failure: dict[str, Any] = {"kind": refusal.kind.value, "message": refused.message}
-    if refusal.kind is Refusal.NOT_FIT:
+    if refusal.kind is RefusalKind.NOT_FIT:
         failure |= {"fit": refusal.fit, "of": refusal.wanted, "unit": refusal.unit}
     return {"ok": False, "pod_sets": [{"name": name, "failure": failure} for name in refusal.group or (refusal.pod_set,)]}
 

@@ -22,7 +22,7 @@ import numpy as np
 from core.model.configuration import FairSharing
 from core.model.pod_traits import PodTerm, PodTraits, Requirement, traits_of_template
 from core.model.podset import MOST_SPARES, Mode, PodSetRequest, SliceLayer, TopologyRequest
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, LEND_SPARES, MEMBER_OF_LABEL, SPARE_NODES
 from core.placement.algorithms.profile import COMPACT, MIXED, Profile, profile_from_gates
@@ -30,7 +30,7 @@ from core.placement.algorithms.ranks import RankedPod, distribute
 from core.placement.engine import place
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.plan.steps import pacing
 from core.podgroups.acting import plan_step
@@ -260,7 +260,7 @@ def replacement_of_2_500_nodes_of_slices() -> Steps:
     view, nodes = empty_view(NODES), [node.name for node in build_labels(NODES)]
     asked = gpu_pods("main", NODES, 1, TopologyRequest(Mode.UNCONSTRAINED, None, (SliceLayer("rack", 8), SliceLayer(HOSTNAME_LABEL, 1))))
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), 1) for name in nodes))
-    return once(lambda: replace_failed(view, [Held(asked, assignment)], nodes[::2], MIXED))
+    return once(lambda: replace_failed(view, [PlacedPodSet(asked, assignment)], nodes[::2], MIXED))
 
 
 def replacement_by_slices(nodes_per_rack: int, per_node: int, out: slice, layers: tuple[SliceLayer, ...]) -> Steps:
@@ -271,9 +271,9 @@ def replacement_by_slices(nodes_per_rack: int, per_node: int, out: slice, layers
     asked = gpu_pods("main", NODES * per_node, 1, TopologyRequest(Mode.UNCONSTRAINED, None, layers))
     names = [node.name for node in labels]
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), per_node) for name in names))
-    decision = replace_failed(view, [Held(asked, assignment)], names[out], MIXED)
+    decision = replace_failed(view, [PlacedPodSet(asked, assignment)], names[out], MIXED)
     assert decision.refusal is None
-    return once(lambda: replace_failed(view, [Held(asked, assignment)], names[out], MIXED))
+    return once(lambda: replace_failed(view, [PlacedPodSet(asked, assignment)], names[out], MIXED))
 
 
 @case()
@@ -438,7 +438,7 @@ def shared_devices_of_5_000_nodes() -> Steps:
     random = np.random.default_rng(1)
     cells = tuple(SharedCell(1 + i % 31, 20_000, random.random(NODES) < 0.5) for i in range(5))
     own = random.integers(0, 4, (32, NODES))
-    rations = Rations(((1, 1, 1, 1, 1),), own, cells, np.zeros((5, NODES), dtype=np.int64), Budget())
+    rations = Rations(((1, 1, 1, 1, 1),), own, cells, np.zeros((5, NODES), dtype=np.int64), StepBudget())
     return once(lambda: rations.within(0, np.full(NODES, 110)))
 
 

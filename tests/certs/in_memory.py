@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.x509 import verification
 
 from certs.pki import KeyPair
-from certs.rotation import KINDS, Configuration, Rotation, Target
-from certs.rotation_plan import Policy
+from certs.rotation import KINDS, BundleHolder, CertificateTarget, Rotation
+from certs.rotation_plan import RotationPolicy
 from core.resource import Obj
 from core.runtime.http.client import Client
 from core.runtime.http.errors import KubeError
@@ -25,9 +25,9 @@ from tests.runtime.fakes import ManualClock
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 NAME = "topogate-webhook.topogate-system.svc"
-MUTATING, VALIDATING, CRD = Configuration("mutating", "m"), Configuration("validating", "v"), Configuration("crd", "workloads")
+MUTATING, VALIDATING, CRD = BundleHolder("mutating", "m"), BundleHolder("validating", "v"), BundleHolder("crd", "workloads")
 CONFIGURATIONS = (MUTATING, VALIDATING, CRD)
-TARGET = Target("ns", "certs", (NAME,), CONFIGURATIONS, Policy())
+TARGET = CertificateTarget("ns", "certs", (NAME,), CONFIGURATIONS, RotationPolicy())
 
 
 class Clock:
@@ -55,7 +55,7 @@ class Server(Harness):
     Requests pause before they take effect when `pausing`, so that tests decide whose turn it is.
     """
 
-    def __init__(self, configurations: Iterable[Configuration] = CONFIGURATIONS, *, pausing: bool = False) -> None:
+    def __init__(self, configurations: Iterable[BundleHolder] = CONFIGURATIONS, *, pausing: bool = False) -> None:
         super().__init__(ManualClock())
         self.client = Client(DirectTransport(self.server, self.meet))
         self.pausing = pausing
@@ -72,13 +72,13 @@ class Server(Harness):
         if request.verb != "get":
             self.tried.append(request.kind.plural)
 
-    def bundles(self, one: Configuration) -> list[bytes]:
+    def bundles(self, one: BundleHolder) -> list[bytes]:
         return [base64.b64decode(config.get("caBundle", "")) for config in client_configs(one, self.configuration(one))]
 
-    def configuration(self, one: Configuration) -> Obj:
+    def configuration(self, one: BundleHolder) -> Obj:
         return self.get(KINDS[one.kind].kind, one.name)
 
-    def edit(self, one: Configuration, bundle: bytes | None) -> None:
+    def edit(self, one: BundleHolder, bundle: bytes | None) -> None:
         """By hand, all of its webhooks; None takes the field away."""
         obj = copy.deepcopy(self.configuration(one))
         for config in client_configs(one, obj):
@@ -107,13 +107,13 @@ class Server(Harness):
         self.put({**secret, "metadata": {**secret["metadata"], "annotations": notes}})
 
 
-def client_configs(one: Configuration, obj: dict[str, Any]) -> list[dict[str, Any]]:
+def client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any]]:
     return (
         [obj["spec"]["conversion"]["webhook"]["clientConfig"]] if one.kind == "crd" else [hook["clientConfig"] for hook in obj["webhooks"]]
     )
 
 
-def configuration_object(one: Configuration) -> dict[str, Any]:
+def configuration_object(one: BundleHolder) -> dict[str, Any]:
     head = {"kind": KINDS[one.kind].kind, "metadata": {"name": one.name}}
     if one.kind == "crd":
         spec = {"group": "kueue.x-k8s.io", "names": {"kind": "Workload", "plural": one.name}, "versions": []}
@@ -129,7 +129,7 @@ def pause() -> Generator[None]:
 class Replica:
     """A rotation that is carried forward request by request."""
 
-    def __init__(self, server: Server, skew: timedelta = timedelta(0), target: Target = TARGET) -> None:
+    def __init__(self, server: Server, skew: timedelta = timedelta(0), target: CertificateTarget = TARGET) -> None:
         self.clock = Clock(skew)
         self.handed: list[KeyPair] = []
         self.rotation = Rotation(server.client, target, self.handed.append, self.clock)

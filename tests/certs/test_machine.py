@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from certs.pki import BACKDATE, certificates, issue_ca
-from certs.rotation import KINDS, Configuration
+from certs.rotation import KINDS, BundleHolder
 from certs.rotation_plan import MAX_RETIRING
-from certs.secret_data import Held, from_data
+from certs.secret_data import SecretData, from_data
 from core.runtime.http.errors import Forbidden
 from tests.certs.in_memory import CONFIGURATIONS, START, Replica, Server, accepts
 from tests.strategies import scale_examples
@@ -33,7 +33,7 @@ class Rotating(RuleBasedStateMachine):
     def start(self, skews):
         self.server = Server(pausing=True)
         self.replicas = [Replica(self.server, skew) for skew in skews]
-        self.edited: dict[Configuration, list[bytes]] = {}
+        self.edited: dict[BundleHolder, list[bytes]] = {}
         self.earlier = [b""]
         self.losses = 0
 
@@ -95,7 +95,7 @@ class Rotating(RuleBasedStateMachine):
             self.server.fail[where] = Forbidden(403, "Forbidden", "no right to patch")
 
     def usable(self) -> bool:
-        return self.server.has_secret and isinstance(from_data(self.server.secret, self.now), Held)
+        return self.server.has_secret and isinstance(from_data(self.server.secret, self.now), SecretData)
 
     def edited_now(self):
         """Configurations that are still as a hand left them."""
@@ -139,7 +139,7 @@ class Rotating(RuleBasedStateMachine):
         for replica in self.replicas:
             replica.look()
         held = from_data(self.server.secret, self.now)
-        assert isinstance(held, Held)
+        assert isinstance(held, SecretData)
         assert held.next is None
         assert not held.retiring
         for one in CONFIGURATIONS:

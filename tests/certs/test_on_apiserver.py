@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from certs.pki import issue_ca
-from certs.rotation import FIELD_MANAGER, KINDS, SECRETS, Configuration, _patch
+from certs.rotation import FIELD_MANAGER, KINDS, SECRETS, BundleHolder, _patch
 from core.resource import PatchKind
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Conflict
@@ -82,9 +82,9 @@ async def test_a_secret_that_has_changed_or_is_there_is_a_conflict(replicas: Rep
             await client.create(SECRETS, {"metadata": {"name": "certs"}}, replicas.namespace)
 
 
-def as_configuration(text: str) -> Configuration:
+def as_configuration(text: str) -> BundleHolder:
     kind, _, name = text.partition("/")
-    return Configuration(kind, name)
+    return BundleHolder(kind, name)
 
 
 @pytest.mark.parametrize("bundle", [None, FOREIGN], ids=["taken away", "of somebody else"])

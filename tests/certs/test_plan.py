@@ -13,25 +13,25 @@ from cryptography.hazmat.primitives.asymmetric import ed448
 from cryptography.x509.oid import NameOID
 
 from certs import pki
-from certs.rotation_plan import Plan, Policy, decide, is_acceptable, is_settled, problems_of_serving
-from certs.secret_data import ABSENT, Early, Held, Unusable, from_data, to_data
+from certs.rotation_plan import RotationPlan, RotationPolicy, decide, is_acceptable, is_settled, problems_of_serving
+from certs.secret_data import ABSENT, Early, SecretData, Unusable, from_data, to_data
 from tests.certs.in_memory import NAME, START
 
-POLICY = Policy()
+POLICY = RotationPolicy()
 DAY = timedelta(days=1)
 NAMES = (NAME, "topogate-webhook.topogate-system.svc.cluster.local")
 
 
-def step(secret, published=None, at=START, names=NAMES) -> Plan:
+def step(secret, published=None, at=START, names=NAMES) -> RotationPlan:
     return decide(secret, published or {}, names, at, POLICY)
 
 
-def written(plan: Plan) -> Held:
+def written(plan: RotationPlan) -> SecretData:
     assert plan.write is not None
     return plan.write.held
 
 
-def reason_of(plan: Plan) -> str:
+def reason_of(plan: RotationPlan) -> str:
     assert plan.write is not None
     return plan.write.reason
 
@@ -48,7 +48,7 @@ assert REST.leaf is not None
 assert OTHER.leaf is not None
 
 
-def everywhere(held: Held) -> dict[str, tuple[bytes, ...] | None]:
+def everywhere(held: SecretData) -> dict[str, tuple[bytes, ...] | None]:
     return {"a": (held.bundle, held.bundle), "b": (held.bundle,), "gone": None}
 
 
@@ -276,14 +276,14 @@ SPOILT = {
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_spoilt_next_ca_is_as_good_as_none(name):
     found = from_data(to_data(ASKED) | SPOILT[name], START)
-    assert isinstance(found, Held)
+    assert isinstance(found, SecretData)
     assert (found.next, found.signer) == (None, ASKED.signer)
 
 
 @pytest.mark.parametrize("text", [b"", b"yesterday", b"\xff", b"2026-03-04T05:06:07"])
 def test_a_spoilt_time_is_as_good_as_none(text):
     found = from_data(to_data(REST) | {"trusted-since": text}, START)
-    assert isinstance(found, Held)
+    assert isinstance(found, SecretData)
     assert found.trusted_since is None
 
 
@@ -329,4 +329,4 @@ def test_certificates_say_what_they_are_for():
 @pytest.mark.parametrize("wrong", [{"leaf_lookahead": 400 * DAY}, {"ca_lookahead": 4000 * DAY}, {"overlap": 0 * DAY}, {"settle": -DAY}])
 def test_times_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match="must be"):
-        Policy(**wrong)
+        RotationPolicy(**wrong)

@@ -13,7 +13,7 @@ import yaml
 import reconciler.settings
 import webhook.settings
 from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
-from certs.rotation import SECRETS, Target
+from certs.rotation import SECRETS, CertificateTarget
 from core.api.schema import CRD_DIR
 from core.jobs.kinds.registry import KINDS
 from core.model.gates import GATES, POD_GROUPS
@@ -244,7 +244,7 @@ def test_a_ca_that_another_writes_is_not_rendered_so_that_an_upgrade_leaves_it(t
         assert all(set(config) == {"service"} for config in configs)
 
 
-def own_of(objects: list[dict[str, Any]]) -> Target:
+def own_of(objects: list[dict[str, Any]]) -> CertificateTarget:
     own = webhook.settings.parse(pods(objects)["webhook"]["containers"][0]["args"]).own
     assert own is not None
     return own

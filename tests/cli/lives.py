@@ -15,7 +15,7 @@ from core.plan.workloads.desired_workload import build_workload
 from core.plan.workloads.verdicts import verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.runtime.http.client import Client
 from core.runtime.watch.store import object_key
 from reconciler.measure.outlook import Outlook
@@ -57,7 +57,7 @@ def decided(documents: Sequence[Obj]) -> list[Obj]:
 
 def _with_spares(workload: Obj, verdict: Verdict) -> Obj:
     """With the names of the nodes that are kept free for it, and of those that are kept free for others and lent to it."""
-    if not isinstance(verdict.outcome, Found):
+    if not isinstance(verdict.outcome, Admissible):
         return workload
     metadata, admission = workload["metadata"], verdict.outcome.admission
     said = {SPARES: show_held_spares(admission), BORROWED_SPARES: show_borrowed(admission)}

@@ -10,7 +10,7 @@ import pytest
 
 from cli import commands
 from cli.__main__ import main
-from cli.inputs import Source
+from cli.inputs import ClusterSource
 from tests.cli.commands import EXAMPLES, ROOT, Commands, in_a_process, job
 from tests.cli.test_api_answers import answering, kubeconfig
 
@@ -123,14 +123,14 @@ def test_the_namespace_is_kubectls(tmp_path):
     contexts = [{"name": "a", "context": {"namespace": "team-a"}}, {"name": "b", "context": {}}]
     one = write("one", **{"current-context": "a"})
     other = write("other", **{"current-context": "b"}, contexts=contexts)
-    assert commands.namespace_of(Source(kubeconfig=other, namespace="mine")) == "mine"
-    assert commands.namespace_of(Source(kubeconfig=f"{one}:{other}")) == "team-a"
-    assert commands.namespace_of(Source(kubeconfig=other)) == "default"
-    assert commands.namespace_of(Source(kubeconfig=other, context="a")) == "team-a"
-    assert commands.namespace_of(Source(kubeconfig=str(tmp_path / "none"))) == "default"
+    assert commands.namespace_of(ClusterSource(kubeconfig=other, namespace="mine")) == "mine"
+    assert commands.namespace_of(ClusterSource(kubeconfig=f"{one}:{other}")) == "team-a"
+    assert commands.namespace_of(ClusterSource(kubeconfig=other)) == "default"
+    assert commands.namespace_of(ClusterSource(kubeconfig=other, context="a")) == "team-a"
+    assert commands.namespace_of(ClusterSource(kubeconfig=str(tmp_path / "none"))) == "default"
     for broken in ("[", "- a", "contexts: 5", "contexts: [5]", "contexts: [{name: a, context: x}]\ncurrent-context: a"):
         (tmp_path / "broken").write_text(broken)
-        assert commands.namespace_of(Source(kubeconfig=str(tmp_path / "broken"))) == "default"
+        assert commands.namespace_of(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
 
 
 def test_a_bug_is_told_in_a_line_and_shown_where_if_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

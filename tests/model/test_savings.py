@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.model.wire import encoding, grouping, paying_cuts
 from core.model.wire.affixes import compute_column
 from core.model.wire.assignment import TopologyAssignment
-from core.model.wire.grouping import Part
+from core.model.wire.grouping import SlicePart
 from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_affixes, compute_saved, count_digits, list_shared
 from tests.model.test_encoding_size import pools
 
@@ -38,7 +38,7 @@ def test_what_slices_save_is_what_their_json_is_shorter_than_every_value_and_cou
     written_out = sum(len(value) + len('"",') for values in columns for value in values) + sum(len(f"{count},") for count in counts)
     choice = grouping._weigh(domains_of(columns, counts), np.array(cuts, np.int64))
     borders = [0, *cuts, len(counts)]
-    parts = [Part(*part, grouping._list_common(inside)) for part, inside in zip(pairwise(borders), choice.inside.T, strict=True)]
+    parts = [SlicePart(*part, grouping._list_common(inside)) for part, inside in zip(pairwise(borders), choice.inside.T, strict=True)]
     slices = [encoding._encode_slice(columns, counts, part) for part in parts]
     assert choice.saved == written_out - sum(size(wire) + len(",") for wire in slices)
     if not cuts:

@@ -19,13 +19,13 @@ from core.model.pod_traits import HostPort, PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import COMPACT, Profile, profile_from_gates
-from core.placement.engine import Decision, Together, place
+from core.placement.engine import Decision, OneDomain, place
 from core.placement.explain.choice import explain_choice, show_choices
 from core.placement.refusals import refusal_sentence
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.what_if import WhatIf
 from tests.builders import Node
 from tests.placement.promises import broken_promises
@@ -88,8 +88,8 @@ class Life:
                 view.take(name, share)
         return view
 
-    def _tie(self) -> Together:
-        return Together(self._random.choice(self.cluster.levels), self._random.random() < 0.6, "it is asked for")
+    def _tie(self) -> OneDomain:
+        return OneDomain(self._random.choice(self.cluster.levels), self._random.random() < 0.6, "it is asked for")
 
     def _disturb(self, view: FreeCapacity) -> None:
         """What was counted before must be mended."""
@@ -108,7 +108,7 @@ class Life:
     def _replaced(self, decision: Decision) -> str:
         """Some nodes fail, and in some lives are deleted."""
         held = [
-            Held(request, placement.assignment, tuple(placement.nodes))
+            PlacedPodSet(request, placement.assignment, tuple(placement.nodes))
             for request, placement in zip(self.requests, decision.placements, strict=True)
         ]
         used = sorted({name for placement in decision.placements for name, _ in placement.nodes})

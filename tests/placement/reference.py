@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from core.model.podset import Mode, PodSetRequest
-from core.placement.refusals import Refusal
+from core.placement.refusals import RefusalKind
 from tests.builders import Node
 from tests.strategies import Cluster
 
@@ -131,6 +131,6 @@ def _spreads(rooms: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
             yield (here, *rest)
 
 
-def is_capacity(kind: Refusal) -> bool:
+def is_capacity(kind: RefusalKind) -> bool:
     """Whether a refusal is about what is free, not about the request itself."""
-    return kind in (Refusal.NOT_FIT, Refusal.NO_DOMAINS)
+    return kind in (RefusalKind.NOT_FIT, RefusalKind.NO_DOMAINS)

@@ -13,14 +13,14 @@ from core.model.podset import Mode, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.refusals import Refusal
+from core.placement.refusals import RefusalKind
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 
 
 def test_3_a_count_that_is_no_multiple_of_the_slice_size_is_an_error_and_no_pod_is_lost():
     refusal = place(view_of(THREE_LEVELS, grid(1, 2, 2)), [request(7, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)])], MIXED).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.UNEVEN_SLICES
+    assert refusal.kind is RefusalKind.UNEVEN_SLICES
     assert "slice size 2 does not evenly divide the 7 pods" in refusal.detail
 
 

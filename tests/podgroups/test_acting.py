@@ -11,7 +11,7 @@ from hypothesis import given
 
 from core.model.configuration import PodGroupRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
-from core.podgroups.acting import Step, plan_step
+from core.podgroups.acting import GroupStep, plan_step
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, Member, group_of, pin, pinned_node, read_member
@@ -63,12 +63,12 @@ class Paper:
             place = member.place if member.is_live and not member.node else None
             self.state.whole.keep(str(KEY), member.uid, place or None, member.request.requests)
 
-    def step(self, waited_s: float = 100.0) -> Step:
+    def step(self, waited_s: float = 100.0) -> GroupStep:
         self.fold()
         view = self.state.whole.capacity
         return plan_step(self.facts, self.facts.levels, KEY, self.members, view, default_plugins(), waited_s, self.rules)
 
-    def do(self, step: Step, writes: int | None = None) -> None:
+    def do(self, step: GroupStep, writes: int | None = None) -> None:
         """Its writes in order; `writes`: only so many."""
         todo = [(member, None) for member in step.give_back] + [(member, node) for member, node in step.keep]
         kept = todo[:writes]
@@ -88,7 +88,7 @@ class Paper:
             if not pod["spec"]["schedulingGates"]:
                 pod["spec"]["nodeName"] = pinned_node(pod["spec"])
 
-    def settle(self, steps: int = 12) -> Step:
+    def settle(self, steps: int = 12) -> GroupStep:
         for _ in range(steps):
             step = self.step()
             if not (step.give_back or step.keep or step.let_go):

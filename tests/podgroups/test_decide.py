@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.podset import PodSetRequest
-from core.model.step_budget import SENTENCE, Budget
+from core.model.step_budget import SENTENCE, StepBudget
 from core.names import HOSTNAME_LABEL
 from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import default_plugins
-from core.podgroups.framework import Cycle
+from core.podgroups.framework import PlacementCycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
 from core.podgroups.identical_groups import decide_in_turn, decide_replicas
@@ -132,12 +132,12 @@ class Refusing:
     def __init__(self, *names: str) -> None:
         self.names, self.seen = names, list[str]()
 
-    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         self.seen.append(f"+{placement.name}")
         if placement.name in self.names:
             cycle.closed = placement.mask(cycle.view.tree)
 
-    def revert(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def revert(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         self.seen.append(f"-{placement.name}")
         cycle.closed = None
 
@@ -153,7 +153,7 @@ def test_what_a_plugin_assumes_is_reverted_placement_by_placement():
 
 
 class Raising(Refusing):
-    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         super().assume(cycle, group, placement)
         raise RuntimeError("no")
 
@@ -266,8 +266,8 @@ def test_unlike_pods_checked_at_once_fit_as_one_placement_after_another(
     """Found defect B7."""
     view, asked = cluster(sizes), group(*sets, by=[BLOCK] if by_block else [RACK], min_count=1)
     asked = replace(asked, desired_count=asked.count + more)
-    (placements,) = TopologyPlacement().generate(Cycle(view), asked, [whole(view.tree)])
-    cycle = Cycle(view)
+    (placements,) = TopologyPlacement().generate(PlacementCycle(view), asked, [whole(view.tree)])
+    cycle = PlacementCycle(view)
     assert are_apart(cycle, asked, placements)
     checked = check_apart(cycle, asked, placements)
     expected = [check_one(cycle, asked, placement, to_the_end=True) for placement in placements]
@@ -280,7 +280,7 @@ def test_group_of_unlike_pods_without_steps_left_is_explained_by_the_most_hopefu
     """Found defect B7."""
     view = cluster({f"r{i:02}": [4] * (100 + i) for i in range(40)})
     asked = group(*((1, 1 + i % 4) for i in range(200)), (2_000, 4), (2_000, 3))
-    budget = Budget(1)
+    budget = StepBudget(1)
     outcome = ask(view.within(budget), asked)
     assert outcome.chosen is None
     told = explain(view.within(budget), asked, outcome.tried)
@@ -294,5 +294,5 @@ def test_group_of_unlike_pods_without_steps_left_gets_a_place_among_the_first_ch
     """Found defect B7."""
     view = cluster({f"r{i:02}": [4] * 100 for i in range(40)})
     asked = group((1, 4), (1, 3), (1, 2))
-    outcome = ask(view.within(Budget(1)), asked)
+    outcome = ask(view.within(StepBudget(1)), asked)
     assert sum(placed(outcome).values()) == 3

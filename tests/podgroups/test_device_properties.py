@@ -15,8 +15,8 @@ from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.devices.claims import PodClaim, read_claim
 from core.podgroups.devices.device_placement import DevicePlacement
-from core.podgroups.devices.inventory import Inventory, Kept
-from core.podgroups.framework import Cycle, Plugins, assumed
+from core.podgroups.devices.inventory import Inventory, PlacedClaims
+from core.podgroups.framework import PlacementCycle, Plugins, assumed
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
 from core.podgroups.placement_feasibility import check_one
@@ -118,7 +118,7 @@ def test_a_claim_for_all_is_given_devices_that_all_of_its_pods_reach(hall: Hall,
     there = hall.inventory
     there.observe_claim("ns/ours", read_claim(claim("ours", spec=claim_spec(hall.count))))
     if is_promised:
-        there.keep("other", Kept("ns", "n0", OWN))
+        there.keep("other", PlacedClaims("ns", "n0", OWN))
     outcome = decide(hall.view, replace(hall.asked, claims=((PodClaim("", "ours"),),)), plugins_for(there)[1])
 
     def fits(pool: str) -> bool:
@@ -147,7 +147,7 @@ def test_the_order_in_which_slices_and_claims_come_does_not_matter(hall: Hall, c
 def test_assume_then_revert_leaves_everything_as_it_was(hall: Hall) -> None:
     there = hall.inventory
     devices, _ = plugins_for(there)
-    cycle = Cycle(hall.view)
+    cycle = PlacementCycle(hall.view)
     (placements,) = devices.generate(cycle, hall.asked, (whole(cycle.view.tree),))
     free, why = cycle.view.free.copy(), cycle.why
     before = [check_one(cycle, hall.asked, placement)[0].count for placement in placements]
@@ -174,7 +174,7 @@ def test_groups_one_after_the_other_never_have_more_than_there_is(hall: Hall) ->
         for on, count in placed(outcome).items():
             way[on] += count
             for pod in range(count):
-                there.keep(f"{number}-{on}-{pod}", Kept("ns", on, OWN))
+                there.keep(f"{number}-{on}-{pod}", PlacedClaims("ns", on, OWN))
     devices = {name: sum(hall.free(pool)[0][int(name[1:])] for pool in hall.own) for name in way}
     of_all = sum(hall.free(pool)[1] for pool in hall.own)
     beyond = sum(max(0, count * hall.count - devices[name]) for name, count in way.items())

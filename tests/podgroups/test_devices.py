@@ -12,7 +12,7 @@ from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.devices.claims import Matcher, NotServed, PodClaim, PoolId, read_claim
 from core.podgroups.devices.device_placement import DevicePlacement
-from core.podgroups.devices.inventory import Inventory, Kept
+from core.podgroups.devices.inventory import Inventory, PlacedClaims
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
@@ -98,7 +98,7 @@ def test_a_rack_and_a_pool_are_both_shared(view: FreeCapacity) -> None:
 
 def test_pods_that_are_placed_count_until_their_devices_are_allocated(view: FreeCapacity) -> None:
     there = inventory(*pool_of_nodes("p", {"a": 2}))
-    there.keep("uid", Kept("ns", "a", (PodClaim(TEMPLATE, "its-claim"),)))
+    there.keep("uid", PlacedClaims("ns", "a", (PodClaim(TEMPLATE, "its-claim"),)))
     assert ask(view, there, asked(2)).chosen is None
     assert placed(ask(view, there, asked(1))) == {"a": 1}
     there.observe_claim("ns/its-claim", claim_of(claim("its-claim", [("p", "a-1")])))
@@ -277,15 +277,15 @@ def test_what_pods_will_have_by_another_template_is_not_free_either(view: FreeCa
     fast = template("fast", claim_spec(1, f'{ATTRIBUTES}.kind == "fast"'))
     kinds = [{"name": f"x-{kind}", "attributes": {"kind": {"string": kind}}} for kind in ("fast", "slow")]
     there = inventory(fast, resource_slice("p", kinds, node="a"))
-    there.keep("uid", Kept("ns", "a", OWN))
+    there.keep("uid", PlacedClaims("ns", "a", OWN))
     assert ask(view, there, asked(1, PodClaim("fast", "")), templates=("fast",)).chosen is None, "it may be given the fast one"
-    there.keep("uid", Kept("ns", "b", OWN))
+    there.keep("uid", PlacedClaims("ns", "b", OWN))
     assert placed(ask(view, there, asked(1, PodClaim("fast", "")), templates=("fast",))) == {"a": 1}, "its node does not reach that"
 
 
 def test_pods_outside_of_a_placement_take_of_what_its_nodes_share(view: FreeCapacity) -> None:
     there = inventory(resource_slice("fabric", 2))
-    there.keep("uid", Kept("ns", "d", OWN))
+    there.keep("uid", PlacedClaims("ns", "d", OWN))
     assert ask(view, there, asked(2, by=(RACK,))).chosen is None
     assert sum(placed(ask(view, there, asked(1, by=(RACK,)))).values()) == 1
 
@@ -342,14 +342,14 @@ def test_unlike_pods_take_of_the_same_devices(view: FreeCapacity) -> None:
 def test_a_claim_for_all_that_is_to_come_is_counted_once(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", 3, node="a"), claim("ours"))
     for pod in ("one", "other"):
-        there.keep(pod, Kept("ns", "a", (PodClaim("", "ours"),)))
+        there.keep(pod, PlacedClaims("ns", "a", (PodClaim("", "ours"),)))
     assert placed(ask(view, there, asked(2))) == {"a": 2}
     assert ask(view, there, asked(3)).chosen is None
 
 
 def test_pods_outside_of_a_placement_first_take_what_only_their_node_reaches(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", 1, node="d", slices=2), resource_slice("p", 1, slices=2))
-    there.keep("uid", Kept("ns", "d", OWN))
+    there.keep("uid", PlacedClaims("ns", "d", OWN))
     plugins, wanted = plugins_for(there), asked(2, by=(RACK,))
     facts = explain(view, wanted, decide(view, wanted, plugins).tried, plugins.states).facts
     assert {fact.name: fact.fit for fact in facts} == {"r1 pool gpu.example.com/p": 1, "r2 pool gpu.example.com/p": 1}
@@ -390,5 +390,5 @@ def test_answers_of_many_matchers_are_not_kept_for_ever() -> None:
 def test_pool_for_which_an_expression_of_another_group_fails_is_served(view: FreeCapacity, expression: str) -> None:
     bad = template("bad", claim_spec(1, expression), namespace="other")
     there = inventory(*pool_of_nodes("p", {"a": 2, "b": 1}), bad)
-    there.keep("theirs", Kept("other", "a", (PodClaim("bad", ""),)))
+    there.keep("theirs", PlacedClaims("other", "a", (PodClaim("bad", ""),)))
     assert placed(ask(view, there, asked(3))) == {"a": 2, "b": 1}

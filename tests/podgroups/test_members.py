@@ -21,14 +21,14 @@ from core.names import (
     REPLICA_LABEL,
     STATEFULSET_INDEX_LABEL,
 )
-from core.placement.topology.pod_affinity import Nobody
+from core.placement.topology.pod_affinity import NoNeighbours
 from core.podgroups.members import (
     MOST_PODS,
     MOST_SETS,
     MOST_TERMS,
     GroupKey,
+    GroupTooLarge,
     Member,
-    TooLarge,
     as_pod_sets,
     claims_of_sets,
     group_of,
@@ -106,23 +106,23 @@ def members_of_jobs(count: int, **spec: Any) -> list[Member]:
 
 def test_pods_of_several_jobs_are_one_set_where_no_term_asks_for_their_labels() -> None:
     """Found defect B7."""
-    (pods,) = as_pod_sets(split(members_of_jobs(4), Nobody()))
+    (pods,) = as_pod_sets(split(members_of_jobs(4), NoNeighbours()))
     assert pods.count == 4
-    assert len(claims_of_sets(split(members_of_jobs(4), Nobody()))) == 1
+    assert len(claims_of_sets(split(members_of_jobs(4), NoNeighbours()))) == 1
 
 
 def test_pods_of_several_jobs_are_unlike_where_a_term_of_theirs_asks_for_the_job() -> None:
     """Found defect B7."""
     apart = {"labelSelector": {"matchLabels": {"job-name": "j1"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4, affinity=affinity), Nobody()))] == [1, 1, 1, 1]
+    assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4, affinity=affinity), NoNeighbours()))] == [1, 1, 1, 1]
 
 
 def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_jobs() -> None:
     """Found defect B7."""
     term = PodTerm("kubernetes.io/hostname", frozenset({"ns"}), None, (Requirement("job-name", "In", frozenset({"j1"})),))
 
-    class Repelling(Nobody):
+    class Repelling(NoNeighbours):
         def repels(self, traits: PodTraits) -> bool:
             return traits.labels.get("job-name") == "j1"
 
@@ -146,11 +146,11 @@ def unlike(count: int, kinds: int, terms: int = 0) -> list[Member]:
 
 
 def test_kinds_in_turns_are_sets_of_their_own_while_these_are_few() -> None:
-    assert [len(equal) for equal in split(unlike(MOST_SETS, 2), Nobody())] == [1] * MOST_SETS
+    assert [len(equal) for equal in split(unlike(MOST_SETS, 2), NoNeighbours())] == [1] * MOST_SETS
 
 
 def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
-    first, second = split(unlike(MOST_SETS + 2, 2), Nobody())
+    first, second = split(unlike(MOST_SETS + 2, 2), NoNeighbours())
     assert [one.key for one in (*first, *second)] == [f"ns/p{i}" for i in (*range(0, MOST_SETS + 2, 2), *range(1, MOST_SETS + 2, 2))]
 
 
@@ -163,5 +163,5 @@ def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
     ],
 )
 def test_group_too_large_to_be_placed_together_is_refused(count: int, kinds: int, terms: int, message: str) -> None:
-    with pytest.raises(TooLarge, match=message):
-        split(unlike(count, kinds, terms), Nobody())
+    with pytest.raises(GroupTooLarge, match=message):
+        split(unlike(count, kinds, terms), NoNeighbours())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL
-from core.podgroups.acting import Step
+from core.podgroups.acting import GroupStep
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, Member, read_member
@@ -40,7 +40,7 @@ def pod(number: int, on: str = "", *, said: str = "") -> Member:
     return member
 
 
-def step(nodes: dict[str, Sequence[int]], *members: Member, **other: Any) -> Step:
+def step(nodes: dict[str, Sequence[int]], *members: Member, **other: Any) -> GroupStep:
     asked = facts(**other)
     found = native_step(asked, asked.levels, KEY, members, cluster(nodes), default_plugins())
     assert (found.keep, found.let_go, found.give_back) == ((), (), ()), "nothing is done to pods that are kube-scheduler's"

@@ -17,7 +17,7 @@ from core.model.plugin_choice import GENERATE, SCORE, Which
 from core.names import HOSTNAME_LABEL
 from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
-from core.podgroups.framework import Cycle, Plugins
+from core.podgroups.framework import PlacementCycle, Plugins
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.outside import Answers, OutsideGenerator, OutsideScorer, Unanswered
 from core.podgroups.placements import Placement, join, whole
@@ -171,7 +171,7 @@ def test_scores_are_of_one_group():
 
 def test_a_question_is_about_the_moment_in_which_it_was_asked():
     view = cluster({"r1": [2], "r2": [2]})
-    question = to_generate(GENERATOR, Cycle(view), group((1, 1)), [whole(view.tree)])
+    question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)])
     before = json.dumps(question.compose())
     view.take("r1-0", {"cpu": 2000, "example.com/new": 1})
     assert json.dumps(question.compose()) == before
@@ -180,7 +180,7 @@ def test_a_question_is_about_the_moment_in_which_it_was_asked():
 def test_what_is_free_is_never_less_than_nothing():
     view = cluster({"r1": [2]})
     view.take("r1-0", {"cpu": 5000})
-    assert to_generate(GENERATOR, Cycle(view), group((1, 1)), [whole(view.tree)]).compose()["amounts"]["cpu"]["free"] == [0]
+    assert to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)]).compose()["amounts"]["cpu"]["free"] == [0]
 
 
 # --- nonsense ------------------------------------------------------------------------------------------------------------
@@ -217,7 +217,10 @@ def test_scores_that_are_none_are_refused(answer: Any):
 def test_placements_that_are_none_are_refused(changes: dict[str, Any], why: str):
     view = cluster({"r1": [1, 1], "r2": [1, 1]})
     question = to_generate(
-        GENERATOR, Cycle(view), group((1, 1)), TopologyPlacement().generate(Cycle(view), group((1, 1)), [whole(view.tree)])
+        GENERATOR,
+        PlacementCycle(view),
+        group((1, 1)),
+        TopologyPlacement().generate(PlacementCycle(view), group((1, 1)), [whole(view.tree)]),
     )
     good = {"name": "x", "rank": 0, "nodes": [1, 0, 1], "parent": [0, 0]}
     (found,) = read_placements(question, [good])
@@ -239,7 +242,9 @@ _placements = st.fixed_dictionaries({"name": st.text(max_size=2) | _odd, "rank":
 @given(_odd | st.lists(_placements, max_size=3) | st.lists(st.floats() | st.integers(), min_size=2, max_size=2))
 def test_whatever_is_answered_is_read_or_refused(answer: Any):
     view, asked = cluster({"r1": [1, 1], "r2": [1, 1]}), group((1, 1))
-    question = to_generate(GENERATOR, Cycle(view), asked, TopologyPlacement().generate(Cycle(view), asked, [whole(view.tree)]))
+    question = to_generate(
+        GENERATOR, PlacementCycle(view), asked, TopologyPlacement().generate(PlacementCycle(view), asked, [whole(view.tree)])
+    )
     with contextlib.suppress(Nonsense):
         for of_rank in read_placements(question, answer):
             assert all(len({view.tree.labels[at][RACK] for at in one.nodes.tolist()}) == 1 for one in of_rank)
@@ -249,7 +254,7 @@ def test_whatever_is_answered_is_read_or_refused(answer: Any):
 
 def test_a_name_is_given_once_in_each_rank_and_nodes_as_often_as_one_likes():
     view = cluster({"r1": [1, 1]})
-    question = to_generate(GENERATOR, Cycle(view), group((1, 1)), [whole(view.tree)])
+    question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)])
     one = {"name": "x", "rank": 1, "nodes": [0, 1], "parent": [0, 0]}
     found = read_placements(question, [one, one | {"rank": 0}, one | {"name": "b"}])
     assert [(of_rank.rank, of_rank.names) for of_rank in found] == [(0, ("x",)), (1, ("b", "x"))]
@@ -265,7 +270,7 @@ def test_topology_placement_parts_what_generators_before_it_made():
     """Also where these are all nodes together."""
     view = cluster({"r1": [1, 1], "r2": [1, 1]})
     halves = join([_placement("even", 0, 2), _placement("odd", 1, 3)])
-    (found,) = TopologyPlacement().generate(Cycle(view), group((1, 1)), [halves])
+    (found,) = TopologyPlacement().generate(PlacementCycle(view), group((1, 1)), [halves])
     assert {one.name: [view.tree.names[at] for at in one.nodes] for one in found} == {
         "even/r1": ["r1-0"],
         "even/r2": ["r2-0"],

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.step_budget import PLACEMENT_STEPS, Budget
+from core.model.step_budget import PLACEMENT_STEPS, StepBudget
 from core.podgroups.devices.node_limits import Rations, SharedCell
 
 Cell = tuple[int, int, tuple[bool, ...]]  # kinds (a bit each), devices, nodes that reach it
@@ -138,7 +138,7 @@ def test_what_one_cell_has_too_little_of_another_does_not_make_up_for() -> None:
 
 def test_pods_of_one_node_that_need_shared_devices_are_added_in_few_steps() -> None:
     """Found defect B13."""
-    budget, everywhere = Budget(), np.ones(2, dtype=bool)
+    budget, everywhere = StepBudget(), np.ones(2, dtype=bool)
     cells = (SharedCell(1, 30_000, everywhere), SharedCell(3, 30_000, everywhere))
     made = Rations(((1, 1),), np.ones((4, 2), dtype=np.int64), cells, np.zeros((2, 2), dtype=np.int64), budget)
     assert made.within(0, np.array([20_000, 50_000])).sum() > 20_000
@@ -152,6 +152,6 @@ def test_without_steps_left_there_are_fewer_pods_and_never_more_than_devices(
     """Found defect B13."""
     given_, cells = made
     per_node = np.array(room[: given_.own.shape[1]])
-    found = replace(given_, budget=Budget(steps)).within(0, per_node)
+    found = replace(given_, budget=StepBudget(steps)).within(0, per_node)
     assert have_devices(cells, asked_for(given_, [found.tolist()]))
     assert (found <= given_.within(0, per_node)).all()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.model.configuration import FairSharing
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK
 from tests.queueing.shared import Shared
 
@@ -73,7 +73,7 @@ def busy_scenes(draw: st.DrawFn, sharing: FairSharing | None = None) -> Shared:
         # As if nobody minded: a running workload may be one that others would have preempted for.
         facts = scene.state.workloads.facts[f"{NAMESPACE}/{name}"]
         queue = scene.state.cluster_queues[job.queue]
-        if isinstance(find_admission(scene.state, facts, queue, STANDARD), Found):
+        if isinstance(find_admission(scene.state, facts, queue, STANDARD), Admissible):
             scene.cycle.run()
             scene.run()
         if name not in scene.running():
@@ -155,4 +155,4 @@ def fits_alone(scene: Shared, name: str) -> bool:
     others = {key for key in scene.state.workloads.facts if key != facts.key}
     world = rebuilt_without(scene, others)
     queue = world.state.cluster_queues[facts.queue.partition("/")[2]]
-    return isinstance(find_admission(world.state, facts, queue, STANDARD), Found)
+    return isinstance(find_admission(world.state, facts, queue, STANDARD), Admissible)

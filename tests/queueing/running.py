@@ -12,13 +12,13 @@ from core.plan.workloads.verdicts import verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, Node, node_json
 from tests.queueing.scene import Scene
 
 NOW = "2026-01-01T01:00:00Z"
-Outcome = Found | NotFound
+Outcome = Admissible | NotAdmissible
 KEEPS = NodeReplacement(fails_fast=False)
 
 
@@ -81,8 +81,8 @@ class Running(Scene):
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[name]["status"]["conditions"]}
 
 
-def told(outcome: Outcome) -> NotFound:
-    assert isinstance(outcome, NotFound), outcome
+def told(outcome: Outcome) -> NotAdmissible:
+    assert isinstance(outcome, NotAdmissible), outcome
     return outcome
 
 

@@ -11,7 +11,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.pending import Pending
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
@@ -82,7 +82,7 @@ class Scene:
     def delete(self, name: str) -> None:
         self.state.observe_workload(f"{NAMESPACE}/{name}", None)
 
-    def run(self) -> dict[str, Found | NotFound]:
+    def run(self) -> dict[str, Admissible | NotAdmissible]:
         """One cycle; verdicts by name of workload."""
         return {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in self.verdicts()}
 
@@ -105,16 +105,16 @@ def in_queue_order(state: ClusterState, rules: PodsReadyRules | None = None) -> 
     return list(pending)
 
 
-def admitted(verdicts: Mapping[str, Found | NotFound]) -> set[str]:
-    return {name for name, outcome in verdicts.items() if isinstance(outcome, Found)}
+def admitted(verdicts: Mapping[str, Admissible | NotAdmissible]) -> set[str]:
+    return {name for name, outcome in verdicts.items() if isinstance(outcome, Admissible)}
 
 
-def refused(verdicts: Mapping[str, Found | NotFound]) -> dict[str, NotFound]:
-    return {name: outcome for name, outcome in verdicts.items() if isinstance(outcome, NotFound)}
+def refused(verdicts: Mapping[str, Admissible | NotAdmissible]) -> dict[str, NotAdmissible]:
+    return {name: outcome for name, outcome in verdicts.items() if isinstance(outcome, NotAdmissible)}
 
 
-def flavors_of(found: Found | NotFound) -> list[dict[str, str]]:
-    assert isinstance(found, Found), found
+def flavors_of(found: Admissible | NotAdmissible) -> list[dict[str, str]]:
+    assert isinstance(found, Admissible), found
     return [dict(pod_set.flavors) for pod_set in found.admission.pod_sets]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from core.model.admission import admission_to_wire
 from core.model.configuration import FairSharing
 from core.model.quota_tree import FlavorResource
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts
 from tests.builders import NAMESPACE, condition_json
@@ -55,17 +55,17 @@ class Shared(Scene):
     def now(self) -> str:
         return f"2026-01-01T{self.clock // 3600:02}:{self.clock // 60 % 60:02}:{self.clock % 60:02}Z"
 
-    def run(self) -> dict[str, Found | NotFound]:
+    def run(self) -> dict[str, Admissible | NotAdmissible]:
         """One cycle; what it decides is written, and seen, before the next."""
         self.clock += 1
         verdicts = super().run()
         self.write(verdicts)
         return verdicts
 
-    def write(self, verdicts: Mapping[str, Found | NotFound]) -> None:
+    def write(self, verdicts: Mapping[str, Admissible | NotAdmissible]) -> None:
         """Verdicts arrive at the API server, and are seen."""
         for name, outcome in verdicts.items():
-            if isinstance(outcome, Found):
+            if isinstance(outcome, Admissible):
                 stand = {"QuotaReserved": True, "Admitted": True, "Evicted": False, "Preempted": False}
                 conditions = [condition_json(kind, status, time=self.now) for kind, status in stand.items()]
                 self._write(name, *conditions, admission=admission_to_wire(outcome.admission))
@@ -119,8 +119,8 @@ class Shared(Scene):
         return self.state.quota.usage(queue).get(name, 0)
 
 
-def victims(outcome: Found | NotFound) -> dict[str, str]:
+def victims(outcome: Admissible | NotAdmissible) -> dict[str, str]:
     """Who must go for a workload, by name, and by which right."""
-    assert isinstance(outcome, NotFound), outcome
+    assert isinstance(outcome, NotAdmissible), outcome
     assert outcome.preempting is not None, outcome.message
     return {victim.workload.key.partition("/")[2]: victim.reason for victim in outcome.preempting.victims}

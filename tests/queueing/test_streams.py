@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from tests.builders import RACK
 from tests.queueing.scene import Scene
 
@@ -82,7 +82,7 @@ def test_no_stream_exceeds_quota_or_nodes_and_who_fits_is_in(events: list[tuple[
         else:
             made.run()
             check_limits(made, quota)
-    while any(isinstance(outcome, Found) for outcome in made.run().values()):
+    while any(isinstance(outcome, Admissible) for outcome in made.run().values()):
         check_limits(made, quota)
     assert made.run() == {}, "a cycle at rest says nothing new"
     heads: dict[str, int] = {}
@@ -91,7 +91,7 @@ def test_no_stream_exceeds_quota_or_nodes_and_who_fits_is_in(events: list[tuple[
         assert queue is not None
         heads[queue.name] = heads.get(queue.name, 0) + 1
         if not strict or heads[queue.name] == 1:
-            assert not isinstance(find_admission(made.state, workload, queue, STANDARD), Found), f"{workload.key} fits and waits"
+            assert not isinstance(find_admission(made.state, workload, queue, STANDARD), Admissible), f"{workload.key} fits and waits"
 
 
 @given(EVENTS, st.integers(2, 14))
@@ -109,4 +109,4 @@ def test_a_scheduler_that_starts_anew_decides_nothing_else(events: list[tuple[An
     made.run()
     made.run()
     anew = Cycle(made.state, STANDARD)
-    assert [verdict for verdict in anew.run() if isinstance(verdict.outcome, Found)] == []
+    assert [verdict for verdict in anew.run() if isinstance(verdict.outcome, Admissible)] == []

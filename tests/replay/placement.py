@@ -10,12 +10,12 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import profile_from_gates
 from core.placement.engine import Decision, place
-from core.placement.refusals import NotFit, Refusal
+from core.placement.refusals import NotFit, RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.node_eligibility import taints_of
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.topology.tree import NodeLabels, TopologyTree
 
 RULES = {"l": "pod sets that do not fit one after the other, but all at once, fit (rule l of docs/decisions/0004)"}
@@ -89,7 +89,7 @@ def _topology(pod_set: Mapping[str, Any]) -> TopologyRequest | None:
     return replace(request, group=group) if request is not None and group else request
 
 
-def build_held(case: Mapping[str, Any], requests: Sequence[PodSetRequest]) -> list[Held]:
+def build_held(case: Mapping[str, Any], requests: Sequence[PodSetRequest]) -> list[PlacedPodSet]:
     """All pod sets of the scenario's workload with what they were admitted with.
 
     A scenario leaves out the requests of pod sets that have lost no pod; in a group such a one is a mate of those that have.
@@ -98,7 +98,7 @@ def build_held(case: Mapping[str, Any], requests: Sequence[PodSetRequest]) -> li
     grouped = next((request.topology for request in requests if request.topology is not None and request.topology.group), None)
     mate = replace(grouped, slices=()) if grouped is not None else IMPLIED
     return [
-        Held(
+        PlacedPodSet(
             known.get(entry["pod_set"], PodSetRequest(entry["pod_set"], entry["count"], {}, mate)),
             parse_assignment(entry["assignment"]),
         )
@@ -149,7 +149,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 
 def _failure(refusal: NotFit) -> dict[str, Any]:
     failure: dict[str, Any] = {"kind": refusal.kind.value}
-    if refusal.kind is Refusal.NOT_FIT and refusal.explanation is not None:
+    if refusal.kind is RefusalKind.NOT_FIT and refusal.explanation is not None:
         failure |= {"fit": refusal.fit, "of": refusal.wanted, "unit": refusal.unit, "total_nodes": refusal.explanation.total_nodes}
         failure["excluded"] = {exclusion.reason.replace('"', ""): exclusion.count for exclusion in refusal.explanation.exclusions}
     return failure
@@ -159,7 +159,7 @@ def differences(case: dict[str, Any], got: dict[str, Any]) -> list[str]:
     """What differs in ok, assignments and failure kinds."""
     expect = case["expect"]
     refused = {entry["failure"]["kind"] for entry in expect["pod_sets"] if "failure" in entry}
-    if got["ok"] and refused == {Refusal.NOT_FIT.value} and rule(case):
+    if got["ok"] and refused == {RefusalKind.NOT_FIT.value} and rule(case):
         return []
     found = []
     if got["ok"] != expect["ok"]:

@@ -21,7 +21,7 @@ from core.plan.workloads.verdicts import verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import NodeReplacement, due_for_second_pass
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
@@ -163,7 +163,7 @@ class Rule:
     touches: Callable[[Json], set[str | None]]
 
 
-def _verdicts(case: Json, workloads: list[Json] | None = None) -> dict[str, Found | NotFound]:
+def _verdicts(case: Json, workloads: list[Json] | None = None) -> dict[str, Admissible | NotAdmissible]:
     return {verdict.workload.key: verdict.outcome for verdict in _World(case, workloads).cycle.run()}
 
 
@@ -174,7 +174,7 @@ def _timed(case: Json) -> set[str | None]:
 def _breaking_a_rule(case: Json) -> set[str | None]:
     if case["kind"] != "schedule_cycle":
         return set()
-    return {key for key, found in _verdicts(case).items() if isinstance(found, NotFound) and found.reason == REASON_MISCONFIGURED}
+    return {key for key, found in _verdicts(case).items() if isinstance(found, NotAdmissible) and found.reason == REASON_MISCONFIGURED}
 
 
 def _in_the_way_of_others(case: Json) -> set[str | None]:
@@ -182,9 +182,11 @@ def _in_the_way_of_others(case: Json) -> set[str | None]:
     if case["kind"] != "schedule_cycle" or case.get("second_pass_workloads"):
         return set()
     waiting = [wire for wire in case["workloads"] if not (wire.get("status") or {}).get("admission")]
-    alone = {key for wire in waiting for key, found in _verdicts(case, [wire]).items() if isinstance(found, Found)}
+    alone = {key for wire in waiting for key, found in _verdicts(case, [wire]).items() if isinstance(found, Admissible)}
     refused = {
-        key for key, found in _verdicts(case).items() if isinstance(found, NotFound) and found.reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+        key
+        for key, found in _verdicts(case).items()
+        if isinstance(found, NotAdmissible) and found.reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     }
     return {*(alone & refused)}
 

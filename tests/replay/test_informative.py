@@ -17,7 +17,7 @@ import pytest
 
 from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.engine import Decision, Placement
+from core.placement.engine import Decision, PodSetPlacement
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.node_eligibility import taints_of
 from tests.builders import Node
@@ -104,7 +104,7 @@ def own_problems(case: Case, decision: Decision) -> list[str]:
             stay[held.request.name] = {name: count for name, count in pods.items() if name not in failed}
             if held.request.name not in known:
                 requests.append(held.request)
-                untouched = Placement(held.request.name, held.assignment, "", tuple(pods.items()))
+                untouched = PodSetPlacement(held.request.name, held.assignment, "", tuple(pods.items()))
                 decision = Decision((*decision.placements, untouched))
     return broken_promises(Cluster(tuple(case["levels"]), nodes), requests, decision, stay, free, failed)
 
@@ -137,7 +137,7 @@ def theirs(case: Case) -> Decision | None:
         if any(domain.values[-1] not in hosts for domain in assignment.domains):
             return None
         pods = tuple((hosts[domain.values[-1]], domain.count) for domain in assignment.domains)
-        found.append(Placement(entry["name"], assignment, "", pods))
+        found.append(PodSetPlacement(entry["name"], assignment, "", pods))
     return Decision(tuple(found)) if found else None
 
 

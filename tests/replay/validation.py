@@ -9,7 +9,7 @@ from core.jobs.objects import validate_workload
 from core.names import JOB_COMPLETION_INDEX_LABEL
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
@@ -75,7 +75,7 @@ def _search(case: Mapping[str, Any]) -> dict[str, Any]:
     workload = WorkloadFacts.read({"metadata": metadata, "spec": {"queueName": "queue", "podSets": [case["pod_set"]]}})
     outcome = find_admission(state, workload, state.cluster_queues[name], STANDARD)
     attempts = [{"flavor": attempt.flavor, "no_fit_reason": attempt.reason} for attempt in outcome.attempts]
-    return {"no_fit_reason": "" if isinstance(outcome, Found) else outcome.reason, "attempts": attempts}
+    return {"no_fit_reason": "" if isinstance(outcome, Admissible) else outcome.reason, "attempts": attempts}
 
 
 def differences(case: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from core.runtime.http.client import Client, Obj, Page, PatchKind, Resource
 from core.runtime.lease import LEASE, LeaderElection, LeadershipLost
 from core.runtime.watch.informer import Informer
 from core.runtime.watch.store import Change
-from core.runtime.watch.watcher import Policy
+from core.runtime.watch.watcher import WatchPolicy
 from e2e.cluster import Cluster
 from tests.installed import Installed
 from tests.runtime.fakes import CONFIG_MAP, name_of
@@ -217,7 +217,7 @@ async def test_writer_sees_its_writes_at_once_while_connections_are_cut(cluster:
 
 async def test_a_half_open_connection_is_given_up(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
     async with through_proxy(cluster, tmp_path) as (proxied, proxy):
-        following = Following(proxied, namespace, policy=Policy(timeout_s=2, silence_s=0.5), chance=lambda: 0.0)
+        following = Following(proxied, namespace, policy=WatchPolicy(timeout_s=2, silence_s=0.5), chance=lambda: 0.0)
         async with following.running():
             proxy.mute = True
             await write(client, namespace, "unheard", 1)
@@ -333,7 +333,7 @@ async def test_a_stale_continue_token_is_a_real_410_and_lists_recover(forgetful:
         assert {name_of(obj): obj["data"]["n"] for obj in whole.items} == {f"cm-{n}": str(n + 100) for n in range(5)}
         assert pages == ["page", "gone", "page"]
 
-        following = Following(compacting, namespace, policy=Policy(page_limit=2))
+        following = Following(compacting, namespace, policy=WatchPolicy(page_limit=2))
         async with following.running():
             assert len(following.state()) == 5
         assert following.informer.watcher.restarts["gone"] == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.state.cluster import ClusterState
 from core.state.daemonsets import WINDOW_S, DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts, object_key
@@ -69,7 +69,7 @@ def test_a_workload_that_would_take_a_daemon_sets_share_of_a_new_node_waits():
     scene = Scene()
     see(scene.state, daemon_set_json("agent", cpu="500m"))
     scene.submit("w", 1, cpu="4")
-    assert isinstance(scene.run()["w"], NotFound)  # there is no node at all
+    assert isinstance(scene.run()["w"], NotAdmissible)  # there is no node at all
     scene.node(host("n0"))
     waiting = refused(scene.run())["w"]
     assert "excluded: DaemonSet share: 1" in waiting.message

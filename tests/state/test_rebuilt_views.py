@@ -8,7 +8,7 @@ import pytest
 
 from core.names import HOSTNAME_LABEL
 from core.placement.topology.node_counts import NodeCounts
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.facts import NodeFacts, TopologyFacts
 from core.state.ledger import Domain, Ledger, PodSetKey
 from core.state.promises import find_missing
@@ -38,7 +38,7 @@ def running(workloads: int, *, racks: int = 4) -> Scene:
     for i in range(workloads):
         scene.submit(f"w{i}")
     for name, outcome in scene.run().items():
-        assert isinstance(outcome, Found)
+        assert isinstance(outcome, Admissible)
         scene.state.confirm(f"ns/{name}", 2)
     return scene
 

@@ -14,7 +14,7 @@ from core.model.admission import Admission
 from core.names import EVENT_SECOND_PASS_FAILED, EVICTED, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
 from core.plan.steps.steps import make_plan
 from core.plan.workloads.workload_steps import give_back, plan_eviction_of
-from core.queueing.flavors.outcome import Found, NotFound, Preempting
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
 from core.resource import Obj
 from core.runtime.report import telemetry
 from core.state.facts import find_condition
@@ -131,9 +131,11 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
 
 def test_who_waits_for_those_that_are_leaving_names_them(collect_all: CollectAll):
     workload = Told().submit("large", count=4)
-    waits = Preempting(Found(Admission("cq", ()), (), ()), (), ("ns/small",))
+    waits = Preempting(Admissible(Admission("cq", ()), (), ()), (), ("ns/small",))
     with tracing.step(SOLVE, workload) as span:
-        tracing.explain(span, workload, NotFound("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits))
+        tracing.explain(
+            span, workload, NotAdmissible("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits)
+        )
     (solve,) = collect_all()
     assert events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
     assert solve.attributes["topogate.victim.count"] == 0

@@ -35,11 +35,11 @@ from tests.webhook.reviews.test_misshapen import JSON
 from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
 from webhook.connections import IDLE_S, Connections
-from webhook.intake import GivenUp, Intake, NoRoom, TooLarge
+from webhook.intake import BodyTooLarge, GivenUp, Intake, NoRoom
 from webhook.lookup import at_home
 from webhook.review import Reviews
 from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionServer
-from webhook.shared_limits import Budget, estimate_memory
+from webhook.shared_limits import SharedLimit, estimate_memory
 from webhook.tls import HeldCertificate, ServingCertificate
 
 SMALL = body(manifests.job("train", "team-a", pods=1))
@@ -98,7 +98,7 @@ async def post(port: int, sent: bytes = SMALL, path: str = VALIDATE_JOB) -> int:
 
 
 async def test_budget_is_granted_in_order_and_given_back() -> None:
-    budget, granted = Budget(10), list[str]()
+    budget, granted = SharedLimit(10), list[str]()
 
     async def take(name: str, amount: int) -> None:
         await budget.take(amount)
@@ -118,7 +118,7 @@ async def test_budget_is_granted_in_order_and_given_back() -> None:
 
 async def test_budget_is_granted_to_clients_in_turn() -> None:
     """One client with sixty reviews kept those of the API server waiting for more than ten seconds."""
-    budget, granted = Budget(1), list[str]()
+    budget, granted = SharedLimit(1), list[str]()
     await budget.take(1)
 
     async def ask(name: str, client: str) -> None:
@@ -136,7 +136,7 @@ async def test_budget_is_granted_to_clients_in_turn() -> None:
 
 
 async def test_budget_granted_to_cancelled_waiter_is_not_lost() -> None:
-    budget = Budget(1)
+    budget = SharedLimit(1)
     await budget.take(1)
     waiter = asyncio.ensure_future(budget.take(1))
     await until(lambda: budget.waiting == 1)
@@ -237,7 +237,7 @@ async def test_bodies_that_wait_for_each_other_lose_the_oldest() -> None:
     assert intake.used == 0
 
 
-@pytest.mark.parametrize("why", [GivenUp, NoRoom, TooLarge, TimeoutError])
+@pytest.mark.parametrize("why", [GivenUp, NoRoom, BodyTooLarge, TimeoutError])
 async def test_body_that_is_refused_leaves_nothing_for_the_collector_of_cycles(why: type[Exception]) -> None:
     """Attack 28: a flood of refused bodies took 1.5 GiB, since each was in a cycle and the webhook looks for those seldom."""
 
@@ -250,7 +250,7 @@ async def test_body_that_is_refused_leaves_nothing_for_the_collector_of_cycles(w
     gc.disable()
     try:
         first = asyncio.create_task(read(intake, readers[0], 0 if why is TimeoutError else 60))
-        readers[0].feed_data(b"x" * (1001 if why is TooLarge else 600))
+        readers[0].feed_data(b"x" * (1001 if why is BodyTooLarge else 600))
         if why in (GivenUp, NoRoom):
             await until(lambda: intake.used == 600)
             second = asyncio.create_task(read(intake, readers[1]))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs import pki
-from certs.rotation import Configuration
+from certs.rotation import BundleHolder
 from tests.certs.in_memory import CONFIGURATIONS, NAME, Replica, Server
 from webhook.__main__ import _files_or_own
 from webhook.review import Reviews
@@ -35,7 +35,7 @@ def test_flags_say_where_and_for_whom():
     own = settings.own
     assert own is not None
     assert (own.secret, own.namespace, own.names) == ("certs", "ns", (NAME,))
-    assert own.configurations == (Configuration("mutating", "m"), Configuration("crd", "w.x-k8s.io"))
+    assert own.configurations == (BundleHolder("mutating", "m"), BundleHolder("crd", "w.x-k8s.io"))
     assert (own.policy.overlap, own.policy.settle, own.fresh_s) == (timedelta(seconds=20), timedelta(seconds=2), 5.0)
     assert (settings.cert_file, settings.key_file) == (None, None)
 

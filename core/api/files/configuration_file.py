@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from core.api.files.configuration_fields import placement_gates
-from core.api.files.configuration_plugins import PATH, Installed, PodGroupPlugins
+from core.api.files.configuration_plugins import PATH, InstalledPlugins, PodGroupPlugins
 from core.api.files.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
-    LeaderElection,
+    LeaderElectionSection,
     MetricsBlock,
     NodeReplacementBlock,
     NodeRequeueBlock,
@@ -49,7 +49,7 @@ def read_configuration(text: str | bytes, plugins: Collection[str] | None = None
 
     Raises `core.api.files.mistakes.InvalidFile`, which names every mistake in it.
     """
-    return build_configuration(ConfigurationFile.read_text(text, Installed(plugins)))
+    return build_configuration(ConfigurationFile.read_text(text, InstalledPlugins(plugins)))
 
 
 def read_configuration_file(path: str, plugins: Collection[str] | None = None) -> Configuration:
@@ -74,7 +74,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         node_health=_node_health(ours),
         fair_sharing=_fair_sharing(file),
         resources=_resources(file.resources or Resources(), ours),
-        lease=_lease(file.leader_election or LeaderElection()),
+        lease=_lease(file.leader_election or LeaderElectionSection()),
         webhook=_webhook(file.webhook or WebhookBlock()),
         pod_groups=_pod_groups(ours.pod_groups or PodGroupsBlock()),
         metrics=(file.metrics or MetricsBlock()).bind_address,
@@ -167,7 +167,7 @@ def _resources(block: Resources, ours: Topogate) -> ResourceRules:
     )
 
 
-def _lease(block: LeaderElection) -> LeaseRules:
+def _lease(block: LeaderElectionSection) -> LeaseRules:
     usual = LeaseRules()
     return LeaseRules(
         block.leader_elect,

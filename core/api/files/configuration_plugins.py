@@ -1,6 +1,6 @@
 """The block `topogate.podGroups.plugins`: which plugins place groups of pods, in what order, with what weights, arguments and limits.
 
-Names of other packages' plugins are judged where these are installed (`Installed`), their arguments by
+Names of other packages' plugins are judged where these are installed (`InstalledPlugins`), their arguments by
 `reconciler.podgroups.installed_plugins`: the
 webhook reads the same file and need not have them.
 """
@@ -65,7 +65,7 @@ Name = Annotated[str, matching(r"[A-Za-z0-9][-A-Za-z0-9_. ]*", "the name of a pl
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledPlugins:
     """Names of plugins of other packages; None: they are not known here."""
 
     plugins: Collection[str] | None = None
@@ -94,7 +94,7 @@ class Entry(Strict):
         other = next((role for role, built_in in BUILT_IN.items() if role != cls.role and name in built_in), None)
         if other is not None:
             raise refuse(f"it belongs to the {LISTS[other]}")
-        installed = info.context.plugins if isinstance(info.context, Installed) else None
+        installed = info.context.plugins if isinstance(info.context, InstalledPlugins) else None
         if installed is not None and name not in (known := (*BUILT_IN[cls.role], *sorted(installed))):
             near = suggestion(name, known)
             raise refuse(f"no such plugin is built in or installed; {f'did you mean {near}?' if near else f'use {one_of(known)}'}")

@@ -159,7 +159,7 @@ class IntegrationsBlock(Strict):
     pod_options: Annotated[Any, Ignored("it is v1beta1's, and no pod is queued that does not ask for it")] = None
 
 
-class LeaderElection(Strict):
+class LeaderElectionSection(Strict):
     """component-base's LeaderElectionConfiguration."""
 
     leader_elect: Annotated[bool | None, Says("whether a leader is elected", "true")] = None
@@ -220,7 +220,7 @@ class ClientConnection(Strict):
     burst: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
 
 
-class Controller(Strict):
+class ControllerSection(Strict):
     """How many objects of a kind are reconciled at once."""
 
     group_kind_concurrency: dict[str, Count] | None = None
@@ -430,14 +430,14 @@ class ConfigurationFile(Strict):
     fair_sharing: FairSharingBlock | None = None
     resources: Resources | None = None
     integrations: IntegrationsBlock | None = None
-    leader_election: LeaderElection | None = None
+    leader_election: LeaderElectionSection | None = None
     webhook: WebhookBlock | None = None
     metrics: MetricsBlock | None = None
     health: HealthBlock | None = None
     topogate: Topogate | None = None
 
     client_connection: Annotated[ClientConnection | None, Ignored("the API server says when it has enough (429, Retry-After)")] = None
-    controller: Annotated[Controller | None, Ignored("how much is done at once is not set by hand")] = None
+    controller: Annotated[ControllerSection | None, Ignored("how much is done at once is not set by hand")] = None
     manage_jobs_without_queue_name: Annotated[bool | None, _MANAGED] = None
     managed_jobs_namespace_selector: Annotated[Selector | None, _MANAGED] = None
     internal_cert_management: Annotated[Any, Ignored("the webhook's flags name its certificate")] = None

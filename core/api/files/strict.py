@@ -1,8 +1,7 @@
-"""Files that people write: everything wrong with one is told at once, each mistake with its path and what would be accepted.
+"""Files that people write: all mistakes of one are reported at once, each with its path and what would be accepted.
 
-Kubernetes' objects are read leniently (`core.api.kinds.meta`), since who wrote them may be newer than we are. A file has an author who is
-waiting
-for an answer, so here a key nobody knows is a mistake, and the nearest known one is named.
+Kubernetes' objects are read leniently (`core.api.kinds.meta`), since their writer may be newer than topogate. The author of a file waits
+for an answer, so that an unknown key is a mistake here, and the nearest known one is named.
 """
 
 from __future__ import annotations

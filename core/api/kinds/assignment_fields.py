@@ -78,7 +78,7 @@ class AssignmentSlice(Wire):
     """The domains' pod counts."""
 
 
-class TopologyAssignment(Wire):
+class TopologyAssignmentFields(Wire):
     """Which domain gets how many pods."""
 
     rules: ClassVar[tuple[Mark, ...]] = (

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from core.api.kinds.crd import Column, Crd
+from core.api.kinds.crd import Crd, PrinterColumn
 from core.api.kinds.marks import IMMUTABLE
-from core.api.kinds.meta import DNS_LABEL, Conditions, Int32, ObjectName, Resource, Wire
+from core.api.kinds.meta import DNS_LABEL, Conditions, Int32, KubernetesObject, ObjectName, Wire
 
 
 class AdmissionCheckParameters(Wire):
@@ -38,7 +38,7 @@ class AdmissionCheckStatus(Wire):
     """Active says that the controller is ready to perform the check."""
 
 
-class AdmissionCheck(Resource):
+class AdmissionCheck(KubernetesObject):
     """A condition, judged by some controller, that workloads of a ClusterQueue must meet after they have quota."""
 
     crd: ClassVar[Crd] = Crd("admissionchecks", "Cluster", ("ac",), has_status=True)
@@ -49,14 +49,14 @@ class AdmissionCheck(Resource):
     """Whether it can be performed."""
 
 
-class WorkloadPriorityClass(Resource):
+class WorkloadPriorityClass(KubernetesObject):
     """A named priority for workloads that does not touch the priority of their pods."""
 
     crd: ClassVar[Crd] = Crd(
         "workloadpriorityclasses",
         "Cluster",
         ("wpc",),
-        columns=(Column("Value", ".value", "integer", "The priority that workloads of this class get"),),
+        columns=(PrinterColumn("Value", ".value", "integer", "The priority that workloads of this class get"),),
     )
 
     value: Int32

@@ -9,7 +9,7 @@ from core.names import GROUP
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`; priority 1 shows with `-o wide` only."""
 
     name: str
@@ -25,8 +25,8 @@ class Crd:
     scope: Literal["Cluster", "Namespaced"]
     short_names: tuple[str, ...] = ()
     has_status: bool = False
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     group: str = GROUP
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created")
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date", "Time since the object was created")

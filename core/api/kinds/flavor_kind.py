@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from core.api.kinds.crd import AGE, Column, Crd
+from core.api.kinds.crd import AGE, Crd, PrinterColumn
 from core.api.kinds.marks import ATOMIC_LIST, ATOMIC_MAP, Mark, rule
-from core.api.kinds.meta import Int64, ObjectName, Resource, Time, Wire
+from core.api.kinds.meta import Int64, KubernetesObject, ObjectName, Time, Wire
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -78,14 +78,14 @@ class ResourceFlavorSpec(Wire):
     """The Topology by which pods are placed on the nodes of this flavor."""
 
 
-class ResourceFlavor(Resource):
+class ResourceFlavor(KubernetesObject):
     """A kind of nodes for which quota can be given."""
 
     crd: ClassVar[Crd] = Crd(
         "resourceflavors",
         "Cluster",
         ("flavor", "flavors", "rf"),
-        columns=(Column("Topology", ".spec.topologyName", "string", "The topology of the flavor's nodes"), AGE),
+        columns=(PrinterColumn("Topology", ".spec.topologyName", "string", "The topology of the flavor's nodes"), AGE),
     )
 
     spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)

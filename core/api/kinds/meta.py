@@ -118,7 +118,7 @@ class ObjectMeta(Wire):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Condition(Wire):
+class ConditionFields(Wire):
     """One observation of an object's state."""
 
     type: Annotated[str, Field(max_length=316, pattern=LABEL_NAME)]
@@ -135,10 +135,10 @@ class Condition(Wire):
     """Why, for people. May be empty."""
 
 
-Conditions = Annotated[tuple[Condition, ...], Field(max_length=16), list_map("type")]
+Conditions = Annotated[tuple[ConditionFields, ...], Field(max_length=16), list_map("type")]
 
 
-def find_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+def find_condition(conditions: tuple[ConditionFields, ...], kind: str) -> ConditionFields | None:
     """The condition of that type."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
@@ -165,7 +165,7 @@ class LabelSelector(Wire):
     """Labels that must have these values."""
 
 
-class Resource(Wire):
+class KubernetesObject(Wire):
     """A Kubernetes object of one of our kinds. `crd` says how the API server offers it (see `core.api.schema`)."""
 
     api_version: str = ""

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from core.api.kinds.crd import AGE, Column, Crd
+from core.api.kinds.crd import AGE, Crd, PrinterColumn
 from core.api.kinds.marks import ATOMIC_LIST, Mark, int_format, list_map, rule, server_default
-from core.api.kinds.meta import DNS_LABEL, LABEL_NAME, MAX_LEVELS, Conditions, ObjectName, Resource, Wire
+from core.api.kinds.meta import DNS_LABEL, LABEL_NAME, MAX_LEVELS, Conditions, KubernetesObject, ObjectName, Wire
 from core.names import OWN_GROUP
 
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), int_format("int32")]
@@ -47,7 +47,7 @@ class PodGroupSchedulingPolicy(Wire):
         return self
 
 
-class TopologyConstraint(Wire):
+class TopologyConstraintFields(Wire):
     """All pods share one domain."""
 
     level: Level
@@ -67,7 +67,7 @@ class PodGroupSchedulingConstraints(Wire):
     """What placements a group may have."""
 
     topology_constraints: Annotated[
-        tuple[TopologyConstraint, ...],
+        tuple[TopologyConstraintFields, ...],
         Field(max_length=MAX_LEVELS),
         ATOMIC_LIST,
         rule("self.all(a, self.exists_one(b, b.level == a.level))", _UNIQUE_LEVELS),
@@ -78,7 +78,7 @@ class PodGroupSchedulingConstraints(Wire):
 
     @field_validator("topology_constraints")
     @classmethod
-    def _are_unique(cls, constraints: tuple[TopologyConstraint, ...]) -> tuple[TopologyConstraint, ...]:
+    def _are_unique(cls, constraints: tuple[TopologyConstraintFields, ...]) -> tuple[TopologyConstraintFields, ...]:
         if len({constraint.level for constraint in constraints}) < len(constraints):
             raise ValueError(_UNIQUE_LEVELS)
         return constraints
@@ -111,7 +111,7 @@ class PodGroupStatus(Wire):
     """PodGroupScheduled says whether the group has its placement, and if not what each lacks."""
 
 
-class PodGroup(Resource):
+class PodGroup(KubernetesObject):
     """Pods that are placed together on one placement."""
 
     crd: ClassVar[Crd] = Crd(
@@ -119,7 +119,9 @@ class PodGroup(Resource):
         "Namespaced",
         has_status=True,
         columns=(
-            Column("Scheduled", ".status.conditions[?(@.type=='PodGroupScheduled')].status", "string", "Whether it has its placement"),
+            PrinterColumn(
+                "Scheduled", ".status.conditions[?(@.type=='PodGroupScheduled')].status", "string", "Whether it has its placement"
+            ),
             AGE,
         ),
         group=OWN_GROUP,
@@ -147,7 +149,7 @@ class NodeTopologySpec(Wire):
     """From the widest to the narrowest."""
 
 
-class NodeTopology(Resource):
+class NodeTopology(KubernetesObject):
     """Names for node labels (KEP-5732, future extension 5)."""
 
     crd: ClassVar[Crd] = Crd("nodetopologies", "Cluster", columns=(AGE,), group=OWN_GROUP)

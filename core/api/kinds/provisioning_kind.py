@@ -9,7 +9,7 @@ from pydantic import Field
 
 from core.api.kinds.crd import AGE, Crd
 from core.api.kinds.marks import SET_LIST, list_map, server_default
-from core.api.kinds.meta import LABEL_NAME, Int32, ObjectName, Resource, Wire
+from core.api.kinds.meta import LABEL_NAME, Int32, KubernetesObject, ObjectName, Wire
 
 MAX_PARAMETERS = 100
 MAX_MANAGED_RESOURCES = 100
@@ -63,7 +63,7 @@ class ProvisioningRequestConfigSpec(Wire):
     """Which pod sets are asked for as one: those of one pod template, or those that need nodes of one kind. Absent: none."""
 
 
-class ProvisioningRequestConfig(Resource):
+class ProvisioningRequestConfig(KubernetesObject):
     """How an admission check of the controller kueue.x-k8s.io/provisioning-request asks for nodes."""
 
     crd: ClassVar[Crd] = Crd("provisioningrequestconfigs", "Cluster", ("prc",), columns=(AGE,))

@@ -6,12 +6,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from core.api.kinds.crd import Column, Crd
+from core.api.kinds.crd import Crd, PrinterColumn
 from core.api.kinds.marks import ATOMIC_LIST, IMMUTABLE, SET_LIST, Mark, list_map, rule, server_default
-from core.api.kinds.meta import Conditions, Int32, LabelSelector, ObjectName, OpenObject, Resource, Wire
-from core.api.kinds.quota_fields import CheckName, CohortName, FairSharing, FairSharingStatus, FlavorUsages, ResourceGroups, StopPolicy
+from core.api.kinds.meta import Conditions, Int32, KubernetesObject, LabelSelector, ObjectName, OpenObject, Wire
+from core.api.kinds.quota_fields import (
+    CheckName,
+    CohortName,
+    FairSharingFields,
+    FairSharingStatus,
+    FlavorUsages,
+    ResourceGroups,
+    StopPolicy,
+)
 
-_PENDING = Column("Pending Workloads", ".status.pendingWorkloads", "integer", "Workloads that wait for admission")
+_PENDING = PrinterColumn("Pending Workloads", ".status.pendingWorkloads", "integer", "Workloads that wait for admission")
 
 
 class FlavorFungibility(Wire):
@@ -109,7 +117,7 @@ class ClusterQueueSpec(Wire):
     """Which admission checks workloads must pass."""
     stop_policy: Annotated[StopPolicy, server_default("None")] = "None"
     """Hold admits nothing more; HoldAndDrain also evicts what was admitted."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingFields | None = None
     """How the queue takes part in fair sharing."""
     admission_scope: AdmissionScope | None = None
     """Whether the usage of the past counts."""
@@ -138,7 +146,7 @@ class ClusterQueueStatus(Wire):
     """What Kueue has written in v1beta1 about the first workloads that wait. topogate does not write it."""
 
 
-class ClusterQueue(Resource):
+class ClusterQueue(KubernetesObject):
     """A pool of quota, by flavor and resource, with the rules by which workloads get it."""
 
     crd: ClassVar[Crd] = Crd(
@@ -147,10 +155,10 @@ class ClusterQueue(Resource):
         ("cq",),
         has_status=True,
         columns=(
-            Column("Cohort", ".spec.cohortName", "string", "The cohort the queue belongs to"),
-            Column("Strategy", ".spec.queueingStrategy", "string", "How workloads are ordered", priority=1),
+            PrinterColumn("Cohort", ".spec.cohortName", "string", "The cohort the queue belongs to"),
+            PrinterColumn("Strategy", ".spec.queueingStrategy", "string", "How workloads are ordered", priority=1),
             _PENDING,
-            Column("Admitted Workloads", ".status.admittedWorkloads", "integer", "Workloads admitted and not finished", priority=1),
+            PrinterColumn("Admitted Workloads", ".status.admittedWorkloads", "integer", "Workloads admitted and not finished", priority=1),
         ),
     )
 
@@ -167,7 +175,7 @@ class LocalQueueSpec(Wire):
     """The ClusterQueue."""
     stop_policy: Annotated[StopPolicy, server_default("None")] = "None"
     """Hold admits nothing more; HoldAndDrain also evicts what was admitted."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingFields | None = None
     """How the queue takes part in fair sharing."""
 
 
@@ -192,7 +200,7 @@ class LocalQueueStatus(Wire):
     """What Kueue has written about the flavors of the queue. topogate does not write it."""
 
 
-class LocalQueue(Resource):
+class LocalQueue(KubernetesObject):
     """A namespace's door to a ClusterQueue."""
 
     crd: ClassVar[Crd] = Crd(
@@ -201,9 +209,9 @@ class LocalQueue(Resource):
         ("queue", "queues", "lq"),
         has_status=True,
         columns=(
-            Column("ClusterQueue", ".spec.clusterQueue", "string", "The ClusterQueue behind this queue"),
+            PrinterColumn("ClusterQueue", ".spec.clusterQueue", "string", "The ClusterQueue behind this queue"),
             _PENDING,
-            Column("Admitted Workloads", ".status.admittedWorkloads", "integer", "Workloads admitted and not finished"),
+            PrinterColumn("Admitted Workloads", ".status.admittedWorkloads", "integer", "Workloads admitted and not finished"),
         ),
     )
 
@@ -220,7 +228,7 @@ class CohortSpec(Wire):
     """The parent cohort; a root if absent."""
     resource_groups: ResourceGroups = ()
     """Quota that all members may use, on top of their own."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingFields | None = None
     """How the cohort takes part in fair sharing."""
 
 
@@ -231,7 +239,7 @@ class CohortStatus(Wire):
     """The share."""
 
 
-class Cohort(Resource):
+class Cohort(KubernetesObject):
     """A group of ClusterQueues, and of cohorts, that lend each other unused quota."""
 
     crd: ClassVar[Crd] = Crd("cohorts", "Cluster", ("co",), has_status=True)

@@ -37,7 +37,7 @@ class FlavorQuotas(Wire):
     """One quota per covered resource, in the order of coveredResources."""
 
 
-class ResourceGroup(Wire):
+class ResourceGroupFields(Wire):
     """Resources that are assigned together from one flavor of a list."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
@@ -53,10 +53,10 @@ class ResourceGroup(Wire):
     """The flavors in the order in which they are tried."""
 
 
-ResourceGroups = Annotated[tuple[ResourceGroup, ...], Field(max_length=16), ATOMIC_LIST]
+ResourceGroups = Annotated[tuple[ResourceGroupFields, ...], Field(max_length=16), ATOMIC_LIST]
 
 
-class FairSharing(Wire):
+class FairSharingFields(Wire):
     """How a ClusterQueue, LocalQueue or Cohort takes part in fair sharing."""
 
     weight: Annotated[Quantity, server_default(1)] = "1"

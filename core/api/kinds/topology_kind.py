@@ -8,7 +8,7 @@ from pydantic import Field
 
 from core.api.kinds.crd import AGE, Crd
 from core.api.kinds.marks import ATOMIC_LIST, rule
-from core.api.kinds.meta import LABEL_NAME, MAX_LEVELS, Conditions, Resource, Wire
+from core.api.kinds.meta import LABEL_NAME, MAX_LEVELS, Conditions, KubernetesObject, Wire
 
 
 class TopologyLevel(Wire):
@@ -47,7 +47,7 @@ class TopologyStatus(Wire):
     """Active says whether workloads can be placed, and which nodes were left out."""
 
 
-class Topology(Resource):
+class Topology(KubernetesObject):
     """A hierarchy of node labels, by which workloads are placed."""
 
     crd: ClassVar[Crd] = Crd("topologies", "Cluster", ("topo",), has_status=True, columns=(AGE,))

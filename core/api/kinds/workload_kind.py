@@ -7,9 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from core.api.kinds.crd import AGE, Column, Crd
+from core.api.kinds.crd import AGE, Crd, PrinterColumn
 from core.api.kinds.marks import ATOMIC_LIST, Mark, list_map, rule, server_default
-from core.api.kinds.meta import DNS_SUBDOMAIN, OPEN_OBJECT, Int32, LevelReference, ObjectName, Resource, Wire
+from core.api.kinds.meta import DNS_SUBDOMAIN, OPEN_OBJECT, Int32, KubernetesObject, LevelReference, ObjectName, Wire
 from core.api.kinds.workload_status import MAX_POD_SETS, PodSetName, WorkloadStatus
 
 MAX_SLICE_LAYERS = 3
@@ -168,7 +168,7 @@ _RESERVED = _is_true("self", "QuotaReserved")
 _WAS_RESERVED = _is_true("oldSelf", "QuotaReserved")
 
 
-class Workload(Resource):
+class Workload(KubernetesObject):
     """A job as the queue sees it."""
 
     # Whether anything changed at all is asked first: conditions are read with every write of a status, and that costs the API server
@@ -210,10 +210,10 @@ class Workload(Resource):
         ("kwl", "kueueworkload", "kueueworkloads"),
         has_status=True,
         columns=(
-            Column("Queue", ".spec.queueName", "string", "The LocalQueue the workload is in"),
-            Column("Reserved in", ".status.admission.clusterQueue", "string", "The ClusterQueue it has quota of"),
-            Column("Admitted", ".status.conditions[?(@.type=='Admitted')].status", "string", "Whether it is admitted"),
-            Column("Finished", ".status.conditions[?(@.type=='Finished')].status", "string", "Whether it has finished"),
+            PrinterColumn("Queue", ".spec.queueName", "string", "The LocalQueue the workload is in"),
+            PrinterColumn("Reserved in", ".status.admission.clusterQueue", "string", "The ClusterQueue it has quota of"),
+            PrinterColumn("Admitted", ".status.conditions[?(@.type=='Admitted')].status", "string", "Whether it is admitted"),
+            PrinterColumn("Finished", ".status.conditions[?(@.type=='Finished')].status", "string", "Whether it has finished"),
             AGE,
         ),
     )

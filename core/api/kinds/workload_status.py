@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from core.api.kinds.assignment_fields import TopologyAssignment
+from core.api.kinds.assignment_fields import TopologyAssignmentFields
 from core.api.kinds.flavor_kind import Tolerations
 from core.api.kinds.marks import ATOMIC_LIST, Mark, list_map, rule, server_default
 from core.api.kinds.meta import DNS_LABEL, Conditions, Int32, ObjectName, ResourceList, Time, Wire
@@ -32,13 +32,13 @@ class PodSetAssignment(Wire):
     """What all pods of the pod set need together, at the time of admission."""
     count: Annotated[Int32, Field(ge=0)] | None = None
     """How many pods were admitted."""
-    topology_assignment: TopologyAssignment | None = None
+    topology_assignment: TopologyAssignmentFields | None = None
     """Where the pods go."""
     delayed_topology_request: Literal["Pending", "Ready"] | None = None
     """Pending: the topology assignment follows in a second pass. Ready: it was made in one."""
 
 
-class Admission(Wire):
+class AdmissionFields(Wire):
     """The quota that the workload has."""
 
     cluster_queue: ObjectName
@@ -90,7 +90,7 @@ class AdmissionCheckState(Wire):
     """What the check adds to the pods."""
 
 
-class PodSetRequest(Wire):
+class PodSetRequestFields(Wire):
     """What a pod set that is not admitted would need."""
 
     name: PodSetName
@@ -160,7 +160,7 @@ class WorkloadStatus(Wire):
 
     conditions: Conditions = ()
     """QuotaReserved, Admitted, PodsReady, Evicted, Finished and others."""
-    admission: Admission | None = None
+    admission: AdmissionFields | None = None
     """The quota it has."""
     requeue_state: RequeueState | None = None
     """When it is queued again."""
@@ -168,7 +168,7 @@ class WorkloadStatus(Wire):
     """Pods that need their quota no more."""
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], Field(max_length=8), list_map("name")] = ()
     """How far the admission checks are."""
-    resource_requests: Annotated[tuple[PodSetRequest, ...], Field(max_length=MAX_POD_SETS), list_map("name")] = ()
+    resource_requests: Annotated[tuple[PodSetRequestFields, ...], Field(max_length=MAX_POD_SETS), list_map("name")] = ()
     """What it would need; empty once it is admitted."""
     accumulated_past_execution_time_seconds: Int32 | None = None
     """How long it was admitted before it was last evicted."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from core.model.wire.assignment import TopologyAssignment
 from core.model.wire.decoding import InvalidAssignment, decode
-from core.model.wire.grouping import MAX_ROOTS, MAX_SLICES, Part, choose_parts
+from core.model.wire.grouping import MAX_ROOTS, MAX_SLICES, SlicePart, choose_parts
 from core.model.wire.savings import MAX_LENGTH, Common, can_cut_pay, choose_affixes, compute_saved, list_shared
 
 __all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encode_whole", "encoded_size"]
@@ -41,7 +41,7 @@ def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
     if not assignment.domains:
         return {"levels": levels, "slices": []}
     columns, counts = _get_columns(assignment)
-    return {"levels": levels, "slices": [_encode_slice(columns, counts, Part(0, len(counts), tuple(map(_get_common, columns))))]}
+    return {"levels": levels, "slices": [_encode_slice(columns, counts, SlicePart(0, len(counts), tuple(map(_get_common, columns))))]}
 
 
 def encoded_size(wire: Mapping[str, Any]) -> int:
@@ -63,7 +63,7 @@ def _get_columns(assignment: TopologyAssignment) -> tuple[list[list[str]], list[
 
 def _encode_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[dict[str, Any]]:
     if len(counts) <= _FEW:
-        whole = Part(0, len(counts), tuple(map(_get_common, columns)))
+        whole = SlicePart(0, len(counts), tuple(map(_get_common, columns)))
         if not _can_cut_pay(columns, whole.common, counts):
             return [_encode_slice(columns, counts, whole)]
     return [_encode_slice(columns, counts, part) for part in choose_parts(columns, counts)]
@@ -76,7 +76,7 @@ def _can_cut_pay(columns: Sequence[Sequence[str]], commons: Sequence[Common], co
     return can_cut_pay(list_shared(columns, commons, counts), compute_saved(columns, commons, counts), len(columns))
 
 
-def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int], part: Part) -> dict[str, Any]:
+def _encode_slice(columns: Sequence[Sequence[str]], counts: Sequence[int], part: SlicePart) -> dict[str, Any]:
     counts = counts[part.begin : part.end]
     same = counts.count(counts[0]) == len(counts)
     return {

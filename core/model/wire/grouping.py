@@ -42,7 +42,7 @@ _NEVER = -(2**40)
 _NO_CUTS = np.zeros(0, np.int64)
 
 
-class Part(NamedTuple):
+class SlicePart(NamedTuple):
     """Domains of one slice, and what they share per level."""
 
     begin: int
@@ -84,7 +84,7 @@ class _Choice:
     saved: int
 
 
-def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[Part]:
+def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[SlicePart]:
     """At most MAX_SLICES slices of at most MAX_ROOTS domains, in order."""
     levels = [compute_column(values) for values in columns]
     domains = _compare_neighbours(levels, np.array(counts, np.int64))
@@ -99,7 +99,7 @@ def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> lis
     if not ask or can_cut_pay(most.tolist(), best.saved, len(columns)):
         best = _search(domains, levels[-1], most, best)
     borders = [0, *best.cuts.tolist(), len(counts)]
-    return [Part(*part, _list_common(inside)) for part, inside in zip(pairwise(borders), best.inside.T, strict=True)]
+    return [SlicePart(*part, _list_common(inside)) for part, inside in zip(pairwise(borders), best.inside.T, strict=True)]
 
 
 def _search(domains: _Domains, hostnames: Column, most: Ints, whole: _Choice) -> _Choice:

@@ -16,7 +16,7 @@ to at best, until no other can be better.
 The search counts its steps and stops at `STEP_LIMIT`. Costs inside racks are then taken from their largest nodes,
 which keeps the counts exact but not what is left over, and if that is too much, too, the answer of the `kep` profile
 stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is told in
-`Search`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
+`CompactSearch`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
 one in the tightest home, BestFit's before others, then the first by level values. The decision is charged for the
 steps; one that has none left takes the answer of `kep`, without a search.
 """
@@ -25,8 +25,8 @@ import numpy as np
 
 from core.placement.algorithms import best_fit
 from core.placement.algorithms.candidates import Chosen
-from core.placement.algorithms.compactness import Measure, Search, measure
-from core.placement.algorithms.cover import NEVER, Offer, OutOfSteps, Steps, cover, cover_with_fewest, fewest, read_offer, trace
+from core.placement.algorithms.compactness import CompactSearch, Measure, measure
+from core.placement.algorithms.cover import NEVER, OutOfSteps, SizeCosts, Steps, cover, cover_with_fewest, fewest, read_offer, trace
 from core.placement.algorithms.domain_capacity import Fits
 from core.placement.algorithms.levels import descend
 from core.placement.algorithms.profile import BEST_FIT
@@ -38,7 +38,7 @@ CELLS_A_STEP = 300  # of the decision's budget
 _MOST_COST = NEVER // 4
 
 
-def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, standard: Chosen) -> tuple[Chosen, Search]:
+def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, standard: Chosen) -> tuple[Chosen, CompactSearch]:
     """Domains of the lowest level, ascending, and pods on each; `standard` is the answer that must not be less compact."""
     steps = Steps(STEP_LIMIT)
     problem = _Problem(tree, fits, shape, count)
@@ -58,7 +58,7 @@ def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, stan
             chosen, best = (answer, reached) if reached < best else (chosen, best)
             bound = bound or reached
         bounds.append(bound or least)
-    return chosen, Search(best, min([best, *bounds]), steps.spent)
+    return chosen, CompactSearch(best, min([best, *bounds]), steps.spent)
 
 
 def _judge(problem: "_Problem", level: int, home: int, least: Measure, steps: Steps) -> tuple[Chosen | None, Measure | None]:
@@ -216,7 +216,7 @@ class _Choice:
         """Units of the level below in one unit of a level."""
         return self._problem.units[level] // self._problem.units[level + 1]
 
-    def _offer(self, level: int, domain: int, wanted: int, least: int = 1) -> Offer:
+    def _offer(self, level: int, domain: int, wanted: int, least: int = 1) -> SizeCosts:
         """What a domain above the lowest level offers, of sizes from `least` to `wanted`."""
         problem, below, ratio = self._problem, level + 1, self._ratio(level)
         most = min(int(problem.caps[level][domain]), wanted)
@@ -227,7 +227,7 @@ class _Choice:
             children = children[problem.caps[below][children] > 0]
             costs = cover([self._offer(below, child, most * ratio) for child in children.tolist()], most * ratio, self._steps)[-1]
         sizes, costs = read_offer(costs[::ratio], most)
-        return Offer(sizes[sizes >= least], costs[sizes >= least] + self._used[level])
+        return SizeCosts(sizes[sizes >= least], costs[sizes >= least] + self._used[level])
 
     def _leaf_costs(self, leaves: Indices, most: int) -> Indices:
         """The least cost of holding 0, 1, 2, ... `most` units in domains of the lowest level."""
@@ -248,7 +248,7 @@ class _Choice:
 
     def _cover_leaves(self, caps: Indices, own: Indices, most: int) -> Indices:
         self._steps.spend(len(caps) * (most + 1), len(caps))
-        offers = [Offer(caps[i : i + 1], own[i : i + 1]) for i in range(len(caps))]
+        offers = [SizeCosts(caps[i : i + 1], own[i : i + 1]) for i in range(len(caps))]
         return cover(offers, most, Steps(NEVER))[-1]
 
 

@@ -19,7 +19,7 @@ Measure = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class CompactSearch:
     """What a search for the most compact answer came to: the answer's measure, and a bound no answer is below.
 
     `steps` is the work it took, counted the same on every machine.

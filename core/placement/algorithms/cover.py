@@ -41,24 +41,24 @@ class Steps:
         return self.limit - self.left
 
 
-class Offer(NamedTuple):
+class SizeCosts(NamedTuple):
     """Sizes, ascending, and the least cost of each."""
 
     sizes: Indices
     costs: Indices
 
 
-def read_offer(costs: Indices, most: int) -> Offer:
+def read_offer(costs: Indices, most: int) -> SizeCosts:
     """The offer behind the least costs of holding 0, 1, 2, ... up to `most`."""
     costs = costs[: most + 1]
     rises = np.ones(len(costs) - 1, dtype=bool)
     np.less(costs[1:-1], costs[2:], out=rises[:-1])
     sizes = rises.nonzero()[0] + 1
     costs = costs[sizes]
-    return Offer(sizes, costs) if costs[-1] < NEVER else Offer(sizes[costs < NEVER], costs[costs < NEVER])
+    return SizeCosts(sizes, costs) if costs[-1] < NEVER else SizeCosts(sizes[costs < NEVER], costs[costs < NEVER])
 
 
-def cover(offers: Sequence[Offer], wanted: int, steps: Steps) -> list[Indices]:
+def cover(offers: Sequence[SizeCosts], wanted: int, steps: Steps) -> list[Indices]:
     """After the first 0, 1, 2, ... offers the least cost of holding at least 0, 1, ..., `wanted`."""
     first = np.full(wanted + 1, NEVER, dtype=np.int64)
     first[0] = 0
@@ -87,7 +87,7 @@ def _add(before: Indices, sizes: Indices, costs: Indices, wanted: int) -> Indice
     return now
 
 
-def trace(offers: Sequence[Offer], tables: Sequence[Indices], wanted: int) -> list[tuple[int, int]]:
+def trace(offers: Sequence[SizeCosts], tables: Sequence[Indices], wanted: int) -> list[tuple[int, int]]:
     """The offers taken, by position, and the size of each: of equal covers the one that leaves out the last in order."""
     taken = []
     for place in range(len(offers) - 1, -1, -1):
@@ -124,7 +124,7 @@ def cover_with_fewest(caps: Indices, pods: Indices, wanted: int, steps: Steps) -
     rest = wanted - int(held[taken].sum())
     open_, weight = np.flatnonzero(doubtful), int(pods.sum()) + 1
     steps.spend(len(open_) * (rest + 1), 2 * len(open_))
-    offers = [Offer(held[i : i + 1], weight + pods[order[i : i + 1]]) for i in open_.tolist()]
+    offers = [SizeCosts(held[i : i + 1], weight + pods[order[i : i + 1]]) for i in open_.tolist()]
     chosen = [int(open_[place]) for place, _ in trace(offers, cover(offers, rest, Steps(NEVER)), rest)]
     return np.sort(order[np.append(np.flatnonzero(taken), np.array(chosen, dtype=np.int64))])
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
 from core.model.wire.assignment import DomainCount, TopologyAssignment
-from core.placement.algorithms.compactness import Search
+from core.placement.algorithms.compactness import CompactSearch
 from core.placement.refusals import NotFit
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, subtract_at, with_pod
 from core.placement.topology.node_counts import NodeCounts
@@ -15,7 +15,7 @@ from core.placement.topology.tree import Indices
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PodSetPlacement:
     """Where one pod set goes: the assignment, and the node each pod is counted on.
 
     Where the lowest level is no hostname, `nodes` is how the engine showed that the pods fit, not
@@ -27,7 +27,7 @@ class Placement:
     level: str  # the level at which the pod set fits in the domains chosen
     nodes: Sequence[tuple[str, int]]  # each once
     spares: Sequence[tuple[str, int]] = ()  # nodes kept free for it, and the pods that each has room for
-    search: Search | None = None  # how compact the answer is, where the profile looks for that
+    search: CompactSearch | None = None  # how compact the answer is, where the profile looks for that
 
     @property
     def spare_names(self) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class Decision:
     `looked_ahead`: placed one after the other the pod sets would not have fitted.
     """
 
-    placements: tuple[Placement, ...]
+    placements: tuple[PodSetPlacement, ...]
     refusal: NotFit | None = None
     looked_ahead: bool = False
 
@@ -60,14 +60,14 @@ def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: S
             subtract_at(free[view.axis[resource]], at, amount, times * counts)
 
 
-def take_placed(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: Placement) -> None:
+def take_placed(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: PodSetPlacement) -> None:
     """Subtracts what a pod set was given, spares included."""
     take_from(view, free, request, placement.nodes)
     if placement.spares:
         take_from(view, free, request, placement.spares)
 
 
-def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> Placement:
+def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> PodSetPlacement:
     """The placement of pods on nodes; its level is the lowest from `start` upwards at which one domain has them all."""
     tree = view.tree
     counts = tree.sum_nodes(tree.lowest, per_node)
@@ -78,4 +78,4 @@ def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: i
         level -= 1
     used = np.flatnonzero(per_node)
     assignment = TopologyAssignment(tree.emitted_levels, domains)
-    return Placement(request.name, assignment, tree.declared[level], NodeCounts(tree, used, per_node[used]))
+    return PodSetPlacement(request.name, assignment, tree.declared[level], NodeCounts(tree, used, per_node[used]))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from core.model.quantity import saturate
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.placement.algorithms.slices import Shape
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, sum_amounts, with_pod
 from core.placement.topology.tree import Flags, Indices
@@ -64,7 +64,7 @@ class Tie:
 class JointSearch:
     """Offers of all domains, level by level, and the way back from a whole to its parts."""
 
-    def __init__(self, view: FreeCapacity, requests: Sequence[JointRequest], ties: Sequence[Tie], free: Matrix, steps: Budget) -> None:
+    def __init__(self, view: FreeCapacity, requests: Sequence[JointRequest], ties: Sequence[Tie], free: Matrix, steps: StepBudget) -> None:
         self._tree, self._view, self._free = view.tree, view, free
         # The one with most pods is what offers count; the others span them.
         first = max(range(len(requests)), key=lambda i: (requests[i].count, -i))

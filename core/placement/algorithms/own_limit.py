@@ -12,7 +12,7 @@ import numpy as np
 from core.model.pod_traits import PodTerm, PodTraits
 from core.model.podset import Mode, PodSetRequest
 from core.placement.topology.free_capacity import FreeCapacity
-from core.placement.topology.pod_affinity import Around
+from core.placement.topology.pod_affinity import PodNeighbours
 from core.placement.topology.topology_spread import limit_spread
 from core.placement.topology.tree import Indices
 
@@ -51,7 +51,7 @@ def _limit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, keys: 
         per_node[able[firsts]] = 1
 
 
-def own_terms(around: Around, traits: PodTraits) -> list[PodTerm]:
+def own_terms(around: PodNeighbours, traits: PodTraits) -> list[PodTerm]:
     """Terms of anti-affinity that speak of their own pod set."""
     return [term for term in traits.anti_affinity if around.matches(term, traits)]
 

@@ -16,10 +16,10 @@ from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.domain_capacity import fits_on_nodes
 from core.placement.algorithms.own_limit import own_terms, required_domains
 from core.placement.algorithms.slices import find_shape
-from core.placement.refusals import Explanation, NotFit, Refusal
+from core.placement.refusals import Explanation, NotFit, RefusalKind
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
-from core.placement.topology.pod_affinity import Around
+from core.placement.topology.pod_affinity import PodNeighbours
 from core.placement.topology.tree import Indices
 
 _MOST_DOMAINS = 256  # tried one by one
@@ -52,7 +52,7 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
     return Decision((), refusal)
 
 
-def _followed_first(around: Around, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
+def _followed_first(around: PodNeighbours, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
     """In the order given, but whoever has affinity to the pods of another pod set comes after that."""
     waiting, ordered = list(requests), list[PodSetRequest]()
     while waiting:
@@ -156,5 +156,5 @@ def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decisio
             if around.are_in_one_domain(key, mine, others):
                 met = f"pod anti-affinity by {key}"
                 note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"
-                return NotFit(Refusal.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
+                return NotFit(RefusalKind.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
     return None

@@ -15,7 +15,7 @@ from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_no
 from core.placement.algorithms.levels import hand_down_each
 from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.algorithms.slices import Shape
-from core.placement.refusals import NotFit, Refusal
+from core.placement.refusals import NotFit, RefusalKind
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
@@ -73,7 +73,7 @@ def find_mixed(requests: Sequence[PodSetRequest]) -> NotFit | None:
     names, group = tuple(request.name for request in requests), requests[0].topology.group if requests[0].topology is not None else ""
     shown = ", ".join(f"{request.name} {_show(request.topology)}" for request in requests)
     return NotFit(
-        Refusal.MIXED_GROUP,
+        RefusalKind.MIXED_GROUP,
         names[0],
         f"pod set group {group}: all its pod sets must have the same required or preferred level, not {shown}",
         group=names,

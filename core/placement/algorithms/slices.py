@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import AUTO_LEVEL, HOSTNAME_LABEL, SPARE_NODES
-from core.placement.refusals import NotFit, Refusal
+from core.placement.refusals import NotFit, RefusalKind
 from core.placement.topology.tree import TopologyTree
 
 
@@ -34,14 +34,16 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
     topology = request.topology
     known = ", ".join(tree.declared)
 
-    def refuse(kind: Refusal, detail: str) -> NotFit:
+    def refuse(kind: RefusalKind, detail: str) -> NotFit:
         return NotFit(kind, request.name, detail)
 
     if topology is None:
-        return refuse(Refusal.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained")
+        return refuse(
+            RefusalKind.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained"
+        )
     if request.spares and not tree.is_hostname:
         why = f"nodes are kept free ({SPARE_NODES}) only in topologies whose lowest level is {HOSTNAME_LABEL}; this one has {known}"
-        return refuse(Refusal.SPARES_WITHOUT_HOSTNAME, f"pod set {request.name}: {why}")
+        return refuse(RefusalKind.SPARES_WITHOUT_HOSTNAME, f"pod set {request.name}: {why}")
     lowest = tree.lowest
     auto = topology.level == AUTO_LEVEL and tree.find_level(AUTO_LEVEL) is None
     if auto:
@@ -50,7 +52,9 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
     elif topology.level is not None:
         start = tree.find_level(topology.level)
         if start is None:
-            return refuse(Refusal.UNKNOWN_LEVEL, f"pod set {request.name}: no topology level {topology.level!r}; the topology has {known}")
+            return refuse(
+                RefusalKind.UNKNOWN_LEVEL, f"pod set {request.name}: no topology level {topology.level!r}; the topology has {known}"
+            )
     else:
         start = 0 if topology.mode is Mode.UNCONSTRAINED and topology.slices else lowest
 
@@ -59,26 +63,29 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
     for i, layer in enumerate(topology.slices):
         level = tree.find_level(layer.level)
         if level is None:
-            return refuse(Refusal.UNKNOWN_LEVEL, f"pod set {request.name}: no slice level {layer.level!r}; the topology has {known}")
+            return refuse(RefusalKind.UNKNOWN_LEVEL, f"pod set {request.name}: no slice level {layer.level!r}; the topology has {known}")
         if layer.size < 1:
-            return refuse(Refusal.BAD_SLICE_SIZE, f"pod set {request.name}: slice size {layer.size} at {layer.level}; at least 1 is needed")
+            return refuse(
+                RefusalKind.BAD_SLICE_SIZE, f"pod set {request.name}: slice size {layer.size} at {layer.level}; at least 1 is needed"
+            )
         if i == 0 and level < above:
             return refuse(
-                Refusal.SLICE_LEVEL_ABOVE_PODSET_LEVEL,
+                RefusalKind.SLICE_LEVEL_ABOVE_PODSET_LEVEL,
                 f"pod set {request.name}: slice level {layer.level} is above {tree.declared[start]}; it must be that level or a lower one",
             )
         if i and level <= above:
             return refuse(
-                Refusal.SLICE_LAYERS_ORDER, f"pod set {request.name}: slice layers must go from coarse to fine; {layer.level} does not"
+                RefusalKind.SLICE_LAYERS_ORDER, f"pod set {request.name}: slice layers must go from coarse to fine; {layer.level} does not"
             )
         if size_above % layer.size:
             if i:
                 return refuse(
-                    Refusal.SLICE_LAYERS_DIVISIBILITY,
+                    RefusalKind.SLICE_LAYERS_DIVISIBILITY,
                     f"pod set {request.name}: slice size {layer.size} at {layer.level} does not divide the {size_above} above it",
                 )
             return refuse(
-                Refusal.UNEVEN_SLICES, f"pod set {request.name}: slice size {layer.size} does not evenly divide the {request.count} pods"
+                RefusalKind.UNEVEN_SLICES,
+                f"pod set {request.name}: slice size {layer.size} does not evenly divide the {request.count} pods",
             )
         sizes[level] = layer.size
         above, size_above = level, layer.size

@@ -19,22 +19,22 @@ import numpy as np
 from core.model.pod_resources import PODS
 from core.model.podset import Mode, PodSetRequest
 from core.model.quantity import show_count
-from core.placement.algorithms.decision import Decision, Placement, take_from
+from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from
 from core.placement.algorithms.domain_capacity import count_fits, fits_on_nodes
 from core.placement.algorithms.slices import Shape, find_shape
-from core.placement.refusals import NotFit, Refusal
+from core.placement.refusals import NotFit, RefusalKind
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 _MOST_TRIALS = 64  # at one level, a quarter of these where pods are in slices
 _WEIGHED = 4  # spares that are chosen by what they cost slices; of more the others are the tightest
 # Places a unit on a free matrix, None for the view's own.
-PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[Placement] | NotFit]
+PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[PodSetPlacement] | NotFit]
 
 
 def place_with_spares(
     view: FreeCapacity, unit: Sequence[PodSetRequest], free: Matrix | None, place: PlaceUnit
-) -> Sequence[Placement] | NotFit:
+) -> Sequence[PodSetPlacement] | NotFit:
     """Places a unit, and names the spares that its pod sets ask for; `place` does so without them."""
     asking = next(request for request in unit if request.spares)
     for request in unit:
@@ -148,7 +148,7 @@ def _nodes_of(tree: TopologyTree, level: int | None, domain: int) -> Flags:
     return flags
 
 
-def _span_of(tree: TopologyTree, level: int | None, placements: Sequence[Placement]) -> Flags | None:
+def _span_of(tree: TopologyTree, level: int | None, placements: Sequence[PodSetPlacement]) -> Flags | None:
     """The domain of a level that all pods are in; None if they are in several."""
     if level is None:
         return _nodes_of(tree, None, 0)
@@ -157,13 +157,13 @@ def _span_of(tree: TopologyTree, level: int | None, placements: Sequence[Placeme
     return _nodes_of(tree, level, int(domains[0])) if len(domains) == 1 else None
 
 
-def _used(tree: TopologyTree, placements: Sequence[Placement]) -> Flags:
+def _used(tree: TopologyTree, placements: Sequence[PodSetPlacement]) -> Flags:
     return flags_of(tree, (name for placement in placements for name, _ in placement.nodes))
 
 
 def _choose(
-    view: FreeCapacity, unit: Sequence[PodSetRequest], placements: Sequence[Placement], before: Matrix, inside: Flags
-) -> list[Placement] | None:
+    view: FreeCapacity, unit: Sequence[PodSetRequest], placements: Sequence[PodSetPlacement], before: Matrix, inside: Flags
+) -> list[PodSetPlacement] | None:
     """The placements with their spares, all on nodes `inside`; None where there are not enough."""
     left, used = before.copy(), _used(view.tree, placements)
     by_name = {placement.pod_set: placement for placement in placements}
@@ -268,4 +268,4 @@ def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room:
     spares = show_count(request.spares, "spare node")
     text = f"pod set {request.name}: its {show_count(count, 'pod')} would fit, but not with {spares} beside them: {has}"
     text += ". It would fit with fewer spare nodes, or with more nodes free"
-    return NotFit(Refusal.NO_SPARES, request.name, text, wanted=request.spares)
+    return NotFit(RefusalKind.NO_SPARES, request.name, text, wanted=request.spares)

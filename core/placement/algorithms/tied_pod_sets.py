@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
-from core.placement.algorithms.decision import Decision, Placement, emit
+from core.placement.algorithms.decision import Decision, PodSetPlacement, emit
 from core.placement.algorithms.domain_capacity import NodeFits, fits_on_nodes
 from core.placement.algorithms.joint_search import JOINT_STEPS, JointRequest, JointSearch, Tie
 from core.placement.algorithms.podset_groups import split_roles
 from core.placement.algorithms.slices import Shape, find_shape
-from core.placement.refusals import NotFit, Refusal, with_note
+from core.placement.refusals import NotFit, RefusalKind, with_note
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import TopologyTree
@@ -28,7 +28,7 @@ _MOST_DOMAINS = 64  # tried one by one for a tie
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class OneDomain:
     """All pod sets in one domain of a level, if it is required; else of the lowest level upwards that has one, or anywhere.
 
     `why` says who asks for it, for the refusal.
@@ -40,7 +40,7 @@ class Together:
 
 
 def place_together(
-    view: FreeCapacity, requests: Sequence[PodSetRequest], tie: Together, free: Matrix | None, in_order: InOrder
+    view: FreeCapacity, requests: Sequence[PodSetRequest], tie: OneDomain, free: Matrix | None, in_order: InOrder
 ) -> Decision:
     """Places pod sets in one domain."""
     names = tuple(request.name for request in requests)
@@ -48,7 +48,7 @@ def place_together(
     if level is None:
         known = ", ".join(view.tree.declared)
         detail = f"no topology level {tie.level!r} ({tie.why}); the topology has {known}"
-        return Decision((), NotFit(Refusal.UNKNOWN_LEVEL, names[0], detail, group=names))
+        return Decision((), NotFit(RefusalKind.UNKNOWN_LEVEL, names[0], detail, group=names))
     refusal: NotFit | None = None
     for at in range(level, level - 1 if tie.required else -1, -1):
         if at < level and not view.budget.spend(0):
@@ -67,7 +67,7 @@ def place_together(
 def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
     """One after the other; if that fails for want of capacity, all at once (rule l of docs/decisions/0004)."""
     decision = in_order(view, requests, free)
-    if decision.refusal is None or decision.refusal.kind is not Refusal.NOT_FIT or len(requests) < 2:
+    if decision.refusal is None or decision.refusal.kind is not RefusalKind.NOT_FIT or len(requests) < 2:
         return decision
     placements = look_ahead(view, requests, free)
     return decision if placements is None else Decision(placements, looked_ahead=True)
@@ -119,7 +119,7 @@ def _required(request: PodSetRequest, level: str) -> PodSetRequest:
 
 def look_ahead(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, tied_at: int | None = None
-) -> tuple[Placement, ...] | None:
+) -> tuple[PodSetPlacement, ...] | None:
     """A fit of all pod sets at once, with `tied_at` in one domain of that level; None if none was found.
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.

@@ -11,12 +11,12 @@ import numpy as np
 
 from core.model.podset import Mode, PodSetRequest
 from core.model.quantity import show_count
-from core.placement.algorithms.compactness import Search
-from core.placement.algorithms.decision import Decision, Placement, take_from
+from core.placement.algorithms.compactness import CompactSearch
+from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from
 from core.placement.algorithms.domain_capacity import fits_on_nodes
 from core.placement.algorithms.podset_groups import fits_of_group, split_roles
 from core.placement.algorithms.slices import Shape, find_shape
-from core.placement.algorithms.tied_pod_sets import Together
+from core.placement.algorithms.tied_pod_sets import OneDomain
 from core.placement.refusals import LevelFact, truncate
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_counts import NodeCounts
@@ -27,7 +27,7 @@ _SHOWN = 3  # domains that a sentence names
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDomain:
     """A domain, and how many units of a pod set it held."""
 
     domain: tuple[str, ...]
@@ -49,17 +49,17 @@ class Choice:
 
     pod_set: str
     level: str
-    used: tuple[Held, ...]
+    used: tuple[HeldDomain, ...]
     count: int
     domains: int
     able: int
     wanted: int
     unit: str
-    next_best: Held | None = None
+    next_best: HeldDomain | None = None
     too_small: LevelFact | None = None
     beside: str = ""
     looked_ahead: bool = False
-    search: Search | None = None
+    search: CompactSearch | None = None
     largest: int = 0  # units that the domain held which held most
     unjudged: tuple[str, ...] = ()  # fields of its pod template that only kube-scheduler evaluates
     profile: str = ""  # the placement profile that chose, where it is not `kep`
@@ -149,7 +149,7 @@ def explain_choice(
     return tuple(choices)
 
 
-def explain_together(view: FreeCapacity, decision: Decision, together: Together) -> str:
+def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain) -> str:
     """The domain that all pods of a workload share as it asks, since the choices of its pod sets may speak of lower levels only; where
     the level is preferred, the lowest domain above it that they share, if there is one."""
     tree = view.tree
@@ -178,7 +178,7 @@ def _partner(request: PodSetRequest, requests: Sequence[PodSetRequest]) -> PodSe
 
 
 def _explain_one(
-    view: FreeCapacity, request: PodSetRequest, leader: PodSetRequest | None, placement: Placement, free: Matrix | None
+    view: FreeCapacity, request: PodSetRequest, leader: PodSetRequest | None, placement: PodSetPlacement, free: Matrix | None
 ) -> Choice | None:
     tree, shape = view.tree, find_shape(view.tree, request)
     assert isinstance(shape, Shape)  # it was placed
@@ -224,7 +224,7 @@ def _units(
     return np.where(group.takes_leader[level], group.beside.units_at(level, shape), 0)
 
 
-def _used(tree: TopologyTree, level: int, placement: Placement) -> Indices:
+def _used(tree: TopologyTree, level: int, placement: PodSetPlacement) -> Indices:
     """Domains of a level that a placement uses."""
     if isinstance(placement.nodes, NodeCounts) and placement.nodes.tree is tree:
         nodes = placement.nodes.at
@@ -233,8 +233,8 @@ def _used(tree: TopologyTree, level: int, placement: Placement) -> Indices:
     return np.unique(tree.levels[level].starts.searchsorted(nodes, side="right") - 1)
 
 
-def _held(tree: TopologyTree, level: int, domain: int, units: Indices) -> Held:
-    return Held(_values(tree, level, domain), int(units[domain]))
+def _held(tree: TopologyTree, level: int, domain: int, units: Indices) -> HeldDomain:
+    return HeldDomain(_values(tree, level, domain), int(units[domain]))
 
 
 def _values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ def _values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
     return values[-1:] if alone else values
 
 
-def _next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, able: Flags) -> Held | None:
+def _next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, able: Flags) -> HeldDomain | None:
     left = (others & able).nonzero()[0]
     if len(left):
         domain = int(left[units[left].argmin()])

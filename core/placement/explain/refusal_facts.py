@@ -16,7 +16,7 @@ from core.placement.algorithms.slices import Shape
 from core.placement.changes import Amount, show_taint
 from core.placement.explain.never_fits import find_never
 from core.placement.explain.suggested_changes import WHOLE, Refused, find_changes
-from core.placement.refusals import Exclusion, Explanation, LevelFact, NotFit, Refusal, show_exclusions
+from core.placement.refusals import Exclusion, Explanation, LevelFact, NotFit, RefusalKind, show_exclusions
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, sum_amounts, with_pod
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Flags, Indices
@@ -26,7 +26,7 @@ def refuse(refused: Refused) -> NotFit:
     """Explains why a pod set whose levels are known does not fit."""
     view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
     if not view.explains:
-        return NotFit(Refusal.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
+        return NotFit(RefusalKind.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
     eligible, free = refused.eligible, refused.free
     required = refused.mode is Mode.REQUIRED
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
@@ -55,7 +55,7 @@ def refuse(refused: Refused) -> NotFit:
         changes,
         None if changes else find_never(refused),
     )
-    return NotFit(Refusal.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
+    return NotFit(RefusalKind.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
 
 
 def _count_fit(refused: Refused) -> int:
@@ -76,17 +76,17 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
             f"{show_count(len(nodes), 'node')} without label {label} (e.g. {nodes[0]})"
             for label, nodes in tree.left_out.missing_label.items()
         )
-        return NotFit(Refusal.NO_DOMAINS, name, text + (", ".join(lacking) or "no node of the flavor has it"))
+        return NotFit(RefusalKind.NO_DOMAINS, name, text + (", ".join(lacking) or "no node of the flavor has it"))
     none = np.zeros(len(tree), dtype=np.int64)
     refused = Refused(view, request, shape, count_fits(tree, shape, none), none > 0, none, view.free)
     try:
         exclusions, changes = find_exclusions(view, request, view.free), find_changes(refused, 0)
         never = None if changes else find_never(refused)
     except InvalidSelector as error:
-        return NotFit(Refusal.INVALID_SELECTOR, name, f"pod set {name}: {error}")
+        return NotFit(RefusalKind.INVALID_SELECTOR, name, f"pod set {name}: {error}")
     text += f"none of the flavor's {show_count(len(tree), 'node')} can be used ({show_exclusions(exclusions)})"
     explanation = Explanation(name, exclusions=exclusions, total_nodes=len(tree), changes=changes, never=never)
-    return NotFit(Refusal.NO_DOMAINS, name, text, explanation=explanation)
+    return NotFit(RefusalKind.NO_DOMAINS, name, text, explanation=explanation)
 
 
 def _daemon_share(view: FreeCapacity, resource: str) -> Indices:

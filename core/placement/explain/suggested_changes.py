@@ -24,7 +24,7 @@ from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.domain_capacity import Fits, count_fits
 from core.placement.algorithms.podset_groups import GroupFits
 from core.placement.algorithms.slices import Shape
-from core.placement.changes import Change, NodeFixes
+from core.placement.changes import NodeFixes, SuggestedChange
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
 from core.placement.topology.node_eligibility import Tolerations
 from core.placement.topology.tree import Flags, Indices
@@ -158,7 +158,7 @@ class Refused:
         return slice(int(here.starts[domain]), int(here.ends[domain]))
 
 
-def find_changes(refused: Refused, fit: int) -> tuple[Change, ...]:
+def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
     """Changes each of which would do, the smallest first; `fit` units fit as asked."""
     shape, is_new = refused.shape, refused.own is None
     required = refused.mode is Mode.REQUIRED
@@ -169,24 +169,24 @@ def find_changes(refused: Refused, fit: int) -> tuple[Change, ...]:
     if wider is not None:
         changes.append(_raised(refused, asked, wider))
     if fit and is_new:
-        changes.append(Change((refused.wanted - fit) * shape.slice_size, pods=fit * shape.slice_size))
+        changes.append(SuggestedChange((refused.wanted - fit) * shape.slice_size, pods=fit * shape.slice_size))
     nodes = find_nodes(refused, asked)
     if nodes is not None:
-        changes.append(Change(len(nodes), nodes=nodes))
+        changes.append(SuggestedChange(len(nodes), nodes=nodes))
     if changes:
         return tuple(sorted(changes, key=lambda change: change.size))
     for level in higher:
         nodes = find_nodes(refused, level)
         if nodes is not None:
             raised = _raised(refused, asked, level)
-            return (Change(raised.size + len(nodes), raised.level, raised.preferred, nodes=nodes),)
+            return (SuggestedChange(raised.size + len(nodes), raised.level, raised.preferred, nodes=nodes),)
     return ()
 
 
-def _raised(refused: Refused, asked: int, level: int) -> Change:
+def _raised(refused: Refused, asked: int, level: int) -> SuggestedChange:
     if level == WHOLE:
-        return Change(asked + 1, preferred=True)
-    return Change(asked - level, level=refused.view.tree.declared[level])
+        return SuggestedChange(asked + 1, preferred=True)
+    return SuggestedChange(asked - level, level=refused.view.tree.declared[level])
 
 
 # --- nodes ----------------------------------------------------------------------------------------

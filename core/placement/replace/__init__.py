@@ -1,4 +1,4 @@
-"""Places for pods whose workload has pods that stay: replacement of lost nodes, growth, shrinking.
+"""Places of workloads that have pods which stay: replacement of lost nodes, growth, shrinking.
 
 Imported by queueing.
 """

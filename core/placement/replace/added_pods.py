@@ -21,13 +21,13 @@ from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm, Pr
 from core.placement.algorithms.slices import Shape
 from core.placement.explain.refusal_facts import refuse
 from core.placement.explain.suggested_changes import Refused
-from core.placement.refusals import NotFit, Refusal
+from core.placement.refusals import NotFit, RefusalKind
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class PresentPods:
     """What pods are added around, per node: those of the pod set that stay, those that lost their node.
 
     `present` are the pods that say where the pod set is: its own that stay, in a group also the other
@@ -50,7 +50,7 @@ class Completion:
     """
 
     def __init__(
-        self, view: FreeCapacity, request: PodSetRequest, shape: Shape, profile: Profile, around: Around, eligible: Flags, free: Matrix
+        self, view: FreeCapacity, request: PodSetRequest, shape: Shape, profile: Profile, around: PresentPods, eligible: Flags, free: Matrix
     ) -> None:
         assert request.topology is not None  # the shape was found in it
         self.topology: TopologyRequest = request.topology
@@ -254,7 +254,7 @@ class Completion:
         return f"{self.tree.declared[level]} {'/'.join(self.tree.values(level, domain))}"
 
     def _stale(self, why: str) -> NotFit:
-        return NotFit(Refusal.STALE_ASSIGNMENT, self.request.name, f"pod set {self.request.name}: {why}")
+        return NotFit(RefusalKind.STALE_ASSIGNMENT, self.request.name, f"pod set {self.request.name}: {why}")
 
     def _refuse(self, shape: Shape, level: int, pool: Indices, wanted: int, note: str | None = None) -> NotFit:
         """Explains that some domains of a level do not hold so many more units."""

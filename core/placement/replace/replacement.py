@@ -10,16 +10,16 @@ from dataclasses import replace
 import numpy as np
 
 from core.placement.algorithms.profile import Profile
-from core.placement.engine import Decision, Placement, place
-from core.placement.refusals import NotFit, Refusal
-from core.placement.replace.unit import Part, add_placed, complete_unit, group_parts, name_nodes
+from core.placement.engine import Decision, PodSetPlacement, place
+from core.placement.refusals import NotFit, RefusalKind
+from core.placement.replace.unit import UnitPart, add_placed, complete_unit, group_parts, name_nodes
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
-from core.placement.topology.placed_pods import Held, Located, add_outside, count_stuck, find_failed, locate
+from core.placement.topology.placed_pods import Located, PlacedPodSet, add_outside, count_stuck, find_failed, locate
 
 
 def replace_failed(
     view: FreeCapacity,
-    held: Sequence[Held],
+    held: Sequence[PlacedPodSet],
     failed: Collection[str | tuple[str, ...]],
     profile: Profile,
     *,
@@ -43,7 +43,7 @@ def replace_failed(
     for each, found in zip(held, located, strict=True):
         if found.stale is not None and found.missing:
             name = each.request.name
-            return _refuse(placed, located, NotFit(Refusal.STALE_ASSIGNMENT, name, f"pod set {name}: {found.stale}"))
+            return _refuse(placed, located, NotFit(RefusalKind.STALE_ASSIGNMENT, name, f"pod set {name}: {found.stale}"))
     free = (view.free if free is None else free).copy()
     closed = out | (count_stuck(view.tree, held) > 0)  # a node that does not take one pod takes no other in its place
     free[:, closed] = np.minimum(free[:, closed], 0)
@@ -67,28 +67,28 @@ def replace_failed(
     return Decision(tuple(whole))
 
 
-def _make_part(held: Held, found: Located) -> Part:
+def _make_part(held: PlacedPodSet, found: Located) -> UnitPart:
     request = replace(held.request, count=held.assignment.count)
-    return Part(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors, found.beside)
+    return UnitPart(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors, found.beside)
 
 
-def _with_outside(placement: Placement, held: Held, found: Located) -> Placement:
+def _with_outside(placement: PodSetPlacement, held: PlacedPodSet, found: Located) -> PodSetPlacement:
     """Returns the placement of a pod set with its domains outside of the tree; one that has lost no pod has them already."""
     if not found.outside or not found.missing:
         return placement
     return replace(placement, assignment=add_outside(placement.assignment, held.assignment, found.outside))
 
 
-def _has_pods(unit: Sequence[Part]) -> bool:
+def _has_pods(unit: Sequence[UnitPart]) -> bool:
     """Whether any pod of a unit stays where it is."""
     return any(part.has_pods for part in unit)
 
 
-def _unchanged(view: FreeCapacity, held: Held, found: Located) -> Placement:
+def _unchanged(view: FreeCapacity, held: PlacedPodSet, found: Located) -> PodSetPlacement:
     nodes = tuple(held.nodes) if held.nodes is not None else name_nodes(view, found.kept + found.lost)
-    return Placement(held.request.name, held.assignment, view.tree.declared[-1], nodes)
+    return PodSetPlacement(held.request.name, held.assignment, view.tree.declared[-1], nodes)
 
 
-def _refuse(placed: dict[str, Placement], located: Sequence[Located], refusal: NotFit) -> Decision:
+def _refuse(placed: dict[str, PodSetPlacement], located: Sequence[Located], refusal: NotFit) -> Decision:
     """Nothing is replaced; pod sets that have lost no pod keep what they have."""
     return Decision(tuple(each for each, found in zip(placed.values(), located, strict=True) if not found.missing), refusal)

@@ -13,10 +13,10 @@ from core.model.podset import PodSetRequest
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import Shape, find_shape
-from core.placement.engine import Decision, Placement, take_from
-from core.placement.refusals import NotFit, Refusal
+from core.placement.engine import Decision, PodSetPlacement, take_from
+from core.placement.refusals import NotFit, RefusalKind
 from core.placement.replace.added_pods import count_on_nodes
-from core.placement.replace.unit import Part, add_placed, complete_unit, group_parts, name_nodes
+from core.placement.replace.unit import UnitPart, add_placed, complete_unit, group_parts, name_nodes
 from core.placement.topology.free_capacity import MOST_PODS, FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.placed_pods import add_outside, count_anchors, find_domains
@@ -42,7 +42,7 @@ def resize(
     free = (view.free if free is None else free).copy()
     before = {request.name: _find_pods(view, previous.get(request.name)) for request in requests}
     beyond = {request.name: _find_outside(request, previous.get(request.name), outside) for request in requests}
-    parts: dict[str, Part] = {}
+    parts: dict[str, UnitPart] = {}
     for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):  # who may take few nodes gets these
         mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
         away = {domain: outside[domain.values] for domain in beyond[request.name]}
@@ -50,10 +50,10 @@ def resize(
         if away and (why := _find_obstacle(view, part, previous[request.name])):
             named = ", ".join("/".join(domain.values) for domain in away)
             sentence = f"pod set {request.name}: pods run outside of the topology, in {named}; {why}"
-            return Decision((), NotFit(Refusal.STALE_ASSIGNMENT, request.name, sentence))
+            return Decision((), NotFit(RefusalKind.STALE_ASSIGNMENT, request.name, sentence))
         take_from(view, free, request, name_nodes(view, part.kept))
         parts[request.name] = part
-    placed: dict[str, Placement] = {}
+    placed: dict[str, PodSetPlacement] = {}
     healthy = np.ones(len(view.tree), dtype=bool)
     units = group_parts([parts[request.name] for request in requests])
     for unit in sorted(units, key=lambda unit: not any(part.has_pods for part in unit)):
@@ -80,7 +80,7 @@ def _find_outside(
     return tuple(found)
 
 
-def _find_obstacle(view: FreeCapacity, part: Part, assignment: TopologyAssignment) -> str:
+def _find_obstacle(view: FreeCapacity, part: UnitPart, assignment: TopologyAssignment) -> str:
     """Why a pod set with pods outside of the tree cannot be resized; empty if it can."""
     if assignment.levels != view.tree.emitted_levels:  # one assignment cannot name the old and the new domains
         return "their place is named by other levels than those of the topology now"
@@ -118,7 +118,7 @@ def _keep(
     away: Mapping[DomainCount, Mapping[str, str]],
     *,
     runs: bool,
-) -> Part:
+) -> UnitPart:
     """The pods that stay, less what a smaller count gives back: those that run, or those on ready nodes that hold them. `away` are pods
     outside of the tree, with the labels of their nodes."""
     tree, shape, eligible = view.tree, find_shape(view.tree, request), _eligible(view, request)
@@ -131,7 +131,7 @@ def _keep(
     nodes = _hold(tree, rooms, kept)
     anchors = count_anchors(tree, request, [(labels, domain.count) for domain, labels in away.items()]) if away else None
     had = int(before.sum()) + request.count - left
-    return Part(request, nodes, np.zeros_like(nodes), max(0, left - int(kept.sum())), before=had, anchors=anchors)
+    return UnitPart(request, nodes, np.zeros_like(nodes), max(0, left - int(kept.sum())), before=had, anchors=anchors)
 
 
 def _eligible(view: FreeCapacity, request: PodSetRequest) -> Flags:

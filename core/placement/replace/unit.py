@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import PodSetRequest
-from core.placement.algorithms.decision import Placement, emit, take_from, take_placed
+from core.placement.algorithms.decision import PodSetPlacement, emit, take_from, take_placed
 from core.placement.algorithms.podset_groups import split_roles
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import find_shape
 from core.placement.engine import place
-from core.placement.refusals import NotFit, Refusal
-from core.placement.replace.added_pods import Around, Completion
+from core.placement.refusals import NotFit, RefusalKind
+from core.placement.replace.added_pods import Completion, PresentPods
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Flags, Indices
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UnitPart:
     """One pod set of a unit: its pods per node that stay, those that lost their node, and how many need a place.
 
     `gone` of the lost pods were on nodes that are not in the tree any more; `before` were all its pods until now. `anchors`, where pods
@@ -47,9 +47,9 @@ class Part:
         return self.anchors is not None or bool(self.kept.any())
 
 
-def group_parts(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
     """Parts that belong together: those of one group, all else alone; in the order of the first of each."""
-    units: dict[str, list[Part]] = {}
+    units: dict[str, list[UnitPart]] = {}
     for part in parts:
         topology = part.request.topology
         key = f"group {topology.group}" if topology is not None and topology.group else f"pod set {part.request.name}"
@@ -58,8 +58,8 @@ def group_parts(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
 
 
 def complete_unit(
-    view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
-) -> dict[str, Placement] | NotFit:
+    view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags
+) -> dict[str, PodSetPlacement] | NotFit:
     """Places what is missing, on healthy nodes; takes from `free` what that uses, nothing if it is refused.
 
     Where all of the unit's pods are missing it is placed like a new one. In a group the pods of every member
@@ -82,7 +82,7 @@ def complete_unit(
     return replace(refused, group=members) if len(unit) > 1 else refused
 
 
-def _place_anew(view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix) -> dict[str, Placement] | NotFit:
+def _place_anew(view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix) -> dict[str, PodSetPlacement] | NotFit:
     requests = [part.request for part in unit]
     decision = place(view, requests, profile, free=free)
     if decision.refusal is not None:
@@ -92,7 +92,7 @@ def _place_anew(view: FreeCapacity, unit: Sequence[Part], profile: Profile, free
     return {placement.pod_set: placement for placement in decision.placements}
 
 
-def _as_group(unit: Sequence[Part]) -> list[Part]:
+def _as_group(unit: Sequence[UnitPart]) -> list[UnitPart]:
     """A leader goes by its workers' topology and is never sliced. It is the smaller pod set before anything changed,
     so that a group shrunk to one worker does not swap roles."""
     if len(unit) != 2:
@@ -104,20 +104,20 @@ def _as_group(unit: Sequence[Part]) -> list[Part]:
 
 
 def _complete_in_order(
-    view: FreeCapacity, unit: Sequence[Part], profile: Profile, free: Matrix, healthy: Flags
-) -> dict[str, Placement] | NotFit:
+    view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags
+) -> dict[str, PodSetPlacement] | NotFit:
     present: Indices = np.sum([part.present for part in unit], axis=0)
-    placed: dict[str, Placement] = {}
+    placed: dict[str, PodSetPlacement] = {}
     for part in unit:
         shape = find_shape(view.tree, part.request)
         if isinstance(shape, NotFit):
             return shape
         try:
             eligible = view.eligible(part.request) & healthy
-            around = Around(part.kept, present, part.lost, part.gone, part.beside)
+            around = PresentPods(part.kept, present, part.lost, part.gone, part.beside)
             completion = Completion(view, part.request, shape, profile, around, eligible, free)
         except InvalidSelector as error:
-            return NotFit(Refusal.INVALID_SELECTOR, part.request.name, f"pod set {part.request.name}: {error}")
+            return NotFit(RefusalKind.INVALID_SELECTOR, part.request.name, f"pod set {part.request.name}: {error}")
         refusal = completion.add(part.missing) if part.missing else None
         if refusal is not None:
             return refusal
@@ -128,7 +128,7 @@ def _complete_in_order(
     return placed
 
 
-def add_placed(view: FreeCapacity, parts: Sequence[Part], *placed: Placement) -> FreeCapacity:
+def add_placed(view: FreeCapacity, parts: Sequence[UnitPart], *placed: PodSetPlacement) -> FreeCapacity:
     """The same capacity with the pods of some of the parts where they were placed, if pods of any of these mind others."""
     if not any(part.request.traits.is_particular for part in parts):
         return view

@@ -17,9 +17,9 @@ from core.model.pod_resources import PODS, Resources, resource_names
 from core.model.pod_traits import PodTraits
 from core.model.podset import PodSetRequest
 from core.model.quantity import LARGEST, saturate
-from core.model.step_budget import UNLIMITED, Budget
+from core.model.step_budget import UNLIMITED, StepBudget
 from core.placement.topology.node_eligibility import Taint, Tolerations, affinity_mask, check_size, selector_mask, term_mask
-from core.placement.topology.pod_affinity import Around, Company, Neighbours, Nobody
+from core.placement.topology.pod_affinity import Company, Neighbours, NoNeighbours, PodNeighbours
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 Matrix = npt.NDArray[np.int64]
@@ -84,13 +84,13 @@ class FreeCapacity:
         self._label_masks: dict[Hashable, Flags] = {}
         self._keys = Memo[str]()
         self._verdicts = Memo[tuple[int, list[Taint | None]]]()  # by tolerations, and how many classes there were
-        self.neighbours: Neighbours = Nobody()
+        self.neighbours: Neighbours = NoNeighbours()
         self.daemon_shares: Mapping[str, Resources] = {}  # of the free amounts' use: reserved for pods of DaemonSets to come
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self.closed: Flags | None = None  # nodes that a solve may not have whatever is freed on them
         self.explains = True  # whether a refusal says why
-        self.budget: Budget = UNLIMITED  # of the decision that asks
+        self.budget: StepBudget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
 
     def _extend_axis(self, names: Iterable[str]) -> None:
@@ -237,9 +237,9 @@ class FreeCapacity:
         return mask
 
     @property
-    def around(self) -> Around:
+    def around(self) -> PodNeighbours:
         """The pods that are there."""
-        return Around(self.tree, self.neighbours, self.company)
+        return PodNeighbours(self.tree, self.neighbours, self.company)
 
     def is_particular(self, traits: PodTraits) -> bool:
         """Whether it depends on more than the node alone if a pod may go there; such fits are not kept."""
@@ -265,7 +265,7 @@ class FreeCapacity:
         other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
         return other
 
-    def within(self, budget: Budget) -> "FreeCapacity":
+    def within(self, budget: StepBudget) -> "FreeCapacity":
         """The same capacity for a decision that has so many steps; good for one solve."""
         other = self._copy()
         other.budget = budget

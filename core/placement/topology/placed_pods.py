@@ -16,7 +16,7 @@ _NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PlacedPodSet:
     """A pod set and the assignment it was admitted with.
 
     `nodes` names the node that each pod is counted on, as `Placement.nodes` does. Where the lowest
@@ -78,7 +78,7 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
     return out
 
 
-def locate(view: FreeCapacity, held: Held, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
+def locate(view: FreeCapacity, held: PlacedPodSet, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
     """Tells apart which pods stay and which have lost their node; `out` is `find_failed` of `failed`.
 
     Stale is an assignment that counts pods on a node that is not there or not ready and yet not among the
@@ -169,7 +169,7 @@ def _find_first(tree: TopologyTree, labels: Mapping[str, str], depth: int) -> in
     return at if wanted and at < len(tree) and tree.paths[at][:depth] == wanted else _NOWHERE
 
 
-def count_stuck(tree: TopologyTree, all_held: Iterable[Held]) -> Indices:
+def count_stuck(tree: TopologyTree, all_held: Iterable[PlacedPodSet]) -> Indices:
     """Pods per node that it does not take, of all pod sets together."""
     found = np.zeros(len(tree), dtype=np.int64)
     for held in all_held:
@@ -179,7 +179,7 @@ def count_stuck(tree: TopologyTree, all_held: Iterable[Held]) -> Indices:
     return found
 
 
-def _nodes_of(tree: TopologyTree, held: Held) -> Iterable[tuple[tuple[str, ...], int, int]]:
+def _nodes_of(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[str, ...], int, int]]:
     """Name, node in the tree (_NOWHERE if it has none) and pods there."""
     if held.nodes is not None:
         return [((name,), tree.index.get(name, _NOWHERE), count) for name, count in held.nodes]

@@ -39,7 +39,7 @@ class Neighbours(Protocol):
         """Labels of a namespace."""
 
 
-class Nobody:
+class NoNeighbours:
     """No pod at all."""
 
     def using(self, port: HostPort) -> Collection[str]:
@@ -62,7 +62,7 @@ class Nobody:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class AffinityVerdicts:
     """Nodes that are out, by the filter that says so; `first`: no pod is there that the affinity speaks of but its own kind."""
 
     ports: Flags
@@ -76,16 +76,16 @@ class Verdicts:
         return ~(self.ports | self.far | self.apart | self.repelled)
 
 
-class Around:
+class PodNeighbours:
     """The neighbours and the company of pods to be placed on the nodes of a tree."""
 
     def __init__(self, tree: TopologyTree, neighbours: Neighbours, company: Sequence[Company]) -> None:
         self._tree, self._neighbours, self._company = tree, neighbours, company
 
-    def judge(self, traits: PodTraits) -> Verdicts:
+    def judge(self, traits: PodTraits) -> AffinityVerdicts:
         """Which nodes may not take a pod, and why."""
         near, first = self._near(traits)
-        return Verdicts(self._ports(traits.host_ports), ~near, self._apart(traits), self._repelled(traits), first)
+        return AffinityVerdicts(self._ports(traits.host_ports), ~near, self._apart(traits), self._repelled(traits), first)
 
     def matches(self, term: PodTerm, traits: PodTraits) -> bool:
         """Whether a term speaks of pods with these traits."""

@@ -14,7 +14,7 @@ from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, family_of, ob
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChildJob:
     """An object of a queued kind below a job, as a Job of a JobSet. Pods are counted when they are asked for."""
 
     kind: JobKind
@@ -35,7 +35,7 @@ class PodsOfJob:
     find_of_workload: Callable[[], Sequence[PodFacts]] = tuple  # those that name its Workload and are not over
     find_unmarked: Callable[[], Sequence[Obj]] = tuple  # gated pods that name no Workload
     explain_excess: Callable[[], str] = str  # what its controller has made beyond the admission; empty where nothing
-    find_parts: Callable[[], Sequence[Part]] = tuple
+    find_parts: Callable[[], Sequence[ChildJob]] = tuple
     find_named: Callable[[], frozenset[str]] = frozenset  # names of Workloads that its pods name
 
 

@@ -40,7 +40,7 @@ _DEFAULT_TOLERATIONS = tuple({"key": key, "operator": "Exists", "effect": _NO_EX
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NodeShare:
     """What one workload has on one node: how many pods were assigned there, those that are bound or pinned to it, what its pods tolerate,
     per pod set that is there, and whether any has been bound there that may be gone by now."""
 
@@ -93,7 +93,7 @@ class NodeVerdict:
     stuck: tuple[PodFacts, ...] = ()
 
 
-def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> NodeVerdict:
+def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: datetime) -> NodeVerdict:
     """A node as the API has it, None if it is gone, for one workload."""
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
@@ -105,7 +105,9 @@ def judge_node(node: Json | None, share: Share, rules: HealthRules, now: datetim
     return NodeVerdict(lost, min((each for each in (after, later) if each is not None), default=None), stuck=stuck)
 
 
-def _find_stuck(share: Share, pinned: Sequence[PodFacts], rules: HealthRules, now: datetime) -> tuple[tuple[PodFacts, ...], float | None]:
+def _find_stuck(
+    share: NodeShare, pinned: Sequence[PodFacts], rules: HealthRules, now: datetime
+) -> tuple[tuple[PodFacts, ...], float | None]:
     """Pods that kube-scheduler has found for a while not to fit beside those that run; and when there may be more of them."""
     runs = any(_runs(pod) for pod in share.pods)
     if not runs or any(pod.terminating for pod in share.pods):  # what ends there makes room for them
@@ -124,7 +126,7 @@ def _find_end(outside: Outside, rules: HealthRules) -> datetime:
     return outside.since + timedelta(seconds=rules.not_ready_delay_s)
 
 
-def count_stuck(share: Share, stuck: Sequence[PodFacts]) -> dict[str, int]:
+def count_stuck(share: NodeShare, stuck: Sequence[PodFacts]) -> dict[str, int]:
     """Places per pod set that are to be found elsewhere for pods that are stuck; of those that have none left on the node none is."""
     found = {}
     for pod_set, assigned in share.by_pod_set.items():
@@ -161,7 +163,7 @@ def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
     return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 
-def _find_loss(node: Json | None, share: Share, rules: HealthRules, now: datetime) -> tuple[str, float | None]:
+def _find_loss(node: Json | None, share: NodeShare, rules: HealthRules, now: datetime) -> tuple[str, float | None]:
     succeeded = sum(pod.succeeded for pod in share.pods)
     if not share.assigned or (succeeded >= share.assigned and not share.is_awaited):
         return "", None
@@ -188,7 +190,7 @@ class _Loss:
     at: datetime | None = None
 
 
-def _causes(node: Json, share: Share, rules: HealthRules, now: datetime, *, runs: bool) -> Iterator[tuple[str, _Loss]]:
+def _causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, runs: bool) -> Iterator[tuple[str, _Loss]]:
     leaving = share.was_used or any(pod.terminating or (pod.terminal and not pod.succeeded) for pod in share.pods)
     ready = find_condition(node, "Ready")
     if ready is not None and ready.get("status") != "True":
@@ -214,7 +216,7 @@ def _causes(node: Json, share: Share, rules: HealthRules, now: datetime, *, runs
             yield f"pod {pod.key.partition('/')[2]} cannot be scheduled there: {pod.unschedulable or 'Unschedulable'}", _Loss(at=begun)
 
 
-def _causes_by_taints(node: Json, share: Share, rules: HealthRules, now: datetime, *, leaving: bool) -> Iterator[tuple[str, _Loss]]:
+def _causes_by_taints(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, leaving: bool) -> Iterator[tuple[str, _Loss]]:
     spec = node.get("spec") or {}
     for taint in spec.get("taints") or ():
         repelled = [tolerations for tolerations in share.tolerations if not _tolerates(taint, tolerations)]

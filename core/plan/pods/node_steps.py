@@ -12,7 +12,7 @@ from core.plan.pods.node_health import NodeVerdict
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time
-from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Step, Then, Together, make_plan
+from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, ParallelSteps, Plan, Step, Then, make_plan
 from core.plan.workloads.admission_status import managed_status
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.plan.workloads.workload_steps import plan_action
@@ -25,7 +25,7 @@ MOST_SHOWN = 8  # lost nodes in a message
 FindPod = Callable[[PodFacts], Obj | None]
 
 
-class Waiting(NamedTuple):
+class WaitingPod(NamedTuple):
     """A pod that waits for a node which will not take it: since the node is lost (`why`, else empty), or has no place for it."""
 
     node: str
@@ -50,16 +50,16 @@ class NodesFacts:
         return self.lost.keys() != self.facts.unhealthy_nodes
 
 
-def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[Waiting]:
+def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[WaitingPod]:
     """Pods that are in the way, of nodes by name."""
-    return [Waiting(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
+    return [WaitingPod(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
 
 
-def plan_ends(waiting: Iterable[Waiting], find_pod: FindPod, now: datetime) -> Plan:
+def plan_ends(waiting: Iterable[WaitingPod], find_pod: FindPod, now: datetime) -> Plan:
     """Pods are ended that wait for a node which will not take them, so that others are made, which get another place. One that is bound
     meanwhile, or changed again and again, shows that its node is not lost: that is a failure of its step, and holds up no other."""
     steps = tuple(step for one in waiting if (step := _end_pod(find_pod, one, now)) is not None)
-    return make_plan(Step("end pods", Together(steps)) if steps else None)
+    return make_plan(Step("end pods", ParallelSteps(steps)) if steps else None)
 
 
 def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
@@ -77,12 +77,12 @@ def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: dat
 def plan_leftovers(pods: Iterable[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
     """Pods that have a place from an admission that is over."""
     why = "of which its workload has nothing"
-    ends = (_end_pod(find_pod, Waiting(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in pods)
+    ends = (_end_pod(find_pod, WaitingPod(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in pods)
     steps = tuple(replace(step, passes=PASSED_OVER) for step in ends if step is not None)
-    return make_plan(Step("end pods", Together(steps)) if steps else None)
+    return make_plan(Step("end pods", ParallelSteps(steps)) if steps else None)
 
 
-def _end_pod(find_pod: FindPod, waiting: Waiting, now: datetime) -> Step | None:
+def _end_pod(find_pod: FindPod, waiting: WaitingPod, now: datetime) -> Step | None:
     seen = find_pod(waiting.pod)
     if seen is None:
         return None

@@ -34,7 +34,7 @@ MAX_SHOWN_CHARS = 100  # of an annotation in a message; slices in layers are a l
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredWorkload:
     """The workload that a unit asks for."""
 
     name: str
@@ -53,12 +53,12 @@ class Wanted:
         return next((name for name in names if name), None)
 
 
-def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
+def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
     """The workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
     return read_parent(parent, obj, unit) if (unit.index or 0) < parent.workloads(obj) else None
 
 
-def read_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
+def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
     """The same, also where the parent has no replicas now; None where it is in no queue or is being deleted."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
@@ -70,7 +70,7 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
         JOB_OWNER_GVK: f"{parent.group}/{parent.version}, Kind={parent.kind}",
         JOB_OWNER_NAME: metadata["name"],
     }
-    return Wanted(
+    return DesiredWorkload(
         hashed_name(parent.kind, parent.group, called, metadata.get("uid", "")),
         labels[QUEUE_NAME_LABEL],
         tuple(parent.pod_sets(obj)),
@@ -82,11 +82,11 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> Wanted | None:
     )
 
 
-def wanted_alone(pod: Json, whole: Pod) -> Wanted:
+def wanted_alone(pod: Json, whole: Pod) -> DesiredWorkload:
     """The workload of a pod that is alone; `pod` as the API server has it."""
     metadata, owner = pod["metadata"], controller_of(pod)
     labels = metadata.get("labels") or {}
-    return Wanted(
+    return DesiredWorkload(
         hashed_name(Pod.kind, Pod.group, metadata["name"], metadata.get("uid", "")),
         labels[QUEUE_NAME_LABEL],
         tuple(whole.pod_sets(pod)),
@@ -99,7 +99,7 @@ def wanted_alone(pod: Json, whole: Pod) -> Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PlainPodGroup:
     """A plain pod group as its pods tell: pods per role, and one pod that shows what each is; or what is wrong, or missing."""
 
     roles: Mapping[str, int]
@@ -110,35 +110,35 @@ class Group:
     missing: int = 0
 
 
-def read_group(unit: Unit, pods: Sequence[Json]) -> Group:
+def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
     """What the pods of a group ask for together. Pods on their way out are not counted, finished ones are."""
     counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=seniority)
     if not counted:
-        return Group({}, {}, missing=1)
+        return PlainPodGroup({}, {}, missing=1)
     for what, read in (("queue", queue_of), ("total count", group_total)):
         said = {read(pod): pod["metadata"]["name"] for pod in reversed(counted)}
         if len(said) > 1:
             shown = ", ".join(f"{value} (pod {name})" for value, name in sorted(said.items(), key=lambda entry: entry[1]))
-            return Group({}, {}, problem=f"pods of group {unit.name} differ in their {what}: {shown}; delete those that are wrong")
+            return PlainPodGroup({}, {}, problem=f"pods of group {unit.name} differ in their {what}: {shown}; delete those that are wrong")
     total = group_total(counted[0])
     if not total:
-        return Group({}, {}, problem=f"pods of group {unit.name} do not say how many they are")
+        return PlainPodGroup({}, {}, problem=f"pods of group {unit.name} do not say how many they are")
     counted = counted[:total]
     asking: dict[str, Json] = {}
     for pod in counted:
         first = asking.setdefault(role_of_pod(pod), pod) if has_admission_gate(pod) else pod
         if first is not pod and _topology_asked(first) != _topology_asked(pod):
-            return Group({}, {}, problem=_asked_otherwise(unit, first, pod))
+            return PlainPodGroup({}, {}, problem=_asked_otherwise(unit, first, pod))
     requests = {role: pod_topology_request(pod) for role, pod in asking.items()}
     roles = Counter(role_of_pod(pod) for pod in counted)
     examples = {role_of_pod(pod): pod["metadata"]["name"] for pod in reversed(counted)}
     missing = total - len(counted)
     if missing and len(roles) == 1 and note_of(counted[0], POD_GROUP_FAST_ADMISSION) == "true":
         roles, missing = Counter(dict.fromkeys(roles, total)), 0
-    return Group(dict(sorted(roles.items())), examples, queue_of(counted[0]), requests, missing=missing)
+    return PlainPodGroup(dict(sorted(roles.items())), examples, queue_of(counted[0]), requests, missing=missing)
 
 
-def wanted_of_group(unit: Unit, group: Group, pods: Sequence[Json], examples: Mapping[str, Json]) -> Wanted:
+def wanted_of_group(unit: Unit, group: PlainPodGroup, pods: Sequence[Json], examples: Mapping[str, Json]) -> DesiredWorkload:
     """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
 
     No pod owns it: the garbage collector would take it from a running group once all of its first pods have been
@@ -147,10 +147,10 @@ def wanted_of_group(unit: Unit, group: Group, pods: Sequence[Json], examples: Ma
     first = examples[role_of_pod(min(pods, key=seniority))]["metadata"]
     pod_sets = tuple(pod_set_of(role, count, examples[role]) for role, count in group.roles.items())
     labels, notes = first.get("labels") or {}, first.get("annotations") or {}
-    return Wanted(unit.name, group.queue, pod_sets, (), labels, notes, {IS_GROUP_WORKLOAD: "true"})
+    return DesiredWorkload(unit.name, group.queue, pod_sets, (), labels, notes, {IS_GROUP_WORKLOAD: "true"})
 
 
-def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
+def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
     """A new Workload for a unit."""
     spec: dict[str, Any] = {
         "queueName": wanted.queue,
@@ -182,7 +182,7 @@ def build_workload_of_pods(wanted: Wanted, namespace: str, *, priority: int, pri
     }
 
 
-def asks_otherwise(wanted: Wanted, workload: Json) -> bool:
+def asks_otherwise(wanted: DesiredWorkload, workload: Json) -> bool:
     """Whether a parent's pods by now are others in queue, number, requests or place than those of its workload. What does not
     matter for where they run, an image for one, may change under way."""
 

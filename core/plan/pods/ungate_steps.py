@@ -24,7 +24,20 @@ from core.plan.pods.pod_units import is_unowned
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
-from core.plan.steps.steps import MOST_SPAN_EVENTS, PASSED_OVER, Attributes, Event, Hold, Log, Plan, Span, Step, Together, make_plan, report
+from core.plan.steps.steps import (
+    MOST_SPAN_EVENTS,
+    PASSED_OVER,
+    Attributes,
+    Event,
+    Hold,
+    Log,
+    ParallelSteps,
+    Plan,
+    Span,
+    Step,
+    make_plan,
+    report,
+)
 from core.plan.steps.ungate import Ungate, Ungatings, find_excess, plan_ungating
 from core.plan.workloads.reports import report_rank_order
 from core.resource import Obj
@@ -71,7 +84,7 @@ class UngatingFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class UngateDecision:
     """The pods of a Workload's own among those that name it, and what is to be done with them."""
 
     pods: Sequence[PodFacts]
@@ -83,7 +96,7 @@ class Decided:
         return {action.pod.uid: action.node_selector for action in self.ungatings.actions}
 
 
-def decide_ungating(f: UngatingFacts) -> Decided:
+def decide_ungating(f: UngatingFacts) -> UngateDecision:
     """Which pods lose their gate now, and where they go. It takes long where there are many pods; another thread may do it."""
     # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
@@ -94,10 +107,10 @@ def decide_ungating(f: UngatingFacts) -> Decided:
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
     found = plan_ungating(f.facts, f.admission, pods, f.places.level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
-    return Decided(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]))
+    return UngateDecision(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]))
 
 
-def plan_pods(f: UngatingFacts, decided: Decided) -> Plan:
+def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
     """What is to be done with its pods now. What fails for one of them holds up no other; the order of ranks is reported in any case, since
     users of those that run look for it."""
     ungatings, ranked = decided.ungatings, any(action.by_rank for action in decided.ungatings.actions)
@@ -128,7 +141,7 @@ def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step
     together = tuple(islice(deleted, pacing.MOST_PLANNED))
     return [
         *islice(bound, pacing.MOST_EXCESSIVE),
-        Step("delete strays", Together(together), holds_up=Hold.NEVER) if together else None,
+        Step("delete strays", ParallelSteps(together), holds_up=Hold.NEVER) if together else None,
     ]
 
 
@@ -178,7 +191,7 @@ def _ungate(f: UngatingFacts, actions: Sequence[Ungate]) -> list[Step | None]:
         _show_wait(f, pods, attributes) if f.began is None else None,
         Step(
             UNGATE,
-            Together(tuple(_name_node(f, given, action, step) for action in actions for step in [_ungate_pod(f, action)])),
+            ParallelSteps(tuple(_name_node(f, given, action, step) for action in actions for step in [_ungate_pod(f, action)])),
             log=Log("pods ungated", {"workload": object_key(f.workload), "count": len(actions)}),
             span=span,
             holds_up=Hold.NEVER,

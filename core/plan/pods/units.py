@@ -63,7 +63,7 @@ from core.plan.pods.pod_units import (
     unit_of_workload,
 )
 from core.plan.pods.pod_workloads import (
-    Wanted,
+    DesiredWorkload,
     asks_otherwise,
     build_workload_of_pods,
     read_group,
@@ -79,7 +79,7 @@ from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition
 from core.plan.steps.excess import explain_excess
 from core.plan.steps.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
-from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, Plan, Span, Step, Together, made_for, make_plan, report, wait
+from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, ParallelSteps, Plan, Span, Step, made_for, make_plan, report, wait
 from core.plan.workloads.desired_workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
 from core.plan.workloads.workload_steps import (
     drop_finalizer,
@@ -109,7 +109,7 @@ PARENTS_BY_KIND: dict[str, PodParent] = {parent.kind: parent for parent in POD_S
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PodsToRead:
     """Pods that have to be read as the API server has them before anything can be planned, by role: more of them is needed than is kept."""
 
     names: Mapping[str, str]
@@ -119,8 +119,8 @@ class Read:
 class UnitFacts:
     """One unit. `source`: what its workload is made of: its parent, else one of its pods; None where that is gone.
 
-    `naming`: pods that name the workload and are not over. `examples`: what was read of `Read`. `waited_s`: for how long a group waits for
-    the rest of its pods.
+    `naming`: pods that name the workload and are not over. `examples`: what was read of `PodsToRead`. `waited_s`: for how long a group
+    waits for the rest of its pods.
     """
 
     unit: Unit
@@ -162,12 +162,12 @@ class UnitFacts:
         return Event(r.PODS if parent is None else r.resource_of(parent), self.made_of, reason, message, warning)
 
 
-def plan_unit(f: UnitFacts) -> Plan | Read:
+def plan_unit(f: UnitFacts) -> Plan | PodsToRead:
     """What is to be done with a unit now."""
     if f.unit.source == UNKNOWN:
         return make_plan(_release(to_release(f.pods, finished=False, remembers=False)))
     released, workload = _release(_find_released(f)), f.workload
-    planned: Plan | Read
+    planned: Plan | PodsToRead
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
         planned = _let_go(f, workload)
     elif not f.lives:
@@ -179,7 +179,7 @@ def plan_unit(f: UnitFacts) -> Plan | Read:
             planned = _after_the_end(f, workload)
         else:
             planned = _without_workload(f) if workload is None else _with_workload(f, workload)
-    if isinstance(planned, Read):
+    if isinstance(planned, PodsToRead):
         return planned
     return planned.begin_with(released)
 
@@ -233,23 +233,23 @@ def _without_source(f: UnitFacts) -> Plan:
 # --- the workload -------------------------------------------------------------------------------------------------
 
 
-def _without_workload(f: UnitFacts) -> Plan | Read:
+def _without_workload(f: UnitFacts) -> Plan | PodsToRead:
     if f.has_parent and is_going(f.made_of):
         return NOTHING  # the garbage collector takes its pods, or is to leave them alone
     stopped = _delete(plan_stop(f.pods, "Not admitted, but past its admission gate"))
     steps: list[Step | None] = [stopped]
-    wanted: Wanted | None = None
+    wanted: DesiredWorkload | None = None
     if f.has_parent:
         wanted = _read_wanted(f)
     elif f.unit.source == ALONE:
         if is_terminal(f.made_of) or is_going(f.made_of):
             return make_plan(stopped)
         if f.examples is None:
-            return _stop_before_reading(stopped) or Read({MAIN_POD_SET: f.unit.name})
+            return _stop_before_reading(stopped) or PodsToRead({MAIN_POD_SET: f.unit.name})
         wanted = wanted_alone(f.examples[MAIN_POD_SET], f.whole) if MAIN_POD_SET in f.examples else None
     else:
         found = _gather(f)
-        if isinstance(found, Read):
+        if isinstance(found, PodsToRead):
             return _stop_before_reading(stopped) or found
         if isinstance(found, Plan):
             return found.begin_with(stopped)
@@ -283,12 +283,12 @@ def _stop_before_reading(stopped: Step | None) -> Plan | None:
     return make_plan(stopped, again_s=pacing.STOP_POLL_S) if stopped is not None else None
 
 
-def _read_wanted(f: UnitFacts) -> Wanted | None:
+def _read_wanted(f: UnitFacts) -> DesiredWorkload | None:
     """What the parent asks for; None where it asks for nothing (any more), or there is no parent."""
     return wanted_of_parent(PARENTS_BY_KIND[f.unit.source], f.made_of, f.unit) if f.has_parent else None
 
 
-def _gather(f: UnitFacts) -> Wanted | Plan | Read:
+def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
     """The workload of a plain group, once all of its pods are there."""
     if all(is_terminal(pod) or is_going(pod) for pod in f.pods):
         return NOTHING  # no pod waits for anything
@@ -303,7 +303,7 @@ def _gather(f: UnitFacts) -> Wanted | Plan | Read:
         rest_s = pacing.GROUP_PATIENCE_S - f.waited_s
         return make_plan(Step(WAITING, events=events), again_s=rest_s + 0.1 if rest_s > 0 else None)
     if f.examples is None:
-        return Read(group.examples)
+        return PodsToRead(group.examples)
     gone = [name for role, name in group.examples.items() if role not in f.examples]
     if gone:
         return Plan(problem=f"a pod of group {f.unit.name} is gone")
@@ -386,7 +386,7 @@ def _end_running(f: UnitFacts, workload: Obj) -> Plan | None:
     return make_plan(*ended, _delete(plan_stop(f.pods, reason)) if running else None, again_s=pacing.STOP_POLL_S)
 
 
-def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> Plan:
+def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None) -> Plan:
     ended = _end_running(f, workload)
     if ended is not None:
         return ended
@@ -411,7 +411,7 @@ def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: Wanted | None) -> P
     return plan.begin_with(*before)
 
 
-def _keep_in_step(f: UnitFacts, workload: Obj, wanted: Wanted | None, requests: Mapping[str, Any]) -> Plan:
+def _keep_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, requests: Mapping[str, Any]) -> Plan:
     queue = wanted.queue if wanted is not None else queue_to_follow(f.made_of)
     changes: dict[str, Any] = {}
     if queue and workload["spec"].get("queueName") != queue:
@@ -454,7 +454,7 @@ def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:
     return make_plan(held, Step("update workload", w.patch_workload(workload, {"spec": changes})) if changes else None)
 
 
-def _find_changes(f: UnitFacts, workload: Obj, wanted: Wanted) -> dict[str, Any]:
+def _find_changes(f: UnitFacts, workload: Obj, wanted: DesiredWorkload) -> dict[str, Any]:
     """What of a waiting workload's spec is another by the labels of its parent: priority and time limit. Raises MissingClass."""
     changes = find_changed_priority(f.classes, workload, wanted.labels, lambda: wanted.priority_class)
     seconds = execution_time(wanted.labels)
@@ -486,7 +486,7 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
     attributes = {**made_for(f.unit.source, f.unit.name), t.WORKLOAD: workload["metadata"]["name"]}
     started = Step(
         START,
-        Together(tuple(Step("start pod", w.start_pod(pod, infos[role]), passes=PASSED_OVER) for pod, role in start)),
+        ParallelSteps(tuple(Step("start pod", w.start_pod(pod, infos[role]), passes=PASSED_OVER) for pod, role in start)),
         (f.event(EVENT_STARTED, f"Admitted by clusterQueue {f.facts.admission.cluster_queue}"),),
         Log("pods started", {"workload": object_key(workload), "count": len(start)}),
         Span(t.START, workload, attributes, follows_decision=True, causes=tuple(pod for pod, _ in start)),
@@ -503,7 +503,7 @@ def _role_of(f: UnitFacts, pod: Obj) -> str:
 def _delete(pods: Sequence[tuple[Obj, str]], reason: str = EVENT_STOPPED) -> Step | None:
     """Deletes pods, each with what the event on it says; None where there are none."""
     steps = (Step("delete pod", w.delete_pod(pod), (Event(r.PODS, pod, reason, why),), passes=PASSED_OVER) for pod, why in pods)
-    return Step("delete pods", Together(tuple(steps))) if pods else None
+    return Step("delete pods", ParallelSteps(tuple(steps))) if pods else None
 
 
 def _delete_excess(f: UnitFacts, pods: Sequence[Obj]) -> list[Step | None]:
@@ -522,4 +522,4 @@ def _delete_excess(f: UnitFacts, pods: Sequence[Obj]) -> list[Step | None]:
 def _release(pods: Sequence[Obj]) -> Step | None:
     """Takes topogate's finalizer off pods; None where there are none."""
     steps = (Step("release pod", w.release_pod(pod), passes=PASSED_OVER) for pod in pods)
-    return Step("release pods", Together(tuple(steps))) if pods else None
+    return Step("release pods", ParallelSteps(tuple(steps))) if pods else None

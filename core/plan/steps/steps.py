@@ -11,7 +11,7 @@ from enum import Enum
 
 from core import trace_names as t
 from core.plan.steps.writes import Write
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj, Resource
 
 Attributes = Mapping[str, str | int]
@@ -61,7 +61,7 @@ class Span:
     start: str | datetime | None = None
     end: datetime | None = None
     events: tuple[tuple[str, Attributes, str | None], ...] = ()
-    explains: Found | NotFound | None = None
+    explains: Admissible | NotAdmissible | None = None
 
 
 class Overtaken(Enum):
@@ -93,7 +93,7 @@ class Hold(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class ParallelSteps:
     """Steps of which none waits for another, as writes to the pods of a job; some together are done one after the other. All are
     attempted. The error of them all is the first that is no refusal, or else the first."""
 
@@ -110,7 +110,7 @@ class Step:
     """
 
     name: str
-    write: Write | Then | Together | None = None
+    write: Write | Then | ParallelSteps | None = None
     events: tuple[Event, ...] = ()
     log: Log | None = None
     span: Span | None = None

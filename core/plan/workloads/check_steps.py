@@ -12,7 +12,7 @@ from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time, to_time
 from core.plan.steps.steps import NOTHING, Event, Log, Plan, Span, Step, Then, make_plan, wait
 from core.plan.workloads.admission_status import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
-from core.plan.workloads.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused
+from core.plan.workloads.checks import Admit, GiveBack, Sync, WaitForChecks, plan_checks, plan_refused
 from core.plan.workloads.workload_steps import plan_deactivation, plan_eviction_of
 from core.resource import Obj
 from core.state.check_facts import RetryStrategy
@@ -66,7 +66,7 @@ def plan_checked(f: CheckedWorkload) -> Plan:
         looked_since=f.looked_since,
     )
     match action:
-        case Wait(seconds):
+        case WaitForChecks(seconds):
             return NOTHING if seconds is None else wait(seconds)
         case Sync(entries):
             return make_plan(Step("sync checks", w.apply_admission(workload, sync_status(workload, entries, f.written_now))))

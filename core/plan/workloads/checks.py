@@ -58,13 +58,13 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitForChecks:
     """For the checks, or until so many seconds have gone by (None: for an event only)."""
 
     seconds: float | None = None
 
 
-Action = Sync | Admit | GiveBack | Wait
+Action = Sync | Admit | GiveBack | WaitForChecks
 
 
 def plan_checks(
@@ -86,13 +86,13 @@ def plan_checks(
     if refused is not None:
         return refused
     if any(check.get("state") != CHECK_READY for check in checks):
-        return Wait()
+        return WaitForChecks()
     if not awaits_topology:
         return Admit()
     ready = max(all_ready_since(checks, now), looked_since or _time(None))
     left = (ready + timedelta(seconds=timeout_s + RESOLUTION_S) - now).total_seconds()
     if left > 0:
-        return Wait(left)
+        return WaitForChecks(left)
     why = f"No place was found on the nodes within {timeout_s:g} s after all admission checks were Ready"
     # Other nodes are what may help: the same ones would be as scattered as they are.
     brought = {check["name"]: retry for check in checks if (retry := (retries or {}).get(check["name"])) and check.get("podSetUpdates")}

@@ -24,7 +24,7 @@ from core.names import ACTIVE, CHECK_PENDING, CHECK_READY, FINISHED, PROVISIONIN
 from core.plan.steps.conditions import Condition
 from core.plan.workloads.checks import attempt_of, changed_check, fail_check
 from core.plan.workloads.provisioning_objects import (
-    Wanted,
+    DesiredRequest,
     build_wanted,
     needed_pod_sets,
     pod_set_updates,
@@ -45,7 +45,7 @@ NOT_INSTALLED = "the cluster has no provisioningrequests.autoscaling.x-k8s.io in
 class Make:
     """These objects, templates first."""
 
-    wanted: Wanted
+    wanted: DesiredRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,18 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class SetState:
     """The state of the check is to be this."""
 
     entry: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitForProvider:
     """For what the provider, or somebody else, does."""
 
 
-Action = Make | Drop | Judge | Wait
+Action = Make | Drop | SetState | WaitForProvider
 
 
 def plan_provisioning(
@@ -85,27 +85,27 @@ def plan_provisioning(
     cannot be performed. Raises MissingFlavor."""
     state = entry.get("state")
     if state not in (CHECK_PENDING, CHECK_READY):
-        return Wait()
+        return WaitForProvider()
     if config is None:
-        return _say(entry, f"AdmissionCheck {entry['name']} is not active", now) if state == CHECK_PENDING else Wait()
+        return _say(entry, f"AdmissionCheck {entry['name']} is not active", now) if state == CHECK_PENDING else WaitForProvider()
     name = request_name(workload["metadata"]["name"], entry["name"], attempt_of(entry))
     found = requests.get(name)
     if found is not None and not is_owned(found, workload):
-        return _say(entry, f"ProvisioningRequest {name} is not of this workload", now) if state == CHECK_PENDING else Wait()
+        return _say(entry, f"ProvisioningRequest {name} is not of this workload", now) if state == CHECK_PENDING else WaitForProvider()
     ended = ending(found) if found is not None else None
     if state == CHECK_READY:
         if found is None and not admitted and needed_pod_sets(workload, config):
-            return Judge(changed_check(entry, CHECK_PENDING, f"ProvisioningRequest {name} is gone", now))
+            return SetState(changed_check(entry, CHECK_PENDING, f"ProvisioningRequest {name} is gone", now))
         over = ended is not None and (not admitted or ended[0] == REVOKED)
-        return _fail(entry, config, ended, now) if over and ended is not None else Wait()
+        return _fail(entry, config, ended, now) if over and ended is not None else WaitForProvider()
     if admitted:
-        return Wait()
+        return WaitForProvider()
     if not needed_pod_sets(workload, config):
-        return Judge(changed_check(entry, CHECK_READY, NOT_NEEDED, now))
+        return SetState(changed_check(entry, CHECK_READY, NOT_NEEDED, now))
     if found is None:
         return Make(build_wanted(workload, admission, config, name, flavors))
     if found["metadata"].get("deletionTimestamp"):
-        return Wait()
+        return WaitForProvider()
     wanted = build_wanted(workload, admission, config, name, flavors).request
     if _note(found, PROVISIONING_CONTENT) != _note(wanted, PROVISIONING_CONTENT):
         return Drop(found)
@@ -115,7 +115,7 @@ def plan_provisioning(
         return _fail(entry, config, ended, now)
     if condition_is_true(found, PROVISIONED):
         message = _message(found, PROVISIONED) or f"ProvisioningRequest {name} is provisioned"
-        return Judge({**changed_check(entry, CHECK_READY, message, now), "podSetUpdates": pod_set_updates(workload, config, found)})
+        return SetState({**changed_check(entry, CHECK_READY, message, now), "podSetUpdates": pod_set_updates(workload, config, found)})
     return _say(entry, _message(found, PROVISIONED) or _message(found, ACCEPTED) or f"ProvisioningRequest {name} is pending", now)
 
 
@@ -165,13 +165,13 @@ def ending(request: Json) -> tuple[str, str] | None:
     return (kind, _message(request, kind)) if kind is not None else None
 
 
-def _fail(entry: Json, config: ProvisioningConfig, ended: tuple[str, str], now: str) -> Judge:
+def _fail(entry: Json, config: ProvisioningConfig, ended: tuple[str, str], now: str) -> SetState:
     kind, message = ended
-    return Judge(fail_check(entry, config.retry, _ENDS[kind], message or kind, now))
+    return SetState(fail_check(entry, config.retry, _ENDS[kind], message or kind, now))
 
 
-def _say(entry: Json, message: str, now: str) -> Judge | Wait:
-    return Wait() if entry.get("message") == message else Judge(changed_check(entry, CHECK_PENDING, message, now))
+def _say(entry: Json, message: str, now: str) -> SetState | WaitForProvider:
+    return WaitForProvider() if entry.get("message") == message else SetState(changed_check(entry, CHECK_PENDING, message, now))
 
 
 def _message(request: Json, kind: str) -> str:

@@ -40,7 +40,7 @@ _REQUIREMENTS = ("nodeSelector", "tolerations", "affinity", "resourceClaims", "r
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredRequest:
     """A ProvisioningRequest and the PodTemplates that it names, which are made before it."""
 
     request: dict[str, Any]
@@ -85,7 +85,9 @@ def reservation_of(workload: Json) -> str:
     return str((find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "")
 
 
-def build_wanted(workload: Json, admission: Admission, config: ProvisioningConfig, name: str, flavors: Mapping[str, FlavorFacts]) -> Wanted:
+def build_wanted(
+    workload: Json, admission: Admission, config: ProvisioningConfig, name: str, flavors: Mapping[str, FlavorFacts]
+) -> DesiredRequest:
     """What is asked for under a name, for a workload that has quota. Raises MissingFlavor."""
     metadata = workload["metadata"]
     given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
@@ -121,7 +123,7 @@ def build_wanted(workload: Json, admission: Admission, config: ProvisioningConfi
             "ownerReferences": [dict(owner)],
         }
 
-    return Wanted(
+    return DesiredRequest(
         {"apiVersion": REQUEST_VERSION, "kind": REQUEST_KIND, "metadata": envelope(name), "spec": spec},
         tuple({"apiVersion": "v1", "kind": "PodTemplate", "metadata": envelope(part), "template": shown} for part, shown, _ in parts),
     )

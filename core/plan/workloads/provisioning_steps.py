@@ -14,8 +14,8 @@ from core.plan.steps.steps import Event, Log, Overtaken, Plan, Span, Step, make_
 from core.plan.workloads.admission_status import sync_status
 from core.plan.workloads.checks import changed_check
 from core.plan.workloads.desired_workload import MissingFlavor
-from core.plan.workloads.provisioning import Action, Drop, Judge, Make, plan_provisioning, superseded, withdrawn
-from core.plan.workloads.provisioning_objects import Wanted
+from core.plan.workloads.provisioning import Action, Drop, Make, SetState, plan_provisioning, superseded, withdrawn
+from core.plan.workloads.provisioning_objects import DesiredRequest
 from core.resource import Obj
 from core.state.check_facts import ProvisioningConfig
 from core.state.facts import FlavorFacts, WorkloadFacts, object_key
@@ -53,7 +53,7 @@ class ProvisionedWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ProvisioningDecision:
     """What each check needs, by name; requests that are wanted no more, and those that end once the checks are judged. `problem`: why what
     some check needs cannot be said."""
 
@@ -63,7 +63,7 @@ class Decided:
     problem: str = ""
 
     @property
-    def wanted(self) -> dict[str, Wanted]:
+    def wanted(self) -> dict[str, DesiredRequest]:
         """What is made, by name of the check."""
         return {name: action.wanted for name, action in self.actions.items() if isinstance(action, Make)}
 
@@ -73,11 +73,11 @@ class Decided:
         return [name for request in (*self.ending, *self.superseded) for name in _list_templates(request)]
 
 
-def decide(f: ProvisionedWorkload) -> Decided:
+def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
     """What is to be done."""
     ending = {request["metadata"]["name"]: dict(request) for request in withdrawn(f.workload, f.requests)}
     if not f.asks:
-        return Decided({}, tuple(ending.values()))
+        return ProvisioningDecision({}, tuple(ending.values()))
     assert f.facts.admission is not None
     admission, admitted, checks = f.facts.admission, f.facts.admitted, f.checks
     actions, problem = dict[str, Action](), ""
@@ -90,10 +90,10 @@ def decide(f: ProvisionedWorkload) -> Decided:
             problem = str(error)
     ending |= {action.request["metadata"]["name"]: dict(action.request) for action in actions.values() if isinstance(action, Drop)}
     over = superseded(f.workload, {name: checks[name] for name in f.configs}, f.requests)
-    return Decided(actions, tuple(ending.values()), tuple(dict(request) for request in over), problem)
+    return ProvisioningDecision(actions, tuple(ending.values()), tuple(dict(request) for request in over), problem)
 
 
-def plan_request(workload: Obj, wanted: Wanted, templates: Mapping[str, Obj]) -> Plan:
+def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, Obj]) -> Plan:
     """Templates, then the request that names them. `templates`: what is there, by name."""
     steps = []
     for template in wanted.templates:
@@ -116,14 +116,14 @@ def plan_request(workload: Obj, wanted: Wanted, templates: Mapping[str, Obj]) ->
     return make_plan(*steps, made)
 
 
-def plan_rest(f: ProvisionedWorkload, decided: Decided, templates: Mapping[str, Obj], refused: Mapping[str, str]) -> Plan:
+def plan_rest(f: ProvisionedWorkload, decided: ProvisioningDecision, templates: Mapping[str, Obj], refused: Mapping[str, str]) -> Plan:
     """Everything but what is made. `templates`: what is there, by name; `refused`: why the API server does not take a request, by name of
     the check.
 
     The states of all checks are one write, which fails if the workload has changed since: what was judged may not be so any more. After it
     those requests end that others have taken the place of."""
     checks = f.checks
-    judged = {name: action.entry for name, action in decided.actions.items() if isinstance(action, Judge)}
+    judged = {name: action.entry for name, action in decided.actions.items() if isinstance(action, SetState)}
     for name, why in refused.items():
         if why != checks[name].get("message"):
             judged[name] = changed_check(checks[name], checks[name]["state"], why, f.now)

@@ -57,7 +57,7 @@ class Users:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class WorkloadCounts:
     """How many workloads of a queue wait, hold quota, and are admitted; and what the last two hold, by flavor and resource."""
 
     pending: int = 0
@@ -68,7 +68,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterQueueStatus:
+class ClusterQueueState:
     """What is known of a ClusterQueue. `evictions_paused`: why none is
     evicted. `share`: None where sharing is not fair."""
 
@@ -76,13 +76,13 @@ class ClusterQueueStatus:
     queue: ClusterQueueFacts
     problem: Problem | None
     users: Users
-    counted: Counted
+    counted: WorkloadCounts
     evictions_paused: str | None = None
     share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LocalQueueStatus:
+class LocalQueueState:
     """What is known of a LocalQueue. `names`: the ClusterQueue that it names; `queue`: that, None where it is not there. `problem` is of
     that. `admissions_paused`: why no workload is admitted."""
 
@@ -90,13 +90,13 @@ class LocalQueueStatus:
     names: str
     queue: ClusterQueueFacts | None
     problem: Problem | None
-    counted: Counted
+    counted: WorkloadCounts
     is_stopped: bool = False
     admissions_paused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyStatus:
+class TopologyState:
     """What is known of a Topology: the nodes of all its flavors, and those without a place by flavor. `storm`: why no node is replaced."""
 
     obj: Obj
@@ -106,7 +106,7 @@ class TopologyStatus:
     storm: str | None = None
 
 
-def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
+def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
     """Its finalizer and its status."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
@@ -125,7 +125,7 @@ def plan_cluster_queue(f: ClusterQueueStatus, now: str) -> Plan:
     )
 
 
-def plan_local_queue(f: LocalQueueStatus, now: str) -> Plan:
+def plan_local_queue(f: LocalQueueState, now: str) -> Plan:
     """Its status."""
     if f.queue is None:
         condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {f.names} doesn't exist")
@@ -152,7 +152,7 @@ def plan_flavor(flavor: Obj, users: Users) -> Plan:
     return make_plan(*keep_finalizer(r.RESOURCE_FLAVORS, flavor, users))
 
 
-def plan_topology(f: TopologyStatus, now: str) -> Plan:
+def plan_topology(f: TopologyState, now: str) -> Plan:
     """Its finalizer, and which nodes of its flavors have no clear place, and why (decision 3 of docs/decisions/0004)."""
     problems = []
     for flavor, left_out in f.left_out:
@@ -227,7 +227,7 @@ def _set(obj: Obj, now: str, *conditions: Condition) -> list[dict[str, Any]]:
     return set_conditions(before, conditions, now=now, generation=int(obj["metadata"].get("generation") or 0))
 
 
-def _count(counted: Counted, queue: ClusterQueueFacts | None, quota: Mapping[FlavorResource, Quota] | None = None) -> dict[str, Any]:
+def _count(counted: WorkloadCounts, queue: ClusterQueueFacts | None, quota: Mapping[FlavorResource, Quota] | None = None) -> dict[str, Any]:
     """Counters and usage of a queue; with `quota` also what is borrowed beyond it."""
     return {
         "pendingWorkloads": counted.pending,
@@ -256,7 +256,7 @@ def _list_flavors(
     return [{"name": flavor, "resources": [show(flavor, name) for name in names]} for flavor, names in resources.items()]
 
 
-def _show_storm(f: TopologyStatus) -> list[Condition]:
+def _show_storm(f: TopologyState) -> list[Condition]:
     """Nothing is said of storms where there has been none."""
     if f.storm is not None:
         return [Condition(NODES_REACHABLE, False, "Storm", f.storm)]

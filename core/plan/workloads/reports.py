@@ -12,7 +12,7 @@ from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition, says, set_conditions
 from core.plan.steps.steps import Event, Log, Overtaken, Step
 from core.plan.workloads.drift import Drift
-from core.queueing.cycle.kept_spares import Kept
+from core.queueing.cycle.kept_spares import KeptSpares
 from core.resource import Obj
 from core.state.facts import PodFacts, find_condition, object_key
 
@@ -45,7 +45,7 @@ def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str,
     return _report(workload, condition, STUCK_MANAGER, now, warning="pods cannot be scheduled", is_event=True)
 
 
-def report_spares(workload: Obj, kept: Collection[Kept] | None, now: str) -> Step | None:
+def report_spares(workload: Obj, kept: Collection[KeptSpares] | None, now: str) -> Step | None:
     """Whether all nodes are kept free that are asked for; `kept` is None where the workload has no place."""
     if kept is None:
         message = "The workload has no place beside which nodes could be kept free"
@@ -55,7 +55,7 @@ def report_spares(workload: Obj, kept: Collection[Kept] | None, now: str) -> Ste
     return _report(workload, condition, SPARES_MANAGER, now)
 
 
-def name_spares(workload: Obj, held: str | None, kept: Collection[Kept]) -> Step:
+def name_spares(workload: Obj, held: str | None, kept: Collection[KeptSpares]) -> Step:
     """The nodes that are kept free for a workload, on itself: so the next leader keeps the same."""
     log = Log("spares kept", {"workload": object_key(workload), "nodes": {one.pod_set: list(one.nodes) for one in kept}})
     return Step("name spares", w.annotate(r.WORKLOADS, workload, {SPARES: held}), log=log)

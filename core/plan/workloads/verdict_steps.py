@@ -49,7 +49,7 @@ from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.plan.workloads.verdicts import next_pass_s, verdict_status
 from core.plan.workloads.workload_steps import plan_action
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound, Victim
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Victim
 from core.queueing.flavors.spare_lending import show_loans
 from core.queueing.ordering.partial_admission import describe_shortfalls
 from core.resource import Obj
@@ -87,7 +87,7 @@ class DecidedWorkload:
 
     workload: Obj
     judged: Judged
-    outcome: Found | NotFound
+    outcome: Admissible | NotAdmissible
     now: datetime
     rules: VerdictRules
     queue: str = ""
@@ -107,7 +107,7 @@ class DecidedWorkload:
     @property
     def attributes(self) -> dict[str, str | int]:
         """Of every span."""
-        queue = self.outcome.admission.cluster_queue if isinstance(self.outcome, Found) else self.queue
+        queue = self.outcome.admission.cluster_queue if isinstance(self.outcome, Admissible) else self.queue
         return {t.WORKLOAD: self.workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
 
 
@@ -117,7 +117,7 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
     All writes are guarded by the workload as it is now: if it was deactivated, changed or deleted since, the decision is void.
     """
     outcome = f.outcome
-    if isinstance(outcome, Found):
+    if isinstance(outcome, Admissible):
         return _admit(f, outcome)
     if outcome.evicts:
         return _evict(f, outcome)
@@ -126,16 +126,16 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
     return _let_wait(f, outcome)
 
 
-def is_place_reported(workload: Obj, outcome: Found | NotFound) -> bool:
+def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
     """Whether the status says where a workload is now: it was evicted before."""
-    return isinstance(outcome, Found) and comes_back(workload) and not outcome.admission.awaits_topology
+    return isinstance(outcome, Admissible) and comes_back(workload) and not outcome.admission.awaits_topology
 
 
-def refuse_too_large(workload: Obj, outcome: Found | NotFound) -> NotFound | None:
+def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotAdmissible | None:
     """Why a place is not written that etcd would not take, with its size: one to be written now, or one for which others would have to go
     first. None where etcd takes it."""
-    found = outcome if isinstance(outcome, Found) else None
-    if isinstance(outcome, NotFound) and outcome.preempting is not None and not outcome.evicts:
+    found = outcome if isinstance(outcome, Admissible) else None
+    if isinstance(outcome, NotAdmissible) and outcome.preempting is not None and not outcome.evicts:
         found = outcome.preempting.found
     if found is None:
         return None
@@ -144,7 +144,7 @@ def refuse_too_large(workload: Obj, outcome: Found | NotFound) -> NotFound | Non
     if size <= MAX_ETCD_BYTES:
         return None
     message = f"the Workload with its assignment would have {size} bytes; etcd takes {MAX_ETCD_BYTES}"
-    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)
+    return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)
 
 
 def is_written(verdict: Verdict, now: Obj) -> bool:
@@ -175,9 +175,9 @@ def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
     return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
 
-def list_swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[str]:
+def list_swapped_in(workload: WorkloadFacts, outcome: Admissible | NotAdmissible) -> list[str]:
     """Spares that take pods of lost nodes."""
-    if not isinstance(outcome, Found) or workload.admission is None:
+    if not isinstance(outcome, Admissible) or workload.admission is None:
         return []
     before, now = (
         {(given.name, node) for given in admission.pod_sets for node in given.spares}
@@ -189,7 +189,7 @@ def list_swapped_in(workload: WorkloadFacts, outcome: Found | NotFound) -> list[
 # --- a place -----------------------------------------------------------------------------------------------------
 
 
-def _admit(f: DecidedWorkload, found: Found) -> Plan:
+def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
     workload, facts = f.workload, f.facts
     bound = next((pod for pod in f.moved if pod["spec"].get("nodeName")), None)
     if bound is not None:
@@ -216,7 +216,7 @@ def _admit(f: DecidedWorkload, found: Found) -> Plan:
     )
 
 
-def _name_spares(f: DecidedWorkload, found: Found) -> dict[str, str | None]:
+def _name_spares(f: DecidedWorkload, found: Admissible) -> dict[str, str | None]:
     said, notes = f.workload["metadata"].get("annotations") or {}, dict[str, str | None]()
     asked = {pod_set.name: pod_set.spares for pod_set in f.facts.pod_sets}
     replaces = _pass_of(f.judged.verdict) == t.REPLACEMENT  # its assignment says of both which count no more
@@ -234,13 +234,13 @@ def _report_quota(f: DecidedWorkload, *, is_minor: bool) -> Event:
     return Event(r.WORKLOADS, f.workload, QUOTA_RESERVED, message, is_minor=is_minor)
 
 
-def _report_move(workload: Obj, facts: WorkloadFacts, found: Found) -> list[Event]:
+def _report_move(workload: Obj, facts: WorkloadFacts, found: Admissible) -> list[Event]:
     """Pods of a job end, and others come elsewhere: its maker sees it on the job."""
     moved = describe_move(facts.admission, found.admission, facts.unhealthy_nodes) if facts.admission is not None else ""
     return _report_on_both(workload, EVENT_PODS_MOVED, EVENT_PODS_MOVED, moved, warning=False) if moved else []
 
 
-def _describe_admission(f: DecidedWorkload, found: Found, before: str) -> str:
+def _describe_admission(f: DecidedWorkload, found: Admissible, before: str) -> str:
     waited = _seconds_since(f, f.facts.reserved_at if f.judged.verdict.is_second_pass else None)
     message = f"Admitted by ClusterQueue {found.admission.cluster_queue}, wait time since reservation was {waited}s"
     fewer = describe_shortfalls(f.facts, found)
@@ -250,7 +250,7 @@ def _describe_admission(f: DecidedWorkload, found: Found, before: str) -> str:
     return message + (f"{BEFORE}{before}" if before else "")
 
 
-def _log_of(f: DecidedWorkload, found: Found, is_admitted: bool) -> Log:
+def _log_of(f: DecidedWorkload, found: Admissible, is_admitted: bool) -> Log:
     facts = f.facts
     if facts.admitted:
         what = "failed nodes replaced" if facts.unhealthy_nodes else "another place for pods that were stuck"
@@ -262,20 +262,20 @@ def _log_of(f: DecidedWorkload, found: Found, is_admitted: bool) -> Log:
 # --- no place ----------------------------------------------------------------------------------------------------
 
 
-def _try_again(f: DecidedWorkload, outcome: NotFound) -> Plan:
+def _try_again(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
     events = _report_on_both(f.workload, EVENT_SECOND_PASS_FAILED, EVENT_SECOND_PASS_FAILED, outcome.message)
     pause = next_pass_s(f.workload, f.now, f.rules.second_pass)
     return make_plan(_trace_decision(f), Step("report failed pass", events=tuple(events)), again_s=pause)
 
 
-def _evict(f: DecidedWorkload, outcome: NotFound) -> Plan:
+def _evict(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     """There is no other place for pods that have lost theirs: all of it is to be stopped, and queued again."""
     evict = evict_for_lost_nodes(f.workload, outcome.message, f.rules.requeue, to_time(f.written_now))
     return plan_action(f.workload, evict, f.written_now, follows_decision=True).begin_with(_trace_decision(f))
 
 
-def _let_wait(f: DecidedWorkload, outcome: NotFound) -> Plan:
+def _let_wait(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     """One that breaks a rule is deactivated: after what is wrong is written, so that no deactivated workload is without a reason."""
     workload = f.workload
     deactivate = Step("deactivate", w.deactivate(workload, outcome.reason)) if outcome.breaks_rule else None

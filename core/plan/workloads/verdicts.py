@@ -11,7 +11,7 @@ from core.plan.workloads.admission_status import admitted_status, evicted_status
 from core.plan.workloads.checks import all_ready_since
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 
 
 def verdict_status(
@@ -25,7 +25,7 @@ def verdict_status(
     """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again. `place`: where one
     is that was evicted before, in words."""
     outcome = verdict.outcome
-    if isinstance(outcome, Found):
+    if isinstance(outcome, Admissible):
         return admitted_status(workload, outcome.admission, now, outcome.checks, place)
     if outcome.evicts:  # as `core.plan.workloads.verdict_steps` does in two writes
         evict = evict_for_lost_nodes(workload, outcome.message, requeue, to_time(now))

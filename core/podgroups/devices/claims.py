@@ -48,7 +48,7 @@ class DeviceId(NamedTuple):
         return PoolId(self.driver, self.pool)
 
 
-class Tolerations(tuple[tuple[tuple[str, str], ...], ...]):
+class DeviceTolerations(tuple[tuple[tuple[str, str], ...], ...]):
     """Of device taints, so that equal ones compare."""
 
     __slots__ = ()
@@ -57,7 +57,7 @@ class Tolerations(tuple[tuple[tuple[str, str], ...], ...]):
         return find_untolerated(taints, [dict(one) for one in self])
 
 
-NO_TOLERATIONS = Tolerations()
+NO_TOLERATIONS = DeviceTolerations()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Matcher:
     but for taints that it does not tolerate."""
 
     expressions: tuple[str, ...]
-    tolerations: Tolerations = NO_TOLERATIONS
+    tolerations: DeviceTolerations = NO_TOLERATIONS
     capacity: tuple[tuple[str, str], ...] = ()
 
 
@@ -218,7 +218,7 @@ class Request:
     device_class: str
     expressions: tuple[str, ...]
     count: int
-    tolerations: Tolerations = NO_TOLERATIONS
+    tolerations: DeviceTolerations = NO_TOLERATIONS
     capacity: tuple[tuple[str, str], ...] = ()  # the least that each device has (`capacity.requests`)
 
 
@@ -260,7 +260,7 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
             if "cel" not in selector:
                 return ClaimSpec(problem=f"{name}.exactly.selectors[{number}].{_unknown(selector, frozenset())}")
             expressions.append(str(selector["cel"]["expression"]))
-        tolerations = Tolerations(map(_read_toleration, exactly.get("tolerations") or ()))
+        tolerations = DeviceTolerations(map(_read_toleration, exactly.get("tolerations") or ()))
         count = int(exactly.get("count") or 1)
         requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity))
     return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")

@@ -21,7 +21,7 @@ _Cell = tuple[_Reach, int]  # and kinds, one bit each
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredDevices:
     """Devices that a group wants from one pool: for each of its pods that has a claim made from `template`, or once by `claim`, for all."""
 
     template: str
@@ -95,7 +95,7 @@ class Cells:
         self._to_come: tuple[tuple[str, Need], ...] | None = None
         self._of_pool: dict[tuple[object, tuple[Matcher, ...]], Counter[_Cell]] = {}
         self._reach: dict[_Reach, Flags] = {}
-        self._masks: tuple[Wanted, dict[_Reach, Flags]] | None = None
+        self._masks: tuple[DesiredDevices, dict[_Reach, Flags]] | None = None
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
@@ -140,7 +140,7 @@ class Cells:
                 self._reach[key] = self.nodes_of(tree, one.selector)
         return self._reach[key]
 
-    def sources(self, tree: TopologyTree, pool: Pool, wanted: Wanted) -> Iterator[Source]:
+    def sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
         """The pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices."""
         having = {_reach_of(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.reach(tree, having[key]) for key in sorted(having)}
@@ -156,7 +156,7 @@ class Cells:
             if key[0] and key not in masks and any((mask & other).any() for other in shared):
                 yield Source(f"pool {pool.id} of node {key[0]}", pool, mask, is_for_all=True)
 
-    def _narrower(self, tree: TopologyTree, wanted: Wanted, mask: Flags) -> Flags:
+    def _narrower(self, tree: TopologyTree, wanted: DesiredDevices, mask: Flags) -> Flags:
         """Nodes that reach other such devices, too, which not all of some nodes do: kube-scheduler may take those."""
         found: Flags = np.zeros_like(mask)
         for other in self._having(tree, wanted).values():
@@ -164,7 +164,7 @@ class Cells:
                 found |= other
         return found
 
-    def _having(self, tree: TopologyTree, wanted: Wanted) -> dict[_Reach, Flags]:
+    def _having(self, tree: TopologyTree, wanted: DesiredDevices) -> dict[_Reach, Flags]:
         """Nodes in reach of devices that are wanted, of all pools, by reach."""
         if self._masks is None or self._masks[0] is not wanted:
             having = (one for pool in self.inventory.pools.values() for one in pool.slices if _has_any(one, wanted))
@@ -172,7 +172,7 @@ class Cells:
         return self._masks[1]
 
 
-def _has_any(one: ResourceSlice, wanted: Wanted) -> bool:
+def _has_any(one: ResourceSlice, wanted: DesiredDevices) -> bool:
     return any("" in one.judge(matcher) for matcher in wanted.need)
 
 
@@ -181,7 +181,7 @@ def _reach_of(one: ResourceSlice) -> _Reach:
 
 
 def build_limits(
-    view: FreeCapacity, group: PodGroupInfo, nodes: Indices, wanted: Sequence[Wanted], sources: Sequence[Source], cells: Cells
+    view: FreeCapacity, group: PodGroupInfo, nodes: Indices, wanted: Sequence[DesiredDevices], sources: Sequence[Source], cells: Cells
 ) -> DeviceLimits:
     """What a placement has of the devices that are wanted, each from its source. Raises NotServed."""
     tree = view.tree

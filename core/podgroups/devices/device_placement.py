@@ -12,9 +12,9 @@ import numpy as np
 from core.model.plugin_choice import GroupEvent
 from core.placement.topology.tree import Flags, TopologyTree
 from core.podgroups.devices.claims import NotServed, PodClaim, PoolId
-from core.podgroups.devices.device_limits import Cells, DeviceLimits, Source, Wanted, build_limits
+from core.podgroups.devices.device_limits import Cells, DesiredDevices, DeviceLimits, Source, build_limits
 from core.podgroups.devices.inventory import Inventory
-from core.podgroups.framework import Cycle, Limits
+from core.podgroups.framework import Limits, PlacementCycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placements import Placement, Placements, join
 
@@ -34,14 +34,14 @@ class DevicePlacement:
     def __init__(self, inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> None:
         self._inventory, self._namespace, self._placed = inventory, namespace, placed
         self._templates = tuple(dict.fromkeys(templates))
-        self._wanted: tuple[Wanted, ...] = ()
+        self._wanted: tuple[DesiredDevices, ...] = ()
         self._sources: dict[str, tuple[Source, ...]] = {}  # by name of a placement, one for each that is wanted
         self._cells = Cells(inventory)
         self._before: list[Limits | None] = []
 
     # --- generator --------------------------------------------------------------------------------------
 
-    def generate(self, cycle: Cycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+    def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Raises NotServed."""
         self._inventory.check_kinds(self._namespace, self._templates)
         wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
@@ -59,16 +59,16 @@ class DevicePlacement:
                 cycle.why = f"no node that it may use is in reach of devices that claim template {wanted.template} asks for."
         return found
 
-    def _find_wanted(self, group: PodGroupInfo, template: str) -> Wanted:
+    def _find_wanted(self, group: PodGroupInfo, template: str) -> DesiredDevices:
         """What the group's pods want of a template. A claim that is there for many counts as one of a template that asks for the same."""
         need = self._inventory.need_of_template(self._namespace, template)
         named = [claim for claims in (*group.claims, *self._placed) for claim in claims]
         if any(claim.template == template for claim in named):
-            return Wanted(template, need)
+            return DesiredDevices(template, need)
         for name in sorted({claim.name for claim in named if not claim.template}):
             claim = self._inventory.claim(self._namespace, name)
             if claim is not None and self._inventory.stands_for(claim, self._namespace, template):
-                return Wanted(template, need, claim)
+                return DesiredDevices(template, need, claim)
         raise NotServed(f"no pod of it has a claim made from ResourceClaimTemplate {template}, or names one that asks for the same")
 
     def _inside(self, tree: TopologyTree, group: PodGroupInfo) -> Flags:
@@ -80,7 +80,7 @@ class DevicePlacement:
                 inside &= self._cells.nodes_of(tree, claim.selector)
         return inside
 
-    def _find_sources(self, cycle: Cycle, wanted: Wanted) -> list[Source]:
+    def _find_sources(self, cycle: PlacementCycle, wanted: DesiredDevices) -> list[Source]:
         """Pools that have devices of each kind that is wanted. Says what it leaves out."""
         allowed = self._allowed(cycle, wanted)
         if allowed is None:
@@ -101,7 +101,7 @@ class DevicePlacement:
         _say(cycle, wanted, found, left_out)
         return found
 
-    def _allowed(self, cycle: Cycle, wanted: Wanted) -> Counter[PoolId] | None:
+    def _allowed(self, cycle: PlacementCycle, wanted: DesiredDevices) -> Counter[PoolId] | None:
         """The pool that its placed pods have devices of; empty where there are none, None where there is none for the others."""
         pools, waiting = devices_of(self._inventory, self._namespace, wanted.template, self._placed)
         if len(pools) > 1:
@@ -129,15 +129,15 @@ class DevicePlacement:
 
     # --- state ------------------------------------------------------------------------------------------
 
-    def assume(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Its pods can have free devices of the placement's pools, and of no others."""
         self._before.append(cycle.limits)
         cycle.limits = self._limits(cycle, group, placement)
 
-    def revert(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> None:
+    def revert(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         cycle.limits = self._before.pop()
 
-    def _limits(self, cycle: Cycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
+    def _limits(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
         return build_limits(cycle.view, group, placement.nodes, self._wanted, self._sources[placement.name], self._cells)
 
 
@@ -168,7 +168,7 @@ def _apart(template: str, pools: Counter[PoolId]) -> str:
     return f"its devices of claim template {template} do not lie together, but in pools {shown}{more}"
 
 
-def _say(cycle: Cycle, wanted: Wanted, found: Sequence[Source], left_out: Counter[str]) -> None:
+def _say(cycle: PlacementCycle, wanted: DesiredDevices, found: Sequence[Source], left_out: Counter[str]) -> None:
     """What users should know where the group finds no place."""
     text = "" if found else f"no pool has all devices that a claim made from ResourceClaimTemplate {wanted.template} asks for"
     if left_out:

@@ -28,7 +28,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PlacedClaims:
     """A pod that is placed: the claims that it names are allocated on its node, or will be."""
 
     namespace: str
@@ -46,7 +46,7 @@ class Inventory:
         self._claims: dict[str, Claim] = {}
         self._taken: Counter[DeviceId] = Counter()
         self._pools: dict[PoolId, Pool] | None = None  # made anew when a slice has changed
-        self.kept: dict[str, Kept] = {}  # by uid of pods
+        self.kept: dict[str, PlacedClaims] = {}  # by uid of pods
 
     # --- what is seen -----------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Inventory:
             self._taken.update(found.devices)
         _put(self._claims, key, found)
 
-    def keep(self, pod: str, kept: Kept | None) -> None:
+    def keep(self, pod: str, kept: PlacedClaims | None) -> None:
         """A pod is placed, and names claims (None: it is not, or is gone)."""
         _put(self.kept, pod, kept if kept is not None and kept.claims else None)
 

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from core.model.step_budget import UNLIMITED, Budget
+from core.model.step_budget import UNLIMITED, StepBudget
 from core.placement.topology.free_capacity import Matrix
 from core.placement.topology.tree import Flags, Indices
 
@@ -39,7 +39,7 @@ class Rations:
     own: Matrix
     shared: tuple[SharedCell, ...]
     taken: Matrix
-    budget: Budget = field(default_factory=lambda: UNLIMITED, repr=False)  # of the decision
+    budget: StepBudget = field(default_factory=lambda: UNLIMITED, repr=False)  # of the decision
     _left: Matrix = field(init=False, repr=False)  # by choice of kinds: what a node's own cells have left
 
     def __post_init__(self) -> None:

@@ -2,14 +2,14 @@
 
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import REASON_WAITING_FOR_PODS_READY
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 
 _AMONG = {Scope.CLUSTER: "in the cluster", Scope.COHORT: "in the cohort", Scope.CLUSTER_QUEUE: "in the ClusterQueue"}
 
 
-def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsReadyRules | None) -> NotFound | None:
+def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsReadyRules | None) -> NotAdmissible | None:
     """Whose pods a workload of a queue has to wait for, if for any."""
     if rules is None or rules.blocks is None:
         return None
@@ -20,4 +20,4 @@ def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsRead
     if first is None:
         return None
     why = f"waits until the pods of workload {first} are ready: one workload {_AMONG[rules.blocks]} starts at a time (blockAdmission)"
-    return NotFound(REASON_WAITING_FOR_PODS_READY, why, ())
+    return NotAdmissible(REASON_WAITING_FOR_PODS_READY, why, ())

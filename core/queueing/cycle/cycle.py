@@ -33,13 +33,13 @@ from core.queueing.cycle.second_pass import (
 )
 from core.queueing.cycle.unwritable import Unwritable
 from core.queueing.flavors.leftover_pods import Past
-from core.queueing.flavors.outcome import PASSING, Found, NotFound
+from core.queueing.flavors.outcome import PASSING, Admissible, NotAdmissible
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.iteration_order import MOST_SORTED, PriorityTurns, Turn, Turns
-from core.queueing.ordering.pending import Group, Order, Pending, find_heads
-from core.queueing.ordering.portions import Asked, Portions
+from core.queueing.ordering.pending import EquivalenceClass, Order, Pending, find_heads
+from core.queueing.ordering.portions import DecisionRequest, Portions
 from core.queueing.ordering.precedence import Precedence
-from core.queueing.ordering.standing_refusals import Refusal, is_particular
+from core.queueing.ordering.standing_refusals import StandingRefusal, is_particular
 from core.queueing.preemption.reservations import Claims
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, WorkloadFacts
@@ -70,14 +70,17 @@ class Cycle:
         self._pending = Pending(state.workloads, pods_ready, self._find_trait)
         self._decisions = Decisions(state, partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks))
         self._sharing = sharing
-        self._own: dict[str, Refusal] = {}  # of those whom their group's refusal does not hold for, by uid
+        self._own: dict[str, StandingRefusal] = {}  # of workloads that the refusal of their class does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
-        self._walk: Iterator[tuple[Group, WorkloadFacts]] = iter(())  # over those who may have to be told anew
+        self._walk: Iterator[tuple[EquivalenceClass, WorkloadFacts]] = iter(())  # over workloads that may need another reason
         self._is_stale, self._is_telling = False, False  # whether there are such; whether the cycle ended before all were reported on
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
-        self._turns_by, self._unsorted = 0, list[Group]()  # `config_changes` when those began; groups that are not among them yet
+        self._turns_by, self._unsorted = (
+            0,
+            list[EquivalenceClass](),
+        )  # `config_changes` when those began; groups that are not among them yet
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
@@ -86,7 +89,7 @@ class Cycle:
         self._are_passes_cut = False  # whether there are some that have had no turn
         self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
-        self._ways: dict[str, tuple[ClusterQueueFacts | None, NotFound | None]] = {}  # from a LocalQueue to its ClusterQueue
+        self._ways: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
         self._skipped: set[str] = set()  # of these queues those of which the head has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
@@ -151,11 +154,11 @@ class Cycle:
             self._portions.begin_decision(asked)
         return may
 
-    def _asked_by(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool = False) -> Asked:
+    def _asked_by(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool = False) -> DecisionRequest:
         order, number = self._pending.order_of(workload.uid), self._pending.number_of(workload.uid)
-        return Asked((queue.name, is_promised), order, number, queue.strict)
+        return DecisionRequest((queue.name, is_promised), order, number, queue.strict)
 
-    def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Found | NotFound | None:
+    def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Admissible | NotAdmissible | None:
         """What becomes of a workload; None where that is not known before the end of this cycle."""
         self.has_decided = True
         if (unwritable := self.unwritable.find(workload)) is not None:
@@ -250,7 +253,7 @@ class Cycle:
             self._current, self.has_decided = workload, True
             self._state.lift_beside(workload.key)
             outcome = self._judge_again(workload, queue)
-            if isinstance(outcome, Found):
+            if isinstance(outcome, Admissible):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
                 self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
@@ -265,15 +268,15 @@ class Cycle:
         self._passed.clear()
         self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
 
-    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound:
+    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Admissible | NotAdmissible:
         """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
         were told to go for its sake: a node that it was to get beside may come back meanwhile."""
         pause = self._state.pause
         if pause.admissions is not None:
-            return NotFound(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
+            return NotAdmissible(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
         keeps = replace(self._replacement, fails_fast=False)
         outcome = self._second_pass(workload, queue, keeps if self._claims.is_awaiting(workload) else self._replacement)
-        if pause.evictions is None or isinstance(outcome, Found):
+        if pause.evictions is None or isinstance(outcome, Admissible):
             return outcome
         if outcome.preempting is not None:
             if not outcome.preempting.victims:
@@ -283,16 +286,16 @@ class Cycle:
         if not outcome.evicts:
             return outcome
         outcome = self._second_pass(workload, queue, keeps)
-        assert isinstance(outcome, NotFound)
+        assert isinstance(outcome, NotAdmissible)
         return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
 
-    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Found | NotFound:
+    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Admissible | NotAdmissible:
         if (unwritable := self.unwritable.find(workload)) is not None:
             return refuse_unwritable(workload, unwritable, replacement)
         try:
             return find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
         except Exception as error:
-            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
+            return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
     # --- promises -----------------------------------------------------------------------------------
 
@@ -321,7 +324,7 @@ class Cycle:
                 outcome = self._decide(workload, queue, run)
                 if outcome is None:
                     return
-                if isinstance(outcome, Found):
+                if isinstance(outcome, Admissible):
                     self._admit(group, workload, outcome)
                     run.admitted.add(uid)
                     yield Verdict(workload, outcome)
@@ -386,7 +389,7 @@ class Cycle:
                 turns.end(turn)
                 return
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
-            yield from self._tell(turn, NotFound(REASON_PENDING_EVALUATION, why, ()), turns, run)
+            yield from self._tell(turn, NotAdmissible(REASON_PENDING_EVALUATION, why, ()), turns, run)
         elif obstacle is not None:
             turn.group.is_held_up = True
             if problem is None:  # a queue that admits none leaves the room to others
@@ -415,7 +418,7 @@ class Cycle:
     def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
-        outcome: Found | NotFound | None = None
+        outcome: Admissible | NotAdmissible | None = None
         if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
             if not self._may_decide(workload, queue, is_promised=False):
                 self._place(workload)
@@ -427,14 +430,14 @@ class Cycle:
             outcome = self._decide(workload, queue, run)
             if outcome is None:
                 return
-        claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotFound) else None
-        found = outcome if isinstance(outcome, Found) else claim.found if claim is not None else None
+        claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotAdmissible) else None
+        found = outcome if isinstance(outcome, Admissible) else claim.found if claim is not None else None
         if found is not None and found.borrows and (not may_borrow or self._precedence.should_wait(turn, found, turns, self._round)):
             self._borrowing.add(queue.name)
             self._portions.put_off(self._asked_by(workload, queue))
             turns.put_off(turn)
             return
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             self._admit(group, workload, outcome)
             turns.pass_on(turn)
             yield Verdict(workload, outcome)
@@ -451,7 +454,7 @@ class Cycle:
         else:
             yield from self._tell(turn, group.refusal.outcome, turns, run)
 
-    def _admit(self, group: Group, workload: WorkloadFacts, found: Found) -> None:
+    def _admit(self, group: EquivalenceClass, workload: WorkloadFacts, found: Admissible) -> None:
         self._own.pop(workload.uid, None)
         self._told.pop(workload.uid, None)
         group.unheard.pop(workload.uid, None)
@@ -459,12 +462,12 @@ class Cycle:
         plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(workload.key, found.admission, plan)
 
-    def _note(self, group: Group, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotFound) -> None:
+    def _note(self, group: EquivalenceClass, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotAdmissible) -> None:
         """A refusal is the whole group's, but where others are to go for this one, or were evicted for it, so that those alike may need
         other victims; or where it matters how its pods are labelled. In a StrictFIFO queue those behind it wait for another reason.
         """
         self._claims.note(workload, outcome.preempting)
-        refusal = Refusal.note(
+        refusal = StandingRefusal.note(
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
         )
         is_own = queue.strict or is_particular(self._state, workload)
@@ -478,14 +481,14 @@ class Cycle:
         """What else than its request decides on a workload: the pods that it has left behind, and the workloads that it spares."""
         return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
 
-    def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
+    def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
         if local_queue not in self._ways:
             self._ways[local_queue] = find_way(self._state, local_queue)
         return self._ways[local_queue]
 
     # --- telling ------------------------------------------------------------------------------------
 
-    def _tell(self, turn: Turn, outcome: NotFound, turns: Turns, run: Run) -> Iterator[Verdict]:
+    def _tell(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
         """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
         come and go with each workload that starts or ends. Where that takes too long the group has another turn in the next cycle.
         """
@@ -511,7 +514,7 @@ class Cycle:
                 yield Verdict(workload, outcome)
         turns.end(turn)
 
-    def _is_news(self, group: Group, workload: WorkloadFacts, outcome: NotFound) -> bool:
+    def _is_news(self, group: EquivalenceClass, workload: WorkloadFacts, outcome: NotAdmissible) -> bool:
         now, before = (outcome.reason, outcome.message), self._told.get(workload.uid)
         self._told[workload.uid] = now
         group.unheard.pop(workload.uid, None)

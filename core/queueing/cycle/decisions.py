@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from core.model.pieces import Pieces, run_piece, run_whole
 from core.queueing.cycle.judge import Judge
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.standing_refusals import Marks, read_marks
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -25,9 +25,9 @@ class _Decision:
     workload: WorkloadFacts
     queue: ClusterQueueFacts
     judge: Judge
-    pieces: Pieces[Found | NotFound]
+    pieces: Pieces[Admissible | NotAdmissible]
     marks: Marks
-    outcome: Found | NotFound | None = None
+    outcome: Admissible | NotAdmissible | None = None
     is_interrupted: bool = False
 
     def is_about(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
@@ -73,7 +73,7 @@ class Decisions:
         if self._unfinished is not None:
             self._run(self._unfinished, may_go_on)
 
-    def decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, may_go_on: Callable[[], bool]) -> Found | NotFound | None:
+    def decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, may_go_on: Callable[[], bool]) -> Admissible | NotAdmissible | None:
         """Returns what becomes of a workload; None where the decision takes longer: it is `unfinished` then."""
         self.noted_at, uid, decision = None, workload.uid, self._by_uid.pop(workload.uid, None)
         if decision is not None and not decision.is_about(workload, queue):
@@ -90,10 +90,10 @@ class Decisions:
         if decision.outcome is None:
             self._by_uid[uid] = decision
             return None
-        outcome: Found | NotFound | None = decision.outcome
+        outcome: Admissible | NotAdmissible | None = decision.outcome
         if decision.is_interrupted:
             outcome = decision.judge.confirm(decision.outcome, workload, queue)
-            if isinstance(outcome, NotFound) and outcome.preempting is None:
+            if isinstance(outcome, NotAdmissible) and outcome.preempting is None:
                 self.noted_at = decision.marks
         if outcome is None:
             self._drop(uid)

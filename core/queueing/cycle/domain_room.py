@@ -75,7 +75,7 @@ class Wide:
 
 
 @dataclass(slots=True)
-class Counted:
+class DomainPodCounts:
     """Pods of a pod set. `running`: on nodes that are there. By node of the assignment: `placed`, which run there or have succeeded, and
     `ending`. `sent`: pods on nodes that have left their domain, by the domain that they were sent to; they have no other place."""
 
@@ -97,10 +97,10 @@ def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
     return found
 
 
-def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFacts], known: Collection[str]) -> dict[str, Counted]:
+def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFacts], known: Collection[str]) -> dict[str, DomainPodCounts]:
     """Counts the pods of an owner by pod set, in one pass: a job may have 50,000 in as many domains as there are nodes. `known` are the
     nodes that are there. It may run in a thread."""
-    asked, found = {each.pod_set.name: each for each in wide}, {each.pod_set.name: Counted() for each in wide}
+    asked, found = {each.pod_set.name: each for each in wide}, {each.pod_set.name: DomainPodCounts() for each in wide}
     for pod in pods:
         of = asked.get(pod.pod_set or "")
         if of is None or owner_uid is None or pod.owner_uid != owner_uid:
@@ -117,7 +117,7 @@ def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFa
     return found
 
 
-def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, Counted]) -> Short | None:
+def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, DomainPodCounts]) -> Short | None:
     """The first of its domains that does not hold what it should."""
     for each in wide:
         expected = state.ledger.expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
@@ -130,7 +130,7 @@ def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide
     return None
 
 
-def _find_short(wide: Wide, request: PodSetRequest, counted: Counted, expected: Mapping[str, int]) -> Short | None:
+def _find_short(wide: Wide, request: PodSetRequest, counted: DomainPodCounts, expected: Mapping[str, int]) -> Short | None:
     capacity, to_come = wide.view.capacity, min(wide.given.count, wide.pod_set.count) - counted.running
     if to_come <= 0:
         return None

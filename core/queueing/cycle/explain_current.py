@@ -6,7 +6,7 @@ import numpy as np
 
 from core.model.admission import PodSetAdmission
 from core.model.podset import PodSetRequest
-from core.placement.algorithms.decision import Decision, Placement, emit
+from core.placement.algorithms.decision import Decision, PodSetPlacement, emit
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.explain.choice import Choice, explain_choice
 from core.placement.topology.free_capacity import FreeCapacity
@@ -39,7 +39,7 @@ def _explain(state: ClusterState, world: World, workload: WorkloadFacts, flavor:
     view = state.view(flavor)
     if view is None:
         return ()
-    requests, placements = list[PodSetRequest](), list[Placement]()
+    requests, placements = list[PodSetRequest](), list[PodSetPlacement]()
     for pod_set, _ in pairs:
         request = state.request_for(pod_set, view.flavor)
         nodes = state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
@@ -50,7 +50,7 @@ def _explain(state: ClusterState, world: World, workload: WorkloadFacts, flavor:
     return explain_choice(view.capacity, requests, Decision(tuple(placements)), free=world.free(view)) if placements else ()
 
 
-def _placement(capacity: FreeCapacity, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> Placement | None:
+def _placement(capacity: FreeCapacity, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> PodSetPlacement | None:
     shape, tree = find_shape(capacity.tree, request), capacity.tree
     known = [(tree.index[name], count) for name, count in nodes if name in tree.index]
     if not isinstance(shape, Shape) or not known:

@@ -13,7 +13,7 @@ from core.names import REASON_MISCONFIGURED
 from core.placement.algorithms.profile import Profiles
 from core.placement.refusals import truncate
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.flavors.spare_lending import loans_of, offers_to, renewed
 from core.queueing.flavors.what_if_view import World
 from core.state.cluster import ClusterState
@@ -27,14 +27,14 @@ def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
     return bare[0] == bare[1]
 
 
-def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Found | NotFound:
+def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Admissible | NotAdmissible:
     """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
     elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
     held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
     if not _is_alike(elder, workload):
-        return NotFound(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
+        return NotAdmissible(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
     # Where it stands on another's spares it may have more of these, but of no others.
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
     lent = {node for nodes in borrowed.values() for node in nodes}
@@ -44,7 +44,7 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
         outcome = find_admission(state, workload, queue, profiles, world, held)
     finally:
         world.restore_all()
-    if isinstance(outcome, Found):
+    if isinstance(outcome, Admissible):
         return replace(outcome, admission=with_borrowed(outcome.admission, borrowed))
     runs = sum(given.count for given in held.pod_sets)
     asked = sum(pod_set.count for pod_set in workload.pod_sets)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from core.model.configuration import FairSharing
 from core.model.pieces import Pieces, run_whole
 from core.model.quantity import show_count
-from core.model.step_budget import DECISION_STEPS, PLACEMENT_STEPS, Budget
+from core.model.step_budget import DECISION_STEPS, PLACEMENT_STEPS, StepBudget
 from core.names import (
     MIN_PARALLELISM,
     REASON_MISCONFIGURED,
@@ -19,7 +19,7 @@ from core.placement.refusals import truncate
 from core.queueing.cycle.growth import find_growth
 from core.queueing.cycle.rules import find_violation
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound, Preempting
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
 from core.queueing.flavors.spare_lending import Offer, note_loans, offers_to
 from core.queueing.flavors.what_if_view import World
 from core.queueing.ordering.partial_admission import can_shrink, find_largest, show_minimum
@@ -39,7 +39,7 @@ _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by ot
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PreemptionQuestion:
     """By which question a decision came to a preemption: for which pods, with which flavors, and whether quota may be borrowed.
 
     `is_rather`: the workload would fit without; `tried`: in words, why nothing else was chosen.
@@ -60,63 +60,65 @@ class Judge:
         self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None, *, shrinks: bool = True
     ) -> None:
         self._state, self._profiles, self._claims, self._sharing, self._shrinks = state, profiles, claims, sharing, shrinks
-        self._budget = Budget(DECISION_STEPS)  # of the workload that is being judged
-        self._asked: Asked | None = None
+        self._budget = StepBudget(DECISION_STEPS)  # of the workload that is being judged
+        self._asked: PreemptionQuestion | None = None
         self._memory = Memory()
         self._is_cut = False  # whether a search for workloads to preempt has stopped for want of steps
 
-    def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts, steps: int = DECISION_STEPS) -> Pieces[Found | NotFound]:
+    def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts, steps: int = DECISION_STEPS) -> Pieces[Admissible | NotAdmissible]:
         """A workload written past all checks must not keep the others from being judged.
 
         Where this is interrupted, and the state changes meanwhile, what it returns is to be confirmed.
         """
         if workload.refused:
-            return NotFound(REASON_MISCONFIGURED, truncate(f"its pods cannot start: {workload.refused}"), ())
-        self._budget, self._is_cut, self._asked = Budget(steps), False, None
+            return NotAdmissible(REASON_MISCONFIGURED, truncate(f"its pods cannot start: {workload.refused}"), ())
+        self._budget, self._is_cut, self._asked = StepBudget(steps), False, None
         try:
             if workload.replaces is not None:
                 return find_growth(self._state, workload, queue, self._profiles)
             outcome = self._find_admission(workload, queue)
             # What is for one pod set alone keeps it from fitting; a tie of all could be broken and fit all the same.
-            suspicious = isinstance(outcome, NotFound) or workload.together is not None
+            suspicious = isinstance(outcome, NotAdmissible) or workload.together is not None
             broken = find_violation(self._state, workload, queue) if suspicious else None
             if broken is not None:
-                return NotFound(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
-            if isinstance(outcome, NotFound) and outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED:
+                return NotAdmissible(REASON_MISCONFIGURED, broken, outcome.attempts, breaks_rule=True)
+            if isinstance(outcome, NotAdmissible) and outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED:
                 borrowing = self._with_borrowed_spares(workload, queue)
                 if borrowing is not None:
                     return borrowing
             outcome = yield from self._or_preempting(workload, queue, outcome)
-            if isinstance(outcome, NotFound) and outcome.preempting is None and self._shrinks and can_shrink(workload):
+            if isinstance(outcome, NotAdmissible) and outcome.preempting is None and self._shrinks and can_shrink(workload):
                 outcome = yield from self._with_fewer_pods(workload, queue, outcome)
-            if isinstance(outcome, Found) and outcome.borrows and self._has_reclaimed(workload):
+            if isinstance(outcome, Admissible) and outcome.borrows and self._has_reclaimed(workload):
                 own = yield from self._find_without_borrowing(workload, queue)
                 outcome = outcome if own is None else replace(own, fewer_since=outcome.fewer_since)
             return outcome
         except Exception as error:
-            return NotFound(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
+            return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
 
-    def confirm(self, outcome: Found | NotFound, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound | None:
+    def confirm(
+        self, outcome: Admissible | NotAdmissible, workload: WorkloadFacts, queue: ClusterQueueFacts
+    ) -> Admissible | NotAdmissible | None:
         """What this judge decided in pieces, as it holds in the state now; None if it does not hold any more.
 
         A refusal is returned as it is: the caller notes at which state it was made.
         """
-        self._budget, asked = Budget(CONFIRM_STEPS), self._asked
-        if isinstance(outcome, NotFound) and (outcome.preempting is None or asked is None):
+        self._budget, asked = StepBudget(CONFIRM_STEPS), self._asked
+        if isinstance(outcome, NotAdmissible) and (outcome.preempting is None or asked is None):
             return outcome
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             whole = _with_counts(workload, outcome)
             again = self._find_admission(whole, queue)
-            if isinstance(again, Found) and again.borrows and not outcome.borrows:
+            if isinstance(again, Admissible) and again.borrows and not outcome.borrows:
                 again = self._find_admission(whole, _build_without_borrowing(queue))
-            is_kept = isinstance(again, Found) and (outcome.borrows or not again.borrows)
-            return replace(again, fewer_since=outcome.fewer_since) if isinstance(again, Found) and is_kept else None
+            is_kept = isinstance(again, Admissible) and (outcome.borrows or not again.borrows)
+            return replace(again, fewer_since=outcome.fewer_since) if isinstance(again, Admissible) and is_kept else None
         assert asked is not None
         assert outcome.preempting is not None
         if outcome.preempting.victims and self._state.pause.evictions is not None:
             return None
         world = World(self._state, explains=False, budget=self._budget.part(PLACEMENT_STEPS))
-        if not asked.is_rather and isinstance(find_admission(self._state, asked.workload, queue, self._profiles, world), Found):
+        if not asked.is_rather and isinstance(find_admission(self._state, asked.workload, queue, self._profiles, world), Admissible):
             return None
         before, keys = outcome.preempting, frozenset(victim.workload.key for victim in outcome.preempting.victims)
         now = run_whole(self._preempt(asked.workload, asked.queue, may_borrow=asked.may_borrow, among=keys))
@@ -127,7 +129,9 @@ class Judge:
         now = replace(now, victims=victims, is_cut=before.is_cut or (now.is_cut and len(now.victims) != len(before.victims)))
         return replace(outcome, message=truncate(f"{asked.tried}; {show(now)}"), preempting=now)
 
-    def _find_admission(self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()) -> Found | NotFound:
+    def _find_admission(
+        self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()
+    ) -> Admissible | NotAdmissible:
         """A way to be admitted as things are, spares that are offered to it counted."""
         world = World(self._state, offers=offers, budget=self._budget.part(PLACEMENT_STEPS))
         return find_admission(self._state, workload, queue, self._profiles, world)
@@ -137,25 +141,25 @@ class Judge:
         claim = self._claims.of(workload.uid)
         return claim is not None and not claim.found.borrows and self._claims.is_preemptor(workload.uid)
 
-    def _find_without_borrowing(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Pieces[Found | None]:
+    def _find_without_borrowing(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Pieces[Admissible | None]:
         """The most pods that can be admitted without borrowing; None if there are none.
 
         For a workload that got back quota of its own queue: if it took more than that, it would be evicted for that in its turn.
         """
         queue = _build_without_borrowing(queue)
 
-        def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+        def judge(smaller: WorkloadFacts) -> Pieces[Admissible | NotAdmissible]:
             yield
             outcome = self._find_admission(smaller, queue)
-            borrows = isinstance(outcome, Found) and outcome.borrows
-            return NotFound(REASON_WAITING_FOR_QUOTA, "it would have to borrow quota", ()) if borrows else outcome
+            borrows = isinstance(outcome, Admissible) and outcome.borrows
+            return NotAdmissible(REASON_WAITING_FOR_QUOTA, "it would have to borrow quota", ()) if borrows else outcome
 
-        outcome: Found | NotFound | None = yield from judge(workload)
-        if not isinstance(outcome, Found) and self._shrinks and can_shrink(workload):
+        outcome: Admissible | NotAdmissible | None = yield from judge(workload)
+        if not isinstance(outcome, Admissible) and self._shrinks and can_shrink(workload):
             outcome = yield from find_largest(workload, judge)
-        return outcome if isinstance(outcome, Found) else None
+        return outcome if isinstance(outcome, Admissible) else None
 
-    def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | None:
+    def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Admissible | None:
         """A place for one that has no other, on spares of workloads of higher priority that lend them. Who has others go for its sake waits
         for that; and nodes are kept free for nobody on nodes that are kept free for another."""
         if self._claims.of(workload.uid) is not None or any(pod_set.spares for pod_set in workload.pod_sets):
@@ -164,18 +168,22 @@ class Judge:
         if not offers:
             return None
         found = self._find_admission(workload, queue, offers)
-        return note_loans(self._state, workload, found, offers) if isinstance(found, Found) else None
+        return note_loans(self._state, workload, found, offers) if isinstance(found, Admissible) else None
 
-    def _or_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Found | NotFound) -> Pieces[Found | NotFound]:
-        if isinstance(outcome, Found):
+    def _or_preempting(
+        self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Admissible | NotAdmissible
+    ) -> Pieces[Admissible | NotAdmissible]:
+        if isinstance(outcome, Admissible):
             return (yield from self._rather_preempting(workload, queue, outcome))
         return (yield from self._with_preemption(workload, queue, outcome))
 
-    def _with_fewer_pods(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[Found | NotFound]:
+    def _with_fewer_pods(
+        self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotAdmissible
+    ) -> Pieces[Admissible | NotAdmissible]:
         """The most pods that can be admitted, by preemption, too, of one that cannot be whole even so (as the peer has it)."""
         attempts = list(refused.attempts)  # what would help the fewest pods is worth another look at all
 
-        def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+        def judge(smaller: WorkloadFacts) -> Pieces[Admissible | NotAdmissible]:
             yield
             outcome = yield from self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
             pods = {pod_set.name: pod_set.count for pod_set in smaller.pod_sets if pod_set.min_count is not None}
@@ -183,7 +191,7 @@ class Judge:
             return outcome
 
         outcome = yield from find_largest(workload, judge)
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             return replace(outcome, fewer_since=refused.message)
         if outcome is not None:
             return outcome
@@ -191,7 +199,7 @@ class Judge:
         message = truncate(f"{refused.message.removesuffix('.')}; {minimum} does not fit either")
         return replace(refused, message=message, attempts=tuple(attempts))
 
-    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotFound) -> Pieces[NotFound]:
+    def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotAdmissible) -> Pieces[NotAdmissible]:
         """A refusal that becomes a wait, if it helps that others go."""
         if refused.reason not in _CURABLE:
             return refused
@@ -213,11 +221,13 @@ class Judge:
                 f"it could preempt {show_count(len(preempting.victims), 'workload')}, but {stop.sentence}; {refused.message}"
             )
             return replace(refused, message=message)
-        self._asked = Asked(workload, queue, refused.message)
+        self._asked = PreemptionQuestion(workload, queue, refused.message)
         message = truncate(f"{refused.message}; {show(preempting)}")
-        return NotFound(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
+        return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
 
-    def _rather_preempting(self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Found) -> Pieces[Found | NotFound]:
+    def _rather_preempting(
+        self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Admissible
+    ) -> Pieces[Admissible | NotAdmissible]:
         """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing.
 
         A workload for which others were evicted evicts no more of them once it fits: what it made free in one flavor would be taken by
@@ -225,7 +235,7 @@ class Judge:
         """
         policy = queue.fungibility
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
-        preempting, asked = None, Asked(workload, queue, is_rather=True)
+        preempting, asked = None, PreemptionQuestion(workload, queue, is_rather=True)
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
             asked = replace(asked, queue=queue.up_to(passed_over[0]), may_borrow=policy.when_can_borrow == STOP)
             preempting = yield from self._preempt(workload, asked.queue, may_borrow=asked.may_borrow)
@@ -238,7 +248,7 @@ class Judge:
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
         self._asked = replace(asked, tried=tried)
-        return NotFound(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+        return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
 
     def _preempt(
         self,
@@ -256,7 +266,7 @@ class Judge:
         near = {queue.name, *self._state.quota.relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
-            budget = self._budget.part(PREEMPTION_STEPS) if spares else Budget(CONFIRM_STEPS)  # that search is for a sentence alone
+            budget = self._budget.part(PREEMPTION_STEPS) if spares else StepBudget(CONFIRM_STEPS)  # that search is for a sentence alone
             found = yield from search_preemption(
                 self._state,
                 workload,
@@ -281,7 +291,7 @@ def _build_without_borrowing(queue: ClusterQueueFacts) -> ClusterQueueFacts:
     return replace(queue, fungibility=replace(queue.fungibility, when_can_borrow=TRY_NEXT))
 
 
-def _with_counts(workload: WorkloadFacts, found: Found) -> WorkloadFacts:
+def _with_counts(workload: WorkloadFacts, found: Admissible) -> WorkloadFacts:
     """The workload with as many pods as were found a place for."""
     counts = {given.name: given.count for given in found.admission.pod_sets}
     return replace(workload, pod_sets=tuple(replace(pod_set, count=counts[pod_set.name]) for pod_set in workload.pod_sets))

@@ -30,7 +30,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptSpares:
     """The spares of one pod set: nodes that serve, and nodes that are held and do not serve now, with why."""
 
     pod_set: str
@@ -66,12 +66,12 @@ class Kept:
 
 def keep_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
-) -> tuple[Kept, ...]:
+) -> tuple[KeptSpares, ...]:
     """Per pod set that asks for spares and has its place; only where there are no others nodes with any of the `leaving_taints`, and those
     whose kubelets have rejected pods of it. Unless it `fills` up none is taken that is not held already."""
     if workload.admission is None:
         return ()
-    kept: list[Kept] = []
+    kept: list[KeptSpares] = []
     loans = loans_of(state, workload)
     pod_sets = zip(workload.pod_sets, workload.admission.pod_sets, strict=False)
     placed = [(pod_set, given, _view_of(state, given)) for pod_set, given in pod_sets if pod_set.spares and given.assignment is not None]
@@ -92,7 +92,7 @@ def keep_spares(
     return tuple(kept)
 
 
-def with_kept(admission: Admission, kept: Collection[Kept]) -> Admission:
+def with_kept(admission: Admission, kept: Collection[KeptSpares]) -> Admission:
     """The admission with the spares that are to be held now."""
     nodes = {one.pod_set: one.nodes for one in kept}
     pod_sets = tuple(given.with_spares(nodes.get(given.name, ())) for given in admission.pod_sets)
@@ -119,7 +119,7 @@ def _keep(
     leaving_taints: Collection[str],
     *,
     fills: bool,
-) -> Kept:
+) -> KeptSpares:
     capacity, tree, pods = view.capacity, view.capacity.tree, fullest(given)
     request = replace(state.request_for(updated(replace(pod_set, count=given.count), workload.checks), view.flavor), spares=0)
 
@@ -144,7 +144,7 @@ def _keep(
     reported = tuple(
         (name, reasons.get(name, f"it has no room for {show_count(pods, 'pod')}")) for name in broken[: pod_set.spares - len(serving)]
     )
-    return Kept(pod_set.name, pod_set.spares, tuple(sorted(names)), reported, pods, fills)
+    return KeptSpares(pod_set.name, pod_set.spares, tuple(sorted(names)), reported, pods, fills)
 
 
 def _domain(view: FlavorView, workload: WorkloadFacts, request: PodSetRequest, own: Flags) -> Flags:

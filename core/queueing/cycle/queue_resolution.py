@@ -14,7 +14,7 @@ from core.names import (
     REASON_TERMINATING,
     REASON_TOPOLOGY_NOT_FOUND,
 )
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 from core.state.selectors import labels_match
@@ -23,28 +23,30 @@ _SHOWN = 5  # queues that a message names
 _CANNOT = "Can't admit new workloads"  # how the peer begins what is wrong with a queue
 
 
-def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotFound | None]:
+def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
     """The ClusterQueue that serves a LocalQueue, given by its key, or what is wrong with the way there."""
     namespace, _, name = local_queue.partition("/")
     if namespace in state.ending_namespaces:
-        return None, NotFound(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
+        return None, NotAdmissible(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
     local = state.local_queues.get(local_queue)
     if local is None:
-        return None, NotFound(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())
+        return None, NotAdmissible(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())
     queue = state.cluster_queues.get(local.cluster_queue)
     if queue is None:
         why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
-        return None, NotFound(REASON_MISCONFIGURED, why, ())
+        return None, NotAdmissible(REASON_MISCONFIGURED, why, ())
     if local.stopped:
-        return None, NotFound(REASON_SUSPENDED, f"LocalQueue {name} is inactive: {_stopped(local.stop_policy)}", ())
+        return None, NotAdmissible(REASON_SUSPENDED, f"LocalQueue {name} is inactive: {_stopped(local.stop_policy)}", ())
     problem = _problem_of(state, queue)
     if problem is not None:
         why = problem[1].removeprefix(_CANNOT).lstrip(":; ")
-        return None, NotFound(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {why}", ())
+        return None, NotAdmissible(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {why}", ())
     if not labels_match(queue.namespace_selector, state.namespaces.get(namespace)):
-        return None, NotFound(REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ())
+        return None, NotAdmissible(
+            REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ()
+        )
     if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
-        return None, NotFound(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
+        return None, NotAdmissible(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
     return queue, None
 
 

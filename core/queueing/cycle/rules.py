@@ -13,7 +13,7 @@ from core.model.podset import Mode, PodSetRequest
 from core.names import AUTO_LEVEL, REASON_MISCONFIGURED
 from core.placement.algorithms.podset_groups import find_mixed
 from core.placement.algorithms.slices import find_shape
-from core.placement.algorithms.tied_pod_sets import Together
+from core.placement.algorithms.tied_pod_sets import OneDomain
 from core.placement.refusals import NotFit, truncate
 from core.placement.topology.tree import TopologyTree
 from core.state.cluster import ClusterState
@@ -55,7 +55,7 @@ def _names_a_level(workload: WorkloadFacts) -> bool:
     return any(pod_set.topology is not None and pod_set.topology.mode is not Mode.IMPLIED for pod_set in workload.pod_sets)
 
 
-def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: Together | None) -> Iterator[str]:
+def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: OneDomain | None) -> Iterator[str]:
     known = ", ".join(tree.declared)
     tie = None
     if together is not None:

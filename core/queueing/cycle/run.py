@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import WorkloadFacts
 
 
@@ -23,5 +23,5 @@ class Verdict:
     """What a cycle decided on one workload: admitted or placed anew as found, or why it waits on or is evicted (`NotFound.evicts`)."""
 
     workload: WorkloadFacts
-    outcome: Found | NotFound
+    outcome: Admissible | NotAdmissible
     is_second_pass: bool = False  # it has its quota: its place waited for checks, or it has lost nodes, or pods of it are stuck

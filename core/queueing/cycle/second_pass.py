@@ -27,19 +27,19 @@ from core.names import (
     TOPOLOGY_PENDING,
     TOPOLOGY_READY,
 )
-from core.placement.algorithms.decision import Decision, Placement, take_from
+from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from
 from core.placement.algorithms.profile import Profile, Profiles
 from core.placement.algorithms.spare_placement import domain_of, flags_of
 from core.placement.engine import place
-from core.placement.refusals import NotFit, Refusal, refusal_sentence, truncate
+from core.placement.refusals import NotFit, RefusalKind, refusal_sentence, truncate
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.free_capacity import Matrix
-from core.placement.topology.placed_pods import Held, find_failed, locate
+from core.placement.topology.placed_pods import PlacedPodSet, find_failed, locate
 from core.placement.topology.tree import Flags
 from core.placement.what_if import WhatIf
-from core.queueing.flavors.flavor_search import Search, find_outside, found_by, place_unit
+from core.queueing.flavors.flavor_search import FlavorSearch, find_outside, found_by, place_unit
 from core.queueing.flavors.leftover_pods import Past
-from core.queueing.flavors.outcome import Attempt, Beside, Found, NotFound, sentences_of
+from core.queueing.flavors.outcome import Admissible, Attempt, Beside, NotAdmissible, sentences_of
 from core.queueing.flavors.spare_lending import Loan, give_back, loans_of
 from core.queueing.flavors.what_if_view import World, without
 from core.queueing.ordering.queue_order import queue_order
@@ -189,7 +189,7 @@ def find_second_pass(
     profiles: Profiles,
     replacement: NodeReplacement = REPLACES,
     leaving: Collection[str] = (),
-) -> Found | NotFound:
+) -> Admissible | NotAdmissible:
     """A place for all that need one, or for none. Who both lost nodes and waits for a place gets the first now, the second next. Workloads
     that are `leaving` (keys) are to go already, and need not be told again."""
 
@@ -197,7 +197,7 @@ def find_second_pass(
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
-    search = Search(World(state), profile_for, workload.together, Past.of(state, workload))
+    search = FlavorSearch(World(state), profile_for, workload.together, Past.of(state, workload))
     lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
     if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement, leaving)
@@ -210,7 +210,7 @@ def find_second_pass(
         if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
             names = ", ".join(pod_set.name for pod_set in pod_sets)
             message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences_of(search.attempts, names)}')
-            return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
+            return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets_given = tuple(
         replace(given, assignment=found.assignment, delayed=TOPOLOGY_READY, spares=found.spare_names)
@@ -235,8 +235,8 @@ def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
 
 
 def _find_replacement(
-    search: Search, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement, leaving: Collection[str]
-) -> Found | NotFound:
+    search: FlavorSearch, workload: WorkloadFacts, admission: Admission, replacement: NodeReplacement, leaving: Collection[str]
+) -> Admissible | NotAdmissible:
     """Other nodes for the pods that have lost theirs, flavor by flavor: none of them minds where any of these pods was."""
     state = search.world.state
     held = [
@@ -265,7 +265,7 @@ class _Group:
     is what pod sets of other flavors get in the same decision (pods more, and spares, for which they give back theirs)."""
 
     view: FlavorView
-    parts: list[Held]
+    parts: list[PlacedPodSet]
     spares: Mapping[str, Sequence[tuple[str, int]]]
     failed: frozenset[str]
     moved: list[tuple[PodSetRequest, Sequence[tuple[str, int]]]] = field(default_factory=list)
@@ -277,13 +277,13 @@ def _may_evict(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
 
 
 def _replace_groups(
-    search: Search,
+    search: FlavorSearch,
     workload: WorkloadFacts,
     admission: Admission,
     groups: Sequence[_Group],
     replacement: NodeReplacement,
     leaving: Collection[str],
-) -> Found | NotFound:
+) -> Admissible | NotAdmissible:
     state, checks = search.world.state, tuple(check.name for check in workload.checks)
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     kept: dict[str, frozenset[str]] = {}
@@ -298,7 +298,7 @@ def _replace_groups(
         decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
             # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
-            hurried = _may_evict(workload, replacement) and decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+            hurried = _may_evict(workload, replacement) and decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
@@ -329,13 +329,13 @@ def _replace_groups(
     if found == admission and not workload.unhealthy_nodes:  # else it would be asked for again and again
         why = "their place is named by labels of nodes that are others by now"
         return _no_replacement(search, workload, groups[0].view.flavor.name, why, fails_fast=False)
-    outcome = Found(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
+    outcome = Admissible(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
     if not taken_back:
         return outcome
     return wait_for_borrowers(workload, outcome, taken_back, going.values(), leaving, Beside(tuple(amounts), tuple(pods)))
 
 
-def _name_failed(view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> list[str | tuple[str, ...]]:
+def _name_failed(view: FlavorView, parts: Sequence[PlacedPodSet], failed: Collection[str]) -> list[str | tuple[str, ...]]:
     """The failed nodes as the engine takes them: a hostname that an assignment names is that one's, whatever other node has it as its
     name. Where the assignment names all levels it is the domain that is not there any more, if there is one."""
     hosts = {domain.values for part in parts for domain in part.assignment.domains if part.assignment.levels == (HOSTNAME_LABEL,)}
@@ -346,7 +346,7 @@ def _name_failed(view: FlavorView, parts: Sequence[Held], failed: Collection[str
     return [*(name for name in named if name not in {values[-1] for values in gone}), *sorted(gone)]
 
 
-def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], failed: Collection[str]) -> dict[str, frozenset[str]]:
+def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[PlacedPodSet], failed: Collection[str]) -> dict[str, frozenset[str]]:
     """By pod set the nodes on which none of its pods stay: a pod that gets another place is not its own neighbour in the old one."""
     found, tree = dict[str, frozenset[str]](), view.capacity.tree
     named = _name_failed(view, parts, failed)
@@ -360,7 +360,7 @@ def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[Held], fai
     return found
 
 
-def _moved(given: PodSetAdmission, placement: Placement | None, kept: Collection[str]) -> PodSetAdmission:
+def _moved(given: PodSetAdmission, placement: PodSetPlacement | None, kept: Collection[str]) -> PodSetAdmission:
     """With its new place, and those of its spares that are still kept free."""
     if placement is None:
         return given
@@ -380,7 +380,7 @@ def _add_moves(
             other.moved.extend((asks, nodes) for nodes in (back, gained[asks.name], spared.get(asks.name, ())))
 
 
-def _gained(view: FlavorView, parts: Sequence[Held], placements: Sequence[Placement]) -> dict[str, list[tuple[str, int]]]:
+def _gained(view: FlavorView, parts: Sequence[PlacedPodSet], placements: Sequence[PodSetPlacement]) -> dict[str, list[tuple[str, int]]]:
     """By pod set how many pods more there are on which nodes than until now."""
     found = {}
     for part, placement in zip(parts, placements, strict=True):
@@ -389,7 +389,7 @@ def _gained(view: FlavorView, parts: Sequence[Held], placements: Sequence[Placem
     return found
 
 
-def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence[tuple[str, int]]], free: Matrix) -> Matrix:
+def _less(view: FlavorView, parts: Sequence[PlacedPodSet], gained: Mapping[str, Sequence[tuple[str, int]]], free: Matrix) -> Matrix:
     """What these pods leave of what is free."""
     left = free.copy()
     for part in parts:
@@ -398,7 +398,7 @@ def _less(view: FlavorView, parts: Sequence[Held], gained: Mapping[str, Sequence
 
 
 def _still_spare(
-    group: _Group, placements: Sequence[Placement], gained: Mapping[str, Sequence[tuple[str, int]]], loans: Sequence[Loan]
+    group: _Group, placements: Sequence[PodSetPlacement], gained: Mapping[str, Sequence[tuple[str, int]]], loans: Sequence[Loan]
 ) -> dict[str, list[tuple[str, int]]]:
     """By pod set its spares, each with pods, that have room for what its fullest node has now, none of its pods, and are in the domain that
     these must share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another
@@ -420,17 +420,17 @@ def _still_spare(
     return found
 
 
-def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> Held:
+def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> PlacedPodSet:
     assert given.assignment is not None
     # Spares that are missing keep no pod from its place: they are looked for once all have one.
     request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
     nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
     stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
-    return Held(request, given.assignment, nodes, stuck, find_outside(state, view, given.assignment))
+    return PlacedPodSet(request, given.assignment, nodes, stuck, find_outside(state, view, given.assignment))
 
 
 def _replace_where_it_lasts(
-    search: Search, group: _Group, workload: WorkloadFacts, leaving_taints: frozenset[str], given_back: Sequence[Loan]
+    search: FlavorSearch, group: _Group, workload: WorkloadFacts, leaving_taints: frozenset[str], given_back: Sequence[Loan]
 ) -> Decision:
     """On the nodes that are kept free for that, else on nodes that are not about to go and have rejected no pods of it, if that can be;
     some spares are given back by those they are lent to."""
@@ -464,7 +464,7 @@ def _find_free(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
     return world.free
 
 
-def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
+def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
     """As the engine replaces failed nodes, on none of those in `but`; pod sets that are tied to one domain stay in the one that those have
     which stay. `free` is what is free for it."""
     profile, tie, parts = search.profile(group.view.topology), search.together, group.parts
@@ -496,7 +496,7 @@ def _replace(search: Search, group: _Group, workload: WorkloadFacts, but: Flags,
     return decision if decision.refusal is None or tie.required else anywhere()
 
 
-def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str, int], ...]:
+def _left(view: FlavorView, part: PlacedPodSet, placement: PodSetPlacement) -> tuple[tuple[str, int], ...]:
     """How many pods a replacement takes from which nodes that are there."""
     now = dict(placement.nodes)
     return tuple(
@@ -506,7 +506,7 @@ def _left(view: FlavorView, part: Held, placement: Placement) -> tuple[tuple[str
     )
 
 
-def _before(view: FlavorView, part: Held) -> Sequence[tuple[str, int]]:
+def _before(view: FlavorView, part: PlacedPodSet) -> Sequence[tuple[str, int]]:
     """Its pods per node until now."""
     if part.nodes is not None:
         return part.nodes
@@ -514,8 +514,8 @@ def _before(view: FlavorView, part: Held) -> Sequence[tuple[str, int]]:
 
 
 def _no_replacement(
-    search: Search, workload: WorkloadFacts, flavor: str, why: str, refusal: NotFit | None = None, *, fails_fast: bool
-) -> NotFound:
+    search: FlavorSearch, workload: WorkloadFacts, flavor: str, why: str, refusal: NotFit | None = None, *, fails_fast: bool
+) -> NotAdmissible:
     nodes = ", ".join(sorted(workload.unhealthy_nodes))
     search.attempts.append(Attempt(", ".join(p.name for p in workload.pod_sets), flavor, REASON_TOPOLOGY_PLACEMENT_FAILED, why, refusal))
     attempts = tuple(search.attempts)
@@ -523,19 +523,19 @@ def _no_replacement(
         stuck = search.world.state.stuck.get(workload.key, {}).values()
         nodes = ", ".join(sorted({node for counts in stuck for node, _ in counts}))
         message = truncate(f"there is no other place for pods that cannot be scheduled on {nodes}; {why}")
-        return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
+        return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
     if fails_fast:
         return _evict_for_nodes(workload, why, attempts)
     message = truncate(f"there is no replacement for unhealthy node(s): {nodes}; {why}")
-    return NotFound(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
+    return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, attempts)
 
 
-def refuse_unwritable(workload: WorkloadFacts, why: NotFound, replacement: NodeReplacement) -> NotFound:
+def refuse_unwritable(workload: WorkloadFacts, why: NotAdmissible, replacement: NodeReplacement) -> NotAdmissible:
     """What a second pass comes to where the place that it found cannot be written: for one that has lost nodes that is none."""
     return _evict_for_nodes(workload, why.message, why.attempts) if _may_evict(workload, replacement) else why
 
 
-def _evict_for_nodes(workload: WorkloadFacts, why: str, attempts: tuple[Attempt, ...]) -> NotFound:
+def _evict_for_nodes(workload: WorkloadFacts, why: str, attempts: tuple[Attempt, ...]) -> NotAdmissible:
     nodes = ", ".join(sorted(workload.unhealthy_nodes))
     message = truncate(f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}; {why}")
-    return NotFound(REASON_NODE_FAILURES, message, attempts, evicts=True)
+    return NotAdmissible(REASON_NODE_FAILURES, message, attempts, evicts=True)

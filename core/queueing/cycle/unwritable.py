@@ -1,6 +1,6 @@
 """Decisions that the API server would not take, since the object would be too large."""
 
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
@@ -10,7 +10,7 @@ class Unwritable:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._by_uid: dict[str, tuple[WorkloadFacts, int, NotFound]] = {}
+        self._by_uid: dict[str, tuple[WorkloadFacts, int, NotAdmissible]] = {}
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._by_uid
@@ -20,11 +20,11 @@ class Unwritable:
         facts = self._state.workloads.facts
         self._by_uid = {uid: kept for uid, kept in self._by_uid.items() if kept[0].key in facts and facts[kept[0].key].uid == uid}
 
-    def add(self, workload: WorkloadFacts, why: NotFound) -> None:
+    def add(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
         """What was decided for a workload cannot be written."""
         self._by_uid[workload.uid] = workload, self._state.config_changes, why
 
-    def find(self, workload: WorkloadFacts) -> NotFound | None:
+    def find(self, workload: WorkloadFacts) -> NotAdmissible | None:
         """Returns why a decision on this workload, as it is now, cannot be written."""
         kept, at, why = self._by_uid.get(workload.uid, (None, -1, None))
         if kept is not None and _read_request(kept) == _read_request(workload) and at == self._state.config_changes:

@@ -21,14 +21,14 @@ from core.names import (
 from core.placement.algorithms.decision import take_placed
 from core.placement.algorithms.profile import Profile, Profiles
 from core.placement.algorithms.spare_placement import with_spares_kept
-from core.placement.engine import Placement, Together
+from core.placement.engine import OneDomain, PodSetPlacement
 from core.placement.explain.choice import Choice, explain_choice, explain_together
 from core.placement.refusals import NotFit, refusal_sentence, truncate
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
 from core.queueing.flavors.leftover_pods import Leftovers, Past
-from core.queueing.flavors.outcome import Attempt, Found, NotFound, sentences_of
+from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible, sentences_of
 from core.queueing.flavors.quota_shortage import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
 from core.queueing.flavors.what_if_view import World
 from core.state.cluster import ClusterState
@@ -38,7 +38,9 @@ from core.state.queue_facts import STOP, ClusterQueueFacts
 
 Combination = tuple[tuple[tuple[str, ...], str], ...]  # per group: resources, flavor
 Unit = tuple[PodSetFacts, ...]  # pod sets that get one flavor and quota for all or none
-_Mark = tuple[list[tuple[PodSetRequest, Placement]], list[tuple[str, Placement]], list[Choice], str, bool, dict[FlavorResource, int]]
+_Mark = tuple[
+    list[tuple[PodSetRequest, PodSetPlacement]], list[tuple[str, PodSetPlacement]], list[Choice], str, bool, dict[FlavorResource, int]
+]
 _CHOICE_STEPS = 20  # of judging one choice of flavors by quota
 _MOST_CHOICES = 32  # of flavors for all pod sets, tried at once
 
@@ -52,18 +54,18 @@ class _Served:
 
 
 @dataclass(slots=True)
-class Search:
+class FlavorSearch:
     """What the pod sets placed so far of one workload take; `profile` says by which profile they are placed in a topology."""
 
     world: World
     profile: Callable[[TopologyFacts], Profile]
-    together: Together | None = None
+    together: OneDomain | None = None
     past: Past = Past()  # noqa: RUF009, a frozen value
     grows: Admission | None = None  # what the workload has of which it is to have more, next to it
     quota: dict[FlavorResource, int] = field(default_factory=dict)
     borrows: bool = False
-    taken: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
-    placements: list[tuple[str, Placement]] = field(default_factory=list)
+    taken: list[tuple[PodSetRequest, PodSetPlacement]] = field(default_factory=list)
+    placements: list[tuple[str, PodSetPlacement]] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     shared: str = ""
     attempts: list[Attempt] = field(default_factory=list)
@@ -108,7 +110,7 @@ def find_admission(
     profiles: Profiles,
     world: World | None = None,
     grows: Admission | None = None,
-) -> Found | NotFound:
+) -> Admissible | NotAdmissible:
     """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
 
     A workload that is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried
@@ -120,7 +122,7 @@ def find_admission(
 
     units = units_of(workload) if grows is None else _list_growing(workload, grows)
     world = World(state) if world is None else world
-    search = Search(world, profile_for, workload.together, Past.of(state, workload), grows)
+    search = FlavorSearch(world, profile_for, workload.together, Past.of(state, workload), grows)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
@@ -132,7 +134,7 @@ def find_admission(
                 if found is not None:
                     return found
             message = f"couldn't assign flavors to pod set {names}: {sentences_of(tried, names)}"
-            return NotFound(_worst(tried), truncate(message), tuple(search.attempts))
+            return NotAdmissible(_worst(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
     return found_by(search, Admission(queue.name, ordered), queue)
@@ -148,10 +150,10 @@ def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, in
     return any(a.reason == REASON_TOPOLOGY_PLACEMENT_FAILED or (a.reason in for_quota and a.flavor in flavors) for a in tried)
 
 
-def found_by(search: Search, admission: Admission, queue: ClusterQueueFacts) -> Found:
+def found_by(search: FlavorSearch, admission: Admission, queue: ClusterQueueFacts) -> Admissible:
     """What a search has come to."""
     flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
-    return Found(
+    return Admissible(
         admission,
         tuple(search.placements),
         tuple(search.attempts),
@@ -168,14 +170,14 @@ def _find_at_once(
     units: Sequence[Unit],
     queue: ClusterQueueFacts,
     profile_for: Callable[[TopologyFacts], Profile],
-) -> Found | None:
+) -> Admissible | None:
     """Flavors for all units first, in the order the queue lists them, then all pod sets of a flavor placed together."""
     usages = [usage_of(unit, queue, world.state.resource_rules) for unit in units]
     choices = product(*(list(_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
         if not world.budget.spend(_CHOICE_STEPS):
             return None
-        search, state = Search(world, profile_for, None, Past.of(world.state, workload)), world.state
+        search, state = FlavorSearch(world, profile_for, None, Past.of(world.state, workload)), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -233,7 +235,7 @@ def _worst(attempts: list[Attempt]) -> str:
     return REASON_NO_MATCHING_FLAVOR
 
 
-def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission] | None:
+def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: FlavorSearch) -> list[PodSetAdmission] | None:
     usage = usage_of(unit, queue, state.resource_rules)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
@@ -262,7 +264,7 @@ def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, se
 
 
 def _place(
-    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: Search
+    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: FlavorSearch
 ) -> _Served | None:
     """Quota by one choice of flavors, and a place where one is to be found now."""
     served = _serve(state, unit, usage, combination, queue, search)
@@ -272,7 +274,7 @@ def _place(
 
 
 def _count_spares(
-    unit: Unit, usage: Mapping[str, int], served: _Served, combination: Combination, queue: ClusterQueueFacts, search: Search
+    unit: Unit, usage: Mapping[str, int], served: _Served, combination: Combination, queue: ClusterQueueFacts, search: FlavorSearch
 ) -> _Served | None:
     """Judges quota again where it counts spares: how much these hold is known only with the place."""
     rules = search.world.state.resource_rules
@@ -300,7 +302,7 @@ def _is_delayed(state: ClusterState, queue: ClusterQueueFacts, flavors: Sequence
     return any(check is not None and check.delays_topology for check in checks)
 
 
-def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: Search) -> list[PodSetAdmission]:
+def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, search: FlavorSearch) -> list[PodSetAdmission]:
     state = search.world.state
     flavors = {resource: flavor for resources, flavor in combination for resource in resources}
     placed = {placement.pod_set: placement for _, placement in search.placements}
@@ -317,7 +319,7 @@ def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, searc
     return admissions
 
 
-def _kept(combinations: Iterator[Combination], unit: Unit, search: Search) -> Iterator[Combination]:
+def _kept(combinations: Iterator[Combination], unit: Unit, search: FlavorSearch) -> Iterator[Combination]:
     """Of what grows only the flavors that it has."""
     names = {pod_set.name for pod_set in unit}
     has = [given.flavors for given in search.grows.pod_sets if given.name in names] if search.grows is not None else []
@@ -343,7 +345,7 @@ def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterato
 
 
 def _serve(
-    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: Search
+    state: ClusterState, unit: Unit, usage: Mapping[str, int], combination: Combination, queue: ClusterQueueFacts, search: FlavorSearch
 ) -> _Served | None:
     """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `place_unit`."""
     topological: list[FlavorFacts] = []
@@ -378,7 +380,7 @@ def _serve(
     return _Served(topological[0] if topological else None, borrowed)
 
 
-def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Search) -> bool:
+def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: FlavorSearch) -> bool:
     view = search.world.view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'

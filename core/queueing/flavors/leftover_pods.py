@@ -16,7 +16,7 @@ from core.model.podset import PodSetRequest
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.spare_placement import flags_of
-from core.placement.engine import Together, place
+from core.placement.engine import OneDomain, place
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.queueing.flavors.what_if_view import without
 from core.state.cluster import ClusterState
@@ -43,7 +43,7 @@ class Past:
         view: FreeCapacity,
         requests: Sequence[PodSetRequest],
         profile: Profile,
-        together: Together | None,
+        together: OneDomain | None,
         free: Matrix | None,
         vacated: Callable[[], Matrix | None],
     ) -> tuple[Decision, Matrix | None]:

@@ -15,7 +15,7 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.placement.engine import Placement
+from core.placement.engine import PodSetPlacement
 from core.placement.explain.choice import Choice
 from core.placement.refusals import NotFit
 from core.state.facts import WorkloadFacts
@@ -50,11 +50,11 @@ def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Admissible:
     """A way to admit a workload."""
 
     admission: Admission
-    placements: tuple[tuple[str, Placement], ...]  # flavor, placement
+    placements: tuple[tuple[str, PodSetPlacement], ...]  # flavor, placement
     attempts: tuple[Attempt, ...]
     choices: tuple[Choice, ...] = ()  # why there
     together: str = ""  # the domain of the level that the workload asks for, if it does
@@ -91,7 +91,7 @@ class Preempting:
     """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
     and gets another. `is_cut`: the search stopped at its limit of steps, so that more workloads may be preempted than are needed."""
 
-    found: Found
+    found: Admissible
     victims: tuple[Victim, ...]
     leaving: tuple[str, ...]  # keys
     beside: Beside = Beside()
@@ -99,7 +99,7 @@ class Preempting:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFound:
+class NotAdmissible:
     """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone.
 
     `evicts`: one that is admitted already loses its place for this reason. `spares`: there are workloads that it does not preempt only
@@ -114,7 +114,7 @@ class NotFound:
     evicts: bool = False
     spares: bool = False
 
-    def drop_victims(self) -> "NotFound":
+    def drop_victims(self) -> "NotAdmissible":
         """The same outcome with no victims. They were evicted when it was decided: by now they may run again, and no decision says that
         they are to be evicted once more."""
         return replace(self, preempting=None) if self.preempting is not None else self

@@ -9,7 +9,7 @@ from core.model.quantity import LARGEST, format_quantity
 from core.model.quota_tree import FlavorResource, QuotaTree
 from core.model.spare_nodes import spare_usage
 from core.model.transformation import counted_by_quota
-from core.placement.algorithms.decision import Placement
+from core.placement.algorithms.decision import PodSetPlacement
 from core.state.facts import PodSetFacts
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -89,7 +89,7 @@ def usage_of(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: R
 
 
 def usage_of_spares(
-    unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, Placement]], queue: ClusterQueueFacts, rules: ResourceRules
+    unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, PodSetPlacement]], queue: ClusterQueueFacts, rules: ResourceRules
 ) -> dict[str, int]:
     """Canonical amounts that the nodes which are kept free for pod sets take from quota, where that counts them."""
     most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}

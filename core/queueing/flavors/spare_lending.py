@@ -17,7 +17,7 @@ from core.model.pod_resources import Resources
 from core.model.quantity import saturate
 from core.placement.algorithms.decision import take_placed
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.flavor_view import FlavorView
@@ -93,7 +93,7 @@ def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
             _give(view.capacity, free, node, offer.requests, pods)
 
 
-def note_loans(state: ClusterState, workload: WorkloadFacts, found: Found, offers: Sequence[Offer]) -> Found:
+def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, offers: Sequence[Offer]) -> Admissible:
     """What was found with offers taken as free, with the nodes that have no room for it without them."""
     requests = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     short: dict[str, set[str]] = {}

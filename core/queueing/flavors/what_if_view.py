@@ -10,7 +10,7 @@ from core.model.admission import Admission
 from core.model.pod_resources import Resources
 from core.model.quantity import LARGEST, saturate
 from core.model.quota_tree import Amounts, FlavorResource, QuotaTree
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, cut
 from core.placement.topology.tree import Flags, TopologyTree
 from core.queueing.flavors.spare_lending import Loan, Offer, give_back, release
@@ -67,11 +67,11 @@ class World:
         explains: bool = True,
         offers: Sequence[Offer] = (),
         loans: Sequence[Loan] = (),
-        budget: Budget | None = None,
+        budget: StepBudget | None = None,
         readings: Readings | None = None,
     ) -> None:
         self.state = state
-        self.budget = Budget() if budget is None else budget  # of the search for a place
+        self.budget = StepBudget() if budget is None else budget  # of the search for a place
         self._offers = offers  # what is lent to whoever looks for a place
         self.loans = loans  # what who looks has lent, of its own spares
         self.explains = explains  # whether its answers say why; a search that asks often does better without

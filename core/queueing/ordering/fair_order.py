@@ -28,7 +28,7 @@ from core.queueing.ordering.iteration_order import (
     note_passed,
     note_put_off,
 )
-from core.queueing.ordering.pending import Group, Order
+from core.queueing.ordering.pending import EquivalenceClass, Order
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
 
@@ -46,7 +46,7 @@ class _Line:
         self.cohorts = cohorts  # nearest first
         self.waiting: list[Turn] = []  # a heap
         self.promised: Order | None = None  # up to whom the line is served first
-        self.put_off: set[Group] = set()  # groups; all others of the line wait for what those wait for
+        self.put_off: set[EquivalenceClass] = set()  # groups; all others of the line wait for what those wait for
         self.reckoned: dict[_Amounts, _Reckoned] = {}
         self.may_borrow = False  # whether its head does
         self.standings: list[_Standing] = []
@@ -77,12 +77,12 @@ class FairTurns:
         self._round = in_round
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
-        self._asked: dict[Group, _Amounts] = {}
+        self._asked: dict[EquivalenceClass, _Amounts] = {}
         self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
         self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
         self._roots: list[_Line | _Bout] = []
 
-    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+    def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """See `Turns`."""
         self._last, changed = None, list(changed)
         for group in changed:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from core.queueing.ordering.pending import Group, Order
+from core.queueing.ordering.pending import EquivalenceClass, Order
 from core.state.facts import WorkloadFacts
 
 MOST_SORTED = 10_000  # groups that one cycle sorts, in some 30 ms
@@ -14,7 +14,7 @@ class Turn(NamedTuple):
     """The turn of a member of a group."""
 
     order: Order
-    group: Group
+    group: EquivalenceClass
     at: int
 
     @property
@@ -35,7 +35,7 @@ class Turns(Protocol):
     A group notes its turns. A workload keeps its turn until that is noted: where a cycle is cut off, the next one goes on there.
     """
 
-    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+    def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """A cycle begins. `changed`: groups that are new, or have other members than when the last cycle of the round began, be they
         empty; all where there was none. `promised`: queue and place of each workload that was promised room."""
         ...
@@ -61,7 +61,7 @@ class Turns(Protocol):
         ...
 
 
-def first_turns(groups: Iterable[Group], in_round: int) -> list[Turn]:
+def first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[Turn]:
     """Of each group the turn of the first member that has had none in a round of cycles, in no order."""
     turns = []
     for group in groups:
@@ -117,7 +117,7 @@ def note_ended(turn: Turn, in_round: int) -> None:
     turn.group.passed = turn.group.members[-1][0]
 
 
-def count_put_off(group: Group, in_round: int) -> int:
+def count_put_off(group: EquivalenceClass, in_round: int) -> int:
     """How often the turns of a group were put off."""
     return group.put_off if group.round == in_round else 0
 
@@ -129,7 +129,7 @@ class PriorityTurns:
         self._round = in_round
         self._heaps: tuple[list[Turn], ...] = ([], [], [])  # by how often turns were put off
 
-    def begin(self, changed: Iterable[Group], promised: Iterable[tuple[str, Order]] = ()) -> None:
+    def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """See `Turns`; promises change nothing here."""
         by_times: tuple[list[Turn], ...] = ([], [], [])
         for turn in first_turns(changed, self._round):

@@ -11,7 +11,7 @@ from core.model.admission import Admission
 from core.model.pieces import Pieces
 from core.names import MIN_PARALLELISM
 from core.placement.refusals import truncate
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import PodSetFacts, WorkloadFacts
 
 MOST_OF_REASON = 300  # characters, of an event that has no more than 1024
@@ -41,7 +41,7 @@ def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Short
     ]
 
 
-def describe_shortfalls(workload: WorkloadFacts, found: Found) -> str:
+def describe_shortfalls(workload: WorkloadFacts, found: Admissible) -> str:
     """A sentence about the pods that a workload is not given, and why; empty where it has all."""
     text = ", ".join(map(str, list_shortfalls(workload, found.admission)))
     return f"{text}, since not all fit: {truncate(found.fewer_since, MOST_OF_REASON)}" if text and found.fewer_since else text
@@ -52,20 +52,22 @@ def can_shrink(workload: WorkloadFacts) -> bool:
     return _surplus(workload) > 0
 
 
-def find_largest(workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Found | NotFound]]) -> Pieces[Found | NotFound | None]:
+def find_largest(
+    workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Admissible | NotAdmissible]]
+) -> Pieces[Admissible | NotAdmissible | None]:
     """What becomes of a workload with fewer pods: as `judge` has it for the most that are admitted, or will be once others are gone.
 
     None if there is no such number; how many pods it asks for is taken for judged already.
     """
     most = tuple(pod_set.count for pod_set in workload.pod_sets)
-    judged: dict[tuple[int, ...], Found | NotFound | None] = {most: None}
+    judged: dict[tuple[int, ...], Admissible | NotAdmissible | None] = {most: None}
 
-    def outcome_at(step: int) -> Pieces[Found | NotFound | None]:
+    def outcome_at(step: int) -> Pieces[Admissible | NotAdmissible | None]:
         smaller = _shrunk(workload, step)
         counts = tuple(pod_set.count for pod_set in smaller.pod_sets)
         if counts not in judged:
             outcome = yield from judge(smaller)
-            judged[counts] = outcome if isinstance(outcome, Found) or outcome.preempting is not None else None
+            judged[counts] = outcome if isinstance(outcome, Admissible) or outcome.preempting is not None else None
         return judged[counts]
 
     low, high = 1, _surplus(workload)  # the least step that will do is among [low, high]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from core.model.pods_ready_rules import PodsReadyRules
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.queueing.ordering.queue_order import queue_order
-from core.queueing.ordering.standing_refusals import Refusal
+from core.queueing.ordering.standing_refusals import StandingRefusal
 from core.state.facts import PodSetFacts, WorkloadFacts
 from core.state.workloads import Workloads
 
@@ -17,20 +17,20 @@ Order = tuple[int, str, str, int]  # lower goes first; no two are equal
 
 
 @dataclass(eq=False, slots=True)
-class Group:
+class EquivalenceClass:
     """Workloads that are alike in all but their names and pod labels, the first to be served first."""
 
     key: tuple[Hashable, Hashable]  # its trait, and what it asks for
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
-    refusal: Refusal | None = None  # of all that have none of their own
-    word: NotFound | None = None  # what all are to be told that have no refusal of their own
+    refusal: StandingRefusal | None = None  # of all that have none of their own
+    word: NotAdmissible | None = None  # the reason of all that have no refusal of their own
     is_held_up: bool = False  # nobody of it is judged now, whoever has a refusal of its own
     unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
     round: int = -1  # of cycles, for which the next two hold
     passed: Order | None = None  # members up to this place have had their turn
     put_off: int = 0  # how often: the next member would have to borrow, and its turn comes after those of others
 
-    def __lt__(self, other: "Group") -> bool:
+    def __lt__(self, other: "EquivalenceClass") -> bool:
         """Any order will do: it is asked for only where a workload was in both groups, one after the other, and one turn is over."""
         return id(self) < id(other)
 
@@ -48,7 +48,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    group: Group
+    group: EquivalenceClass
     order: Order
     workload: WorkloadFacts
     number: int
@@ -67,12 +67,12 @@ class Pending:
         self._workloads = workloads
         self._rules = rules
         self._changed = workloads.watch_pending()
-        self._groups: dict[Hashable, Group] = {}
+        self._groups: dict[Hashable, EquivalenceClass] = {}
         self._places: dict[str, _Place] = {}  # by key of the workload
         self._keys: dict[str, str] = {}  # by uid
         self._uids: defaultdict[str, set[str]] = defaultdict(set)  # by party
         self._misplaced: set[str] = set()  # uids of workloads that may have another trait
-        self._regrouped: dict[Group, None] = {}  # groups of which members have come or gone
+        self._regrouped: dict[EquivalenceClass, None] = {}  # groups of which members have come or gone
         self.last_number = 0  # of the workload that came last, or asked for something else
         self.is_behind = False  # whether another call is to come before all are decided on
 
@@ -125,11 +125,11 @@ class Pending:
             self._put_in(key, place.workload, place)
         self.is_behind |= bool(self._misplaced)
 
-    def _put_in(self, key: str, workload: WorkloadFacts, before: _Place | None) -> Group:
+    def _put_in(self, key: str, workload: WorkloadFacts, before: _Place | None) -> EquivalenceClass:
         same = self._trait(workload), _key_of(workload)
         group = self._groups.get(same)
         if group is None:
-            group = self._groups[same] = Group(same)
+            group = self._groups[same] = EquivalenceClass(same)
         order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
         insort(group.members, (order, workload))
         self._regrouped[group] = None
@@ -155,11 +155,11 @@ class Pending:
                 del self._uids[place.workload.party]
         del self._places[key]
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[EquivalenceClass]:
         """All groups, none of them empty."""
         return list(self._groups.values())
 
-    def collect_changed(self) -> list[Group]:
+    def collect_changed(self) -> list[EquivalenceClass]:
         """Groups of which members have come or gone since the last time; empty ones need no turn and do no harm."""
         changed, self._regrouped = list(self._regrouped), {}
         return changed
@@ -177,7 +177,7 @@ class Pending:
         """The number of a workload that waits, in the order in which these came or began to ask for what they ask for."""
         return self._places[self._keys[uid]].number
 
-    def group_of(self, uid: str) -> Group | None:
+    def group_of(self, uid: str) -> EquivalenceClass | None:
         """The group of a workload that waits."""
         key = self._keys.get(uid)
         return self._places[key].group if key is not None else None
@@ -192,7 +192,7 @@ class Pending:
 
 
 def find_heads(
-    groups: Iterable[Group], queue_of: Callable[[WorkloadFacts], str | None], is_held_back: Callable[[str], bool]
+    groups: Iterable[EquivalenceClass], queue_of: Callable[[WorkloadFacts], str | None], is_held_back: Callable[[str], bool]
 ) -> dict[str, str]:
     """Returns the uid of the first workload, of those that are not held back, in each queue that `queue_of` names for any."""
     firsts: dict[str, tuple[Order, str]] = {}

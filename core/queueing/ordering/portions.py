@@ -20,7 +20,7 @@ _Account = tuple[Key, bool]  # of a lap, or beside it
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DecisionRequest:
     """A workload that is to get a decision: its place among those of its queue, and its number in the order in which they came."""
 
     key: Key
@@ -39,18 +39,18 @@ class Portions:
         self._had: defaultdict[_Account, float] = defaultdict(float)  # seconds
         self._last: dict[Key, Order] = {}  # of a lap the last that had a decision in this round
         self._short: set[_Account] = set()  # with workloads that got no decision in this round
-        self._put_off: set[Asked] = set()  # that had a decision, which is to be made once more in the round
+        self._put_off: set[DecisionRequest] = set()  # that had a decision, which is to be made once more in the round
         self._current: _Account = ("", False), False  # for which a decision is made
 
     def begin_round(self, number: int) -> None:
         """A round begins. `number`: of the last workload that has come."""
         self._began = number
 
-    def _is_beside(self, asked: Asked) -> bool:
+    def _is_beside(self, asked: DecisionRequest) -> bool:
         began, reached = self._laps.get(asked.key, (self._began, None))
         return asked.number > began or (reached is not None and not asked.is_strict and asked.order <= reached)
 
-    def may_decide(self, asked: Asked) -> bool:
+    def may_decide(self, asked: DecisionRequest) -> bool:
         """Whether a workload gets a decision."""
         if asked in self._put_off:
             return True
@@ -61,7 +61,7 @@ class Portions:
         self._short.add(account)
         return False
 
-    def begin_decision(self, asked: Asked) -> None:
+    def begin_decision(self, asked: DecisionRequest) -> None:
         """Notes that a workload gets a decision, in which the time is taken that is measured next."""
         self._put_off.discard(asked)
         is_beside = self._is_beside(asked)
@@ -69,7 +69,7 @@ class Portions:
         if not is_beside:
             self._last[asked.key] = max(asked.order, self._last.get(asked.key, asked.order))
 
-    def put_off(self, asked: Asked) -> None:
+    def put_off(self, asked: DecisionRequest) -> None:
         """Notes that the decision on a workload is made once more in the round, when it may borrow."""
         self._put_off.add(asked)
 

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.placement.algorithms.profile import Profiles
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.queueing.flavors.what_if_view import World
 from core.queueing.ordering.iteration_order import Turn, Turns, is_due
 from core.state.cluster import ClusterState
@@ -35,7 +35,7 @@ class Precedence:
         """A round begins: all have their turns still to come."""
         self._noted: defaultdict[str, list[Turn]] = defaultdict(list)  # by queue
         self._gave_way: set[str] = set()  # queues
-        self._budget = Budget(STEPS)
+        self._budget = StepBudget(STEPS)
 
     def note(self, turn: Turn, queue: ClusterQueueFacts, in_round: int) -> None:
         """A workload is put off that has not been judged. In a StrictFIFO queue it gets nothing before the one that is before it."""
@@ -51,7 +51,7 @@ class Precedence:
         """Whether it is the turn of a workload of a StrictFIFO queue that is behind one which has given way."""
         return queue.strict and queue.name in self._gave_way and turns.may_put_off_again(turn)
 
-    def should_wait(self, turn: Turn, found: Found, turns: Turns, in_round: int) -> bool:
+    def should_wait(self, turn: Turn, found: Admissible, turns: Turns, in_round: int) -> bool:
         """Whether a workload that would be admitted in this way, and borrow, is to come after all others that were put off."""
         name = found.admission.cluster_queue
         if not turns.may_put_off_again(turn) or turn.workload.replaces is not None:
@@ -71,7 +71,7 @@ class Precedence:
         priority = turn.workload.priority
         return [(rival, queue) for rival, queue in rivals if queue.preemption.reclaim == ANY or rival.workload.priority > priority]
 
-    def _has_rival(self, turn: Turn, found: Found, name: str, in_round: int) -> bool:
+    def _has_rival(self, turn: Turn, found: Admissible, name: str, in_round: int) -> bool:
         """Whether there is a workload that fits now into quota of its queue's own, and would not beside this one of queue `name`."""
         if not (self._noted and self._budget.has_left()):
             return False
@@ -86,7 +86,7 @@ class Precedence:
         finally:
             self._state.forget(key, helps=False)
 
-    def _has_own_room(self, turn: Turn, queue: ClusterQueueFacts, budget: Budget) -> bool:
+    def _has_own_room(self, turn: Turn, queue: ClusterQueueFacts, budget: StepBudget) -> bool:
         if not budget.spend(_SEARCH_STEPS):
             return False
         world = World(self._state, explains=False, budget=budget)
@@ -94,4 +94,4 @@ class Precedence:
             found = find_admission(self._state, turn.workload, queue, self._profiles, world)
         except Exception:  # it is reported when it has its turn
             return False
-        return isinstance(found, Found) and not found.borrows
+        return isinstance(found, Admissible) and not found.borrows

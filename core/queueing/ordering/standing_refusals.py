@@ -7,7 +7,7 @@ from functools import partial
 from core.model.quota_tree import FlavorResource
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
 from core.queueing.flavors.flavor_search import units_of
-from core.queueing.flavors.outcome import NotFound, Preempting
+from core.queueing.flavors.outcome import NotAdmissible, Preempting
 from core.queueing.flavors.quota_shortage import usage_of
 from core.queueing.ordering.partial_admission import smallest
 from core.state.cluster import ClusterState
@@ -25,10 +25,10 @@ def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
 
 
 @dataclass(slots=True)
-class Refusal:
+class StandingRefusal:
     """What was refused, and at which state of the cluster."""
 
-    outcome: NotFound
+    outcome: NotAdmissible
     round: int  # in a round of cycles nobody is judged twice
     changes: int
     config_changes: int
@@ -43,12 +43,12 @@ class Refusal:
         state: ClusterState,
         workload: WorkloadFacts,
         queue: ClusterQueueFacts,
-        outcome: NotFound,
+        outcome: NotAdmissible,
         in_round: int,
         *,
         by_share: bool = False,
         at: Marks | None = None,
-    ) -> "Refusal":
+    ) -> "StandingRefusal":
         """A refusal at the present state, or where its search was interrupted at the state in which that began."""
         # What grows has some of what it asks for: how much of it is free says nothing.
         simple = workload.replaces is None and not outcome.breaks_rule

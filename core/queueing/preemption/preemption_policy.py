@@ -8,7 +8,7 @@
 - With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
   (`core.queueing.preemption.fair_preemption`); `borrowWithinCohort` says nothing then.
 
-Where to look among those who may go is `core.queueing.preemption.victim_search`'s.
+Which of the workloads that may be evicted are looked at is in `core.queueing.preemption.victim_search`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from heapq import nsmallest
 from core.model.configuration import FairSharing
 from core.model.pieces import Pieces
 from core.model.quota_tree import Amounts, FlavorResource
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
 from core.queueing.flavors.outcome import Victim
 from core.queueing.flavors.quota_shortage import usage_of
@@ -111,7 +111,7 @@ class Rights:
         world: World,
         leaving: Collection[str],
         sharing: FairSharing | None,
-        budget: Budget,
+        budget: StepBudget,
         memory: Memory,
         among: Collection[str] | None = None,
         spared: Collection[str] = (),

@@ -18,7 +18,7 @@ from core.placement.algorithms.spare_placement import flags_of
 from core.placement.refusals import truncate
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import TopologyTree
-from core.queueing.flavors.outcome import Beside, Found, NotFound, Preempting, Victim
+from core.queueing.flavors.outcome import Admissible, Beside, NotAdmissible, Preempting, Victim
 from core.queueing.flavors.spare_lending import Borrower, Loan, enough_of
 from core.queueing.preemption.reservations import show
 from core.state.facts import WorkloadFacts
@@ -76,12 +76,12 @@ def find_beside(capacity: FreeCapacity, left: Matrix) -> Iterator[tuple[str, Res
 
 def wait_for_borrowers(
     workload: WorkloadFacts,
-    found: Found,
+    found: Admissible,
     nodes: Sequence[str],
     borrowers: Collection[WorkloadFacts],
     leaving: Collection[str],
     beside: Beside,
-) -> NotFound:
+) -> NotAdmissible:
     """What is found once those are gone who stand on the spares that it takes."""
     victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
     told = {victim.workload.key for victim in victims}
@@ -89,7 +89,7 @@ def wait_for_borrowers(
     lost = ", ".join(sorted(workload.unhealthy_nodes)) if workload.unhealthy_nodes else "nodes that do not take its pods"
     why = show(preempting) or "waits until pods that end there are gone"
     message = truncate(f"its pods of {lost} go to spare nodes that it had lent: {', '.join(sorted(nodes))}; it {why}")
-    return NotFound(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
+    return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
 
 
 def _cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decision) -> tuple[bool, list[int]]:

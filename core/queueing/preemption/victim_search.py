@@ -5,8 +5,8 @@ priorities is lower; then if less work is lost (pods times the time since they w
 sharing the set is better, before all of that, whose queues are further beyond their own, so that they give first. Nobody goes
 for nothing: with the victims gone the workload has its quota and its place, and without any one of them it has not.
 
-Who may go at all is `core.queueing.preemption.preemption_policy`'s. Those who are on their way out already are waited for before anybody
-else has to go.
+Which workloads may be evicted at all is in `core.queueing.preemption.preemption_policy`. Workloads that are being evicted already are
+waited for before others are.
 
 The search is exact where there are few candidates. Else it looks for the lowest priority that will do, and then, domain by
 domain of the level asked for, at those who hold most of what is missing there; the most promising domains are tried.
@@ -31,11 +31,11 @@ from core.model.configuration import FairSharing
 from core.model.pieces import Pieces, run_whole
 from core.model.podset import Mode
 from core.model.quota_tree import FlavorResource
-from core.model.step_budget import DECISION_STEPS, Budget
+from core.model.step_budget import DECISION_STEPS, StepBudget
 from core.placement.algorithms.profile import Profiles
 from core.placement.algorithms.slices import Shape, find_shape
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, Preempting
+from core.queueing.flavors.outcome import Admissible, Preempting
 from core.queueing.flavors.what_if_view import World
 from core.queueing.preemption.preemption_policy import SHARE_STEPS, Candidate, Memory, Rank, Right, Rights
 from core.state.cluster import ClusterState
@@ -51,7 +51,7 @@ _FEW = 8  # candidates of which all sets are tried
 _READ_AT_ONCE = 500  # candidates
 _TRIAL = 100  # steps of a trial beside those of the search for a place
 Cost = tuple[Rank, int, int, int, tuple[str, ...]]
-Set = tuple[tuple[Candidate, ...], Found]  # victims, and how the workload is admitted with them gone
+Set = tuple[tuple[Candidate, ...], Admissible]  # victims, and how the workload is admitted with them gone
 
 
 def find_preemption(
@@ -63,7 +63,7 @@ def find_preemption(
     *,
     may_borrow: bool = True,
     sharing: FairSharing | None = None,
-    budget: Budget | None = None,
+    budget: StepBudget | None = None,
 ) -> Preempting | None:
     """As `search_preemption`, without an interruption."""
     return run_whole(search_preemption(state, workload, queue, profiles, leaving, may_borrow=may_borrow, sharing=sharing, budget=budget))
@@ -78,7 +78,7 @@ def search_preemption(
     *,
     may_borrow: bool = True,
     sharing: FairSharing | None = None,
-    budget: Budget | None = None,
+    budget: StepBudget | None = None,
     among: Collection[str] | None = None,
     memory: Memory | None = None,
     spared: Collection[str] = (),
@@ -90,7 +90,7 @@ def search_preemption(
     only if the workload cannot have quota of its queue's own without them.
     A search `among` some reads only what has changed since the search that filled `memory`.
     """
-    budget, memory = Budget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
+    budget, memory = StepBudget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
     search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among, spared)
     search.world.let_go(frozenset(leaving))
     found = search.found_without((), may_borrow=may_borrow) if leaving else None
@@ -134,7 +134,7 @@ class _Search:
         profiles: Profiles,
         leaving: Collection[str],
         sharing: FairSharing | None,
-        budget: Budget,
+        budget: StepBudget,
         memory: Memory,
         among: Collection[str] | None,
         spared: Collection[str],
@@ -160,23 +160,23 @@ class _Search:
 
     # --- trying -------------------------------------------------------------------------------------
 
-    def found_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Found | None:
+    def found_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Admissible | None:
         """How the workload is admitted with some gone, if it is."""
         self._budget.charge(len(chosen))
         self.world.let_go(self._leaving | {candidate.key for candidate in chosen})
         return self._find_now(may_borrow=may_borrow)
 
-    def _find_now(self, *, may_borrow: bool) -> Found | None:
+    def _find_now(self, *, may_borrow: bool) -> Admissible | None:
         """How the workload is admitted in the world as it stands, if it is."""
         self._budget.charge(_TRIAL)
         self.world.budget = self._budget.part(_TRIAL_STEPS)
         queue = self._queue if may_borrow else replace(self._queue, fungibility=replace(self._queue.fungibility, when_can_borrow=TRY_NEXT))
         found = find_admission(self._state, self._workload, queue, self._profiles, self.world)
-        if not isinstance(found, Found):
+        if not isinstance(found, Admissible):
             return None
         return None if found.borrows and not may_borrow else found
 
-    def _is_fair(self, right: Right, chosen: Collection[Candidate], found: Found) -> bool:
+    def _is_fair(self, right: Right, chosen: Collection[Candidate], found: Admissible) -> bool:
         """Whether shares let it be, in the world as it stands, in which the chosen ones are gone."""
         if right.rule is None:
             return True
@@ -184,12 +184,12 @@ class _Search:
         self._budget.charge(SHARE_STEPS * len(gone))
         return right.rule.allows(self.world.quota, admission_usage(found.admission), gone)
 
-    def _find_by(self, right: Right, chosen: Sequence[Candidate]) -> Found | None:
+    def _find_by(self, right: Right, chosen: Sequence[Candidate]) -> Admissible | None:
         """How the workload is admitted with some gone, if it is and shares let it be."""
         holds, of_others = self._sum(chosen), self._sum(candidate for candidate in chosen if not candidate.is_own)
         return self._find_if_enough(right, chosen, holds, tuple(map(sub, holds, of_others)))
 
-    def _find_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Found | None:
+    def _find_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Admissible | None:
         """The same where it is known what they hold."""
         if not self._may_fit(right, holds, own):
             return None
@@ -309,7 +309,7 @@ class _Search:
         yield
         return (yield from self.remove_unneeded(right, order[:high], found))
 
-    def remove_unneeded(self, right: Right, chosen: Sequence[Candidate], found: Found) -> Pieces[Set]:
+    def remove_unneeded(self, right: Right, chosen: Sequence[Candidate], found: Admissible) -> Pieces[Set]:
         """A set without those that are not needed, the dearest asked first: one, and as long as that goes two, four and so on at once."""
         order = sorted(chosen, key=lambda c: c.order, reverse=True)
         behind, own_behind = self._sum_up_to(order[::-1])[::-1], self._sum_up_to(order[::-1], own=True)[::-1]
@@ -321,7 +321,7 @@ class _Search:
         while at < len(order) and self._budget.spend(1 + len(order) // 500):
             run = min(run, len(order) - at)
             yield
-            fewer: Found | None = None
+            fewer: Admissible | None = None
             is_any_left = bool(kept) or at + run < len(order)
             if is_any_left and self._may_fit(right, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
                 rest = [*foreign_kept, *foreign[foreign_before[at + run] :]]
@@ -340,7 +340,7 @@ class _Search:
         keys = {candidate.key for candidate in (*kept, *order[at:])}
         return tuple(candidate for candidate in chosen if candidate.key in keys), found
 
-    def _find_without_asked(self, right: Right, asked: Sequence[Candidate], rest: Sequence[Candidate]) -> Found | None:
+    def _find_without_asked(self, right: Right, asked: Sequence[Candidate], rest: Sequence[Candidate]) -> Admissible | None:
         """How the workload is admitted with some of those that are gone back; these stay back if it is. `rest` are those that then are
         gone of other queues."""
         self._budget.charge(len(rest) // 10)

@@ -77,7 +77,7 @@ class Sampling:
 _Span = TypeVar("_Span", bound=Ended)
 
 
-class Held(Generic[_Span]):
+class HeldSpans(Generic[_Span]):
     """Spans of traces that are sent only if they are worth it. `take` may be called on any thread, and never waits for anything."""
 
     def __init__(self, sampling: Sampling, send: Callable[[_Span], None], monotonic: Callable[[], float]) -> None:

@@ -25,7 +25,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags
 
 from core.runtime.http.errors import without_credentials
-from core.runtime.report.sampling import Held, Sampling
+from core.runtime.report.sampling import HeldSpans, Sampling
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -237,7 +237,7 @@ def _processor(exporter: SpanExporter, sampling: Sampling, monotonic: Callable[[
     class Deciding(BatchSpanProcessor):
         def __init__(self) -> None:
             super().__init__(exporter, schedule_delay_millis=1000)
-            self._held: Held[ReadableSpan] = Held(sampling, lambda span: self._batch_processor.emit(_sampled(span)), monotonic)
+            self._held: HeldSpans[ReadableSpan] = HeldSpans(sampling, lambda span: self._batch_processor.emit(_sampled(span)), monotonic)
 
         def on_end(self, span: ReadableSpan) -> None:
             if span.context is not None and span.context.trace_flags.sampled:

@@ -14,7 +14,7 @@ from core.runtime.http.client import Client
 from core.runtime.watch.late_handlers import Handler, Latecomers, who_gathers
 from core.runtime.watch.set_aside import SetAside
 from core.runtime.watch.store import Change, Changes, Store, object_key
-from core.runtime.watch.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Policy, Watcher
+from core.runtime.watch.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Watcher, WatchPolicy
 
 logger = logging.getLogger(__name__)
 Transform = Callable[[Obj], Obj]
@@ -43,7 +43,7 @@ class Informer:
         field_selector: str | None = None,
         transform: Transform | None = None,
         clock: Clock | None = None,
-        policy: Policy | None = None,
+        policy: WatchPolicy | None = None,
         chance: Callable[[], float] = random.random,
         settle: Callable[[], None] = lambda: None,
         set_aside: SetAside | None = None,
@@ -59,7 +59,7 @@ class Informer:
             label_selector=label_selector,
             field_selector=field_selector,
             clock=clock,
-            policy=policy or Policy(),
+            policy=policy or WatchPolicy(),
             chance=chance,
         )
         self._client, self._namespace, self._selectors = client, namespace, (label_selector, field_selector)

@@ -88,7 +88,7 @@ class Woke:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReopenRequested:
     """The stream is to be opened anew, so that what it has to say is known within seconds."""
 
 
@@ -101,7 +101,7 @@ class Unproven:
     """
 
 
-Input = Page | Raw | Closed | Silent | Failed | Woke | Asked | Unproven
+Input = Page | Raw | Closed | Silent | Failed | Woke | ReopenRequested | Unproven
 
 # -- actions: what it wants done next
 
@@ -138,7 +138,7 @@ Action = ListPage | OpenWatch | Read | Sleep
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BackoffState:
     """What backoff remembers: failures in a row, since when all is well, and how often a server that did answer gave nothing but errors."""
 
     failures: int = 0
@@ -150,7 +150,7 @@ class Pace:
 class Empty:
     """Nothing is known. `whole` once a continue token has expired: a list that takes longer than its token lives must come in one piece."""
 
-    pace: Pace = Pace()
+    pace: BackoffState = BackoffState()
     whole: bool = False
 
 
@@ -158,7 +158,7 @@ class Empty:
 class InitPage:
     """Some pages are read, more are due."""
 
-    pace: Pace
+    pace: BackoffState
     continue_token: str
 
 
@@ -166,7 +166,7 @@ class InitPage:
 class Opening:
     """A stream was asked for and has not spoken yet."""
 
-    pace: Pace
+    pace: BackoffState
     resource_version: str
     opened_at: float = 0.0
     timeout_s: int = 0
@@ -176,7 +176,7 @@ class Opening:
 class Watching:
     """The stream speaks."""
 
-    pace: Pace
+    pace: BackoffState
     resource_version: str
     opened_at: float
     timeout_s: int
@@ -195,7 +195,7 @@ CAUSES = ("closed", "early_close", "error", "gone", "idle", "refused", "unexpect
 """Why a request had to be made again: the bounded label of the restart metric."""
 
 
-class Step(NamedTuple):
+class WatchStep(NamedTuple):
     """`cause` names the restart this step begins (one of CAUSES), `oddity` what was skipped because nobody knows what it means."""
 
     state: State
@@ -206,7 +206,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class WatchPolicy:
     """How patient a watcher is."""
 
     page_limit: int = PAGE_LIMIT
@@ -230,12 +230,12 @@ class Policy:
     restored backup) without saying 410."""
 
 
-def begin(policy: Policy) -> tuple[State, Action]:
+def begin(policy: WatchPolicy) -> tuple[State, Action]:
     """Where every watcher starts."""
     return Empty(), ListPage("", policy.page_limit)
 
 
-def step(state: State, given: Input, *, now: float, chance: float, policy: Policy) -> Step:
+def step(state: State, given: Input, *, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     """What follows. Total: an input that makes no sense in a state ends in a new list after a pause, never in an exception or a gap.
 
     `now` is monotonic; `chance` in [0, 1) is all the randomness there is.
@@ -254,11 +254,11 @@ def step(state: State, given: Input, *, now: float, chance: float, policy: Polic
             return _pause(Opening(state.pace, state.resource_version), state.pace, "idle", now, chance, policy, healthy=False)
         case ((Opening() | Watching()), Failed(error)):
             return _watch_failed(state, error, now, chance, policy)
-        case ((Opening() | Watching()), Asked()):
+        case ((Opening() | Watching()), ReopenRequested()):
             again = Opening(state.pace, state.resource_version, now, policy.refresh_s)
-            return Step(again, [], OpenWatch(again.resource_version, again.timeout_s))
+            return WatchStep(again, [], OpenWatch(again.resource_version, again.timeout_s))
         case ((Opening() | Watching()), Unproven()):
-            return Step(Empty(state.pace), [], ListPage("", policy.page_limit), "closed")
+            return WatchStep(Empty(state.pace), [], ListPage("", policy.page_limit), "closed")
         case Waiting(then), Woke():
             return _resume(then, now, chance, policy)
         case _:
@@ -266,23 +266,23 @@ def step(state: State, given: Input, *, now: float, chance: float, policy: Polic
             return _pause(Empty(), pace, "unexpected", now, chance, policy)
 
 
-def _paged(state: Empty | InitPage, page: Page, now: float, chance: float, policy: Policy) -> Step:
+def _paged(state: Empty | InitPage, page: Page, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     events: list[Event] = [Init()] if isinstance(state, Empty) else []
     events += [InitApply(obj) for obj in page.items]
     pace = _well(state.pace, now)
     if page.continue_token:
-        return Step(InitPage(pace, page.continue_token), events, ListPage(page.continue_token, policy.page_limit))
+        return WatchStep(InitPage(pace, page.continue_token), events, ListPage(page.continue_token, policy.page_limit))
     events.append(InitDone(page.resource_version))
     return _open(Opening(pace, page.resource_version), now, chance, policy)._replace(events=events)
 
 
-def _list_failed(state: Empty | InitPage, error: KubeError, now: float, chance: float, policy: Policy) -> Step:
+def _list_failed(state: Empty | InitPage, error: KubeError, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     if isinstance(error, Gone):
         return _pause(Empty(whole=True), state.pace, "gone", now, chance, policy)
     return _pause(state, state.pace, "unreachable" if isinstance(error, Unreachable) else "error", now, chance, policy)
 
 
-def _heard(state: Opening | Watching, event: Obj, now: float, chance: float, policy: Policy) -> Step:
+def _heard(state: Opening | Watching, event: Obj, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     kind, obj = event.get("type"), event.get("object")
     if not isinstance(obj, dict):
         obj = {}
@@ -296,16 +296,16 @@ def _heard(state: Opening | Watching, event: Obj, now: float, chance: float, pol
     following = Watching(pace, str(version) if version else state.resource_version, state.opened_at, state.timeout_s)
     match kind:
         case "ADDED" | "MODIFIED" if version:
-            return Step(following, [Applied(obj)], Read())
+            return WatchStep(following, [Applied(obj)], Read())
         case "DELETED" if version:
-            return Step(following, [Deleted(obj)], Read())
+            return WatchStep(following, [Deleted(obj)], Read())
         case "BOOKMARK":
-            return Step(following, [], Read())
+            return WatchStep(following, [], Read())
         case _:
-            return Step(replace(following, resource_version=state.resource_version), [], Read(), oddity=str(kind)[:64])
+            return WatchStep(replace(following, resource_version=state.resource_version), [], Read(), oddity=str(kind)[:64])
 
 
-def _closed(state: Opening | Watching, now: float, chance: float, policy: Policy) -> Step:
+def _closed(state: Opening | Watching, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     again = Opening(state.pace, state.resource_version)
     lasted = now - state.opened_at
     if lasted < state.timeout_s - 1:
@@ -313,11 +313,11 @@ def _closed(state: Opening | Watching, now: float, chance: float, policy: Policy
     # Open to the end, be it without a word: that is health too.
     again = replace(again, pace=replace(_well(state.pace, state.opened_at), barren=0))
     if lasted < policy.reconnect_s:
-        return Step(Waiting(again), [], Sleep(policy.reconnect_s - lasted), "closed")
+        return WatchStep(Waiting(again), [], Sleep(policy.reconnect_s - lasted), "closed")
     return _open(again, now, chance, policy)._replace(cause="closed")
 
 
-def _watch_failed(state: Opening | Watching, error: KubeError, now: float, chance: float, policy: Policy) -> Step:
+def _watch_failed(state: Opening | Watching, error: KubeError, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     if isinstance(error, Gone | BadRequest):
         # 400: the version is not one that this server could have given out.
         return _pause(Empty(), state.pace, "gone" if isinstance(error, Gone) else "refused", now, chance, policy)
@@ -329,32 +329,39 @@ def _watch_failed(state: Opening | Watching, error: KubeError, now: float, chanc
     return _pause(Opening(state.pace, state.resource_version), replace(state.pace, barren=barren), "error", now, chance, policy)
 
 
-def _well(pace: Pace, since: float) -> Pace:
+def _well(pace: BackoffState, since: float) -> BackoffState:
     return pace if pace.healthy_since is not None else replace(pace, healthy_since=since)
 
 
 def _pause(
-    then: Empty | InitPage | Opening, pace: Pace, cause: str, now: float, chance: float, policy: Policy, *, healthy: bool = True
-) -> Step:
+    then: Empty | InitPage | Opening,
+    pace: BackoffState,
+    cause: str,
+    now: float,
+    chance: float,
+    policy: WatchPolicy,
+    *,
+    healthy: bool = True,
+) -> WatchStep:
     """Wait before `then`, longer with every failure that comes without health in between."""
     rested = healthy and pace.healthy_since is not None and now - pace.healthy_since >= policy.healthy_s
     failures = 0 if rested else pace.failures
     # The exponent is bounded for the sake of years of failures: floats overflow at 2**1024.
     seconds = min(policy.backoff_max_s, policy.backoff_s * 2.0 ** min(failures, 64)) * (1 + policy.backoff_jitter * chance)
     again = replace(then, pace=replace(pace, failures=failures + 1, healthy_since=None))
-    return Step(Waiting(again), [], Sleep(seconds), cause)
+    return WatchStep(Waiting(again), [], Sleep(seconds), cause)
 
 
-def _resume(then: Empty | InitPage | Opening, now: float, chance: float, policy: Policy) -> Step:
+def _resume(then: Empty | InitPage | Opening, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     match then:
         case Empty():
-            return Step(then, [], ListPage("", None if then.whole else policy.page_limit))
+            return WatchStep(then, [], ListPage("", None if then.whole else policy.page_limit))
         case InitPage():
-            return Step(then, [], ListPage(then.continue_token, policy.page_limit))
+            return WatchStep(then, [], ListPage(then.continue_token, policy.page_limit))
         case Opening():
             return _open(then, now, chance, policy)
 
 
-def _open(state: Opening, now: float, chance: float, policy: Policy) -> Step:
+def _open(state: Opening, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     timeout_s = max(1, round(policy.timeout_s * (1 - 0.2 * chance)))
-    return Step(replace(state, opened_at=now, timeout_s=timeout_s), [], OpenWatch(state.resource_version, timeout_s))
+    return WatchStep(replace(state, opened_at=now, timeout_s=timeout_s), [], OpenWatch(state.resource_version, timeout_s))

@@ -18,7 +18,6 @@ from core.runtime.watch.watch_step import (
     CAUSES,
     Action,
     Applied,
-    Asked,
     Closed,
     Deleted,
     Event,
@@ -30,20 +29,21 @@ from core.runtime.watch.watch_step import (
     ListPage,
     Opening,
     OpenWatch,
-    Policy,
     Raw,
     Read,
+    ReopenRequested,
     Silent,
     Sleep,
-    Step,
     Unproven,
     Watching,
+    WatchPolicy,
+    WatchStep,
     Woke,
     begin,
     step,
 )
 
-__all__ = ["Applied", "Deleted", "Event", "Init", "InitApply", "InitDone", "Policy", "Watcher", "begin", "step"]
+__all__ = ["Applied", "Deleted", "Event", "Init", "InitApply", "InitDone", "WatchPolicy", "Watcher", "begin", "step"]
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 100  # events between two turns of the loop: each is parsed, slimmed and folded in some tenths of a millisecond
@@ -59,7 +59,7 @@ class Watcher:
     label_selector: str | None = None
     field_selector: str | None = None
     clock: Clock = field(default_factory=SystemClock)
-    policy: Policy = field(default_factory=Policy)
+    policy: WatchPolicy = field(default_factory=WatchPolicy)
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
@@ -173,14 +173,14 @@ class Watcher:
 
     async def _read(self, stream: AsyncGenerator[Obj, None]) -> Input:
         if self._is_asked:
-            return Asked()
+            return ReopenRequested()
         try:
             async with asyncio.timeout(self._silence_s) as self._reading:
                 return Raw(await anext(stream))
         except StopAsyncIteration:
             return Unproven() if self._owed and is_behind(self.version, self._owed) else Closed()
         except TimeoutError:
-            return Asked() if self._is_asked else Silent()
+            return ReopenRequested() if self._is_asked else Silent()
         finally:
             self._reading = None
 
@@ -190,7 +190,7 @@ class Watcher:
             with suppress(KubeError):
                 await stream.aclose()
 
-    def _report(self, following: Step, given: Input) -> None:
+    def _report(self, following: WatchStep, given: Input) -> None:
         if following.cause is not None:
             self.restarts[following.cause] += 1
             # What fails again and again is told once: there are dozens of watchers, and an API server may be away for long.

@@ -12,7 +12,7 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from tests.bench.parts.steps import NODES, Steps, case, once
 
@@ -34,8 +34,8 @@ def build() -> tuple[FreeCapacity, PodSetRequest, TopologyAssignment]:
 def replacement_of_1_250_pods_with_a_host_port() -> Steps:
     view, asked, assignment = build()
     lost = [domain.values[0] for domain in assignment.domains[::2]]
-    assert replace_failed(view, [Held(asked, assignment)], lost, MIXED).refusal is None
-    return once(lambda: replace_failed(view, [Held(asked, assignment)], lost, MIXED))
+    assert replace_failed(view, [PlacedPodSet(asked, assignment)], lost, MIXED).refusal is None
+    return once(lambda: replace_failed(view, [PlacedPodSet(asked, assignment)], lost, MIXED))
 
 
 @case()

@@ -12,7 +12,7 @@ from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import pacing
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from reconciler.schedule.scheduler import StepTime, may_go_on
 from tests.bench.parts.steps import NODES, PODS, PREEMPTION_MS, WAITING_MS, Steps, ThreadClock, case
 from tests.bench.preemption import GPUS, build, submit
@@ -93,7 +93,7 @@ def other_queue_behind_120_that_search_for_victims() -> Steps:
     def decide() -> Steps:
         for verdicts in in_pieces(scene.cycle):
             yield None
-            if any(isinstance(one.outcome, Found) for one in verdicts or ()):
+            if any(isinstance(one.outcome, Admissible) for one in verdicts or ()):
                 return
         raise AssertionError("it is not admitted")
 

@@ -18,7 +18,7 @@ from core.placement.refusals import NotFit
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.node_eligibility import taints_of
 from core.queueing.cycle.cycle import Cycle
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts, ResourceGroup
@@ -70,11 +70,11 @@ class Life:
         assert view is not None
         return view.capacity
 
-    def decide(self, workload: WorkloadFacts) -> Found | Refused:
+    def decide(self, workload: WorkloadFacts) -> Admissible | Refused:
         """A workload comes and is judged; what it was given is in use from here on."""
         self.state.observe_workload(workload.key, workload)
         (verdict,) = self._cycle.run()
-        if isinstance(verdict.outcome, Found):
+        if isinstance(verdict.outcome, Admissible):
             return verdict.outcome
         refusal = verdict.outcome.attempts[-1].refusal if verdict.outcome.attempts else None
         if refusal is None:

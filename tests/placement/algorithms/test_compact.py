@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
-from core.model.step_budget import PLACEMENT_STEPS, Budget
+from core.model.step_budget import PLACEMENT_STEPS, StepBudget
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms import compact
-from core.placement.algorithms.compactness import Measure, Search
-from core.placement.algorithms.cover import Offer, OutOfSteps, Steps, cover, cover_with_fewest, trace
-from core.placement.algorithms.decision import Placement
+from core.placement.algorithms.compactness import CompactSearch, Measure
+from core.placement.algorithms.cover import OutOfSteps, SizeCosts, Steps, cover, cover_with_fewest, trace
+from core.placement.algorithms.decision import PodSetPlacement
 from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import place
 from tests.bench.parts.shapes import build_view, per_gpu
@@ -66,7 +66,7 @@ def measure_of(cluster: Cluster, asked: PodSetRequest, spread: Sequence[int]) ->
     return (*map(len, used), sum(rooms[-1][key] for key in used[-1]) - asked.count)
 
 
-def spread_of(cluster: Cluster, placement: Placement) -> list[int]:
+def spread_of(cluster: Cluster, placement: PodSetPlacement) -> list[int]:
     placed = dict(placement.nodes)
     return [placed.get(node.name, 0) for node in cluster.nodes]
 
@@ -221,17 +221,17 @@ def test_search_for_the_most_compact_answer_is_charged_to_the_decision():
     view, asked = build_view(2560), PodSetRequest("main", 1000, per_gpu(1), TopologyRequest(Mode.UNCONSTRAINED))
     spent = []
     for profile in (MIXED, COMPACT):
-        budget = Budget()
+        budget = StepBudget()
         decision = place(view.within(budget), [asked], profile)
         spent.append(PLACEMENT_STEPS - budget.left)
     (placement,) = decision.placements
     assert placement.search is not None
     assert spent[1] - spent[0] == placement.search.steps // compact.CELLS_A_STEP > 0
-    [placement] = place(view.within(Budget(left=0)), [asked], COMPACT).placements
+    [placement] = place(view.within(StepBudget(left=0)), [asked], COMPACT).placements
     assert placement.search is None, "nothing was searched"
 
 
-def _used(view, placement: Placement) -> tuple[int, ...]:
+def _used(view, placement: PodSetPlacement) -> tuple[int, ...]:
     """Blocks, racks and nodes."""
     nodes = [view.tree.index[name] for name, _ in placement.nodes]
     return tuple(len({view.tree.paths[node][: level + 1] for node in nodes}) for level in range(3))
@@ -277,9 +277,9 @@ def test_as_few_as_hold_it_and_of_those_the_fewest_pods(drawn: list[tuple[int, i
 
 def test_a_covering_takes_of_equal_ones_the_first():
     offers = [
-        Offer(np.array([2, 3]), np.array([5, 6])),
-        Offer(np.array([1, 2, 3]), np.array([2, 5, 6])),
-        Offer(np.array([3]), np.array([6])),
+        SizeCosts(np.array([2, 3]), np.array([5, 6])),
+        SizeCosts(np.array([1, 2, 3]), np.array([2, 5, 6])),
+        SizeCosts(np.array([3]), np.array([6])),
     ]
     tables = cover(offers, 3, Steps(10**6))
     assert tables[-1].tolist() == [0, 2, 5, 6]
@@ -297,5 +297,5 @@ def test_work_that_is_too_much_is_not_begun():
 
 
 def test_a_search_tells_the_first_entry_that_is_not_proven():
-    assert Search((1, 3, 9, 0), (1, 2, 9, 0)).gap == 1
-    assert Search((1, 2), (1, 2)).optimal
+    assert CompactSearch((1, 3, 9, 0), (1, 2, 9, 0)).gap == 1
+    assert CompactSearch((1, 2), (1, 2)).optimal

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.placement.algorithms.cover import _CALL, NEVER, Offer, OutOfSteps, Steps, cover, fewest, read_offer, trace
+from core.placement.algorithms.cover import _CALL, NEVER, OutOfSteps, SizeCosts, Steps, cover, fewest, read_offer, trace
 
 
 @st.composite
-def step_functions(draw: st.DrawFn) -> Offer:
+def step_functions(draw: st.DrawFn) -> SizeCosts:
     sizes = sorted(draw(st.sets(st.integers(1, 6), min_size=1, max_size=4)))
     rises = draw(st.lists(st.integers(1, 5), min_size=len(sizes), max_size=len(sizes)))
-    return Offer(np.array(sizes), np.cumsum(rises))
+    return SizeCosts(np.array(sizes), np.cumsum(rises))
 
 
 OFFERS = st.lists(step_functions(), min_size=1, max_size=4)
 
 
-def cheapest(offers: list[Offer], wanted: int) -> int:
+def cheapest(offers: list[SizeCosts], wanted: int) -> int:
     """Each offer left out or taken at one of its sizes, all ways tried."""
     options = [[(0, 0), *zip(offer.sizes.tolist(), offer.costs.tolist(), strict=True)] for offer in offers]
     costs = (sum(cost for _, cost in way) for way in product(*options) if sum(size for size, _ in way) >= wanted)
@@ -30,7 +30,7 @@ def cheapest(offers: list[Offer], wanted: int) -> int:
 
 
 @given(OFFERS, st.integers(0, 12))
-def test_the_least_cost_of_holding_so_much_with_the_first_offers(offers: list[Offer], wanted: int):
+def test_the_least_cost_of_holding_so_much_with_the_first_offers(offers: list[SizeCosts], wanted: int):
     tables = cover(offers, wanted, Steps(10**6))
     assert len(tables) == len(offers) + 1
     for count, table in enumerate(tables):
@@ -38,7 +38,7 @@ def test_the_least_cost_of_holding_so_much_with_the_first_offers(offers: list[Of
 
 
 @given(OFFERS, st.integers(1, 12))
-def test_what_is_traced_holds_it_at_that_cost(offers: list[Offer], wanted: int):
+def test_what_is_traced_holds_it_at_that_cost(offers: list[SizeCosts], wanted: int):
     tables = cover(offers, wanted, Steps(10**6))
     if tables[-1][wanted] >= NEVER:
         return
@@ -50,7 +50,7 @@ def test_what_is_traced_holds_it_at_that_cost(offers: list[Offer], wanted: int):
 
 
 def test_of_equal_covers_the_one_without_the_last_is_traced():
-    offers = [Offer(np.array([2]), np.array([3]))] * 3
+    offers = [SizeCosts(np.array([2]), np.array([3]))] * 3
     assert trace(offers, cover(offers, 3, Steps(10**6)), 3) == [(0, 1), (1, 2)]  # and no more than is wanted
     assert trace(offers, cover(offers, 1, Steps(10**6)), 1) == [(0, 1)]
 
@@ -93,5 +93,5 @@ def test_steps_are_counted_in_cells_and_calls():
 
 def test_a_covering_costs_its_table_for_each_size_of_an_offer():
     steps = Steps(10**6)
-    cover([Offer(np.array([1, 2]), np.array([1, 2])), Offer(np.array([3]), np.array([1]))], 4, steps)
+    cover([SizeCosts(np.array([1, 2]), np.array([1, 2])), SizeCosts(np.array([3]), np.array([1]))], 4, steps)
     assert steps.spent == (2 + 1) * 5 + 2 * 4 * _CALL

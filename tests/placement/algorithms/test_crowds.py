@@ -15,10 +15,10 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import Decision, place
-from core.placement.refusals import Refusal
+from core.placement.refusals import RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.what_if import without
 from core.state.ledger import Reservation
 from tests.builders import RACK, Node
@@ -105,7 +105,7 @@ class Changed:
         view = state.view("tas")
         assert view is not None
         if self.failed:
-            held = [Held(each, before) for each, before in zip(self.asked, self.before, strict=True)]
+            held = [PlacedPodSet(each, before) for each, before in zip(self.asked, self.before, strict=True)]
             for each, before in zip(self.asked, self.before, strict=True):
                 lost = tuple((domain.values[-1], domain.count) for domain in before.domains if domain.values[-1] in self.failed)
                 state.ledger.reserve((WORKLOAD, each.name, None), Reservation({}, lost, traits=each.traits))
@@ -160,7 +160,7 @@ def test_whatever_is_added_beside_pods_that_stay_can_be_scheduled_pod_by_pod(cha
         pods = [pod for placement in decision.placements for pod in changed.list_new(placement.pod_set, placement.nodes)]
         assert changed.crowd.world().schedule(pods) == []
     else:
-        assert decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+        assert decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
 
 
 @given(changed_workloads(most=1, apart=2, near=0))

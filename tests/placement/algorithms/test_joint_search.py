@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import core.placement.explain.refusal_facts
 from core.model.pod_traits import PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.model.step_budget import PLACEMENT_STEPS, SENTENCE, Budget
+from core.model.step_budget import PLACEMENT_STEPS, SENTENCE, StepBudget
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms import joint_search
 from core.placement.algorithms.profile import ALWAYS_BEST_FIT, MIXED, Profile
-from core.placement.changes import Change
-from core.placement.engine import Together, place
+from core.placement.changes import SuggestedChange
+from core.placement.engine import OneDomain, place
 from core.placement.explain.suggested_changes import Refused
-from core.placement.refusals import NotFit, Refusal, refusal_sentence
+from core.placement.refusals import NotFit, RefusalKind, refusal_sentence
 from core.placement.topology.free_capacity import FreeCapacity
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, shape_problems
@@ -79,7 +79,7 @@ def test_a_group_of_any_size_is_in_one_domain_if_and_only_if_one_holds_it(cluste
     if decision.refusal is None:
         assert broken_promises(cluster, wanted, decision, {}, free_amounts(cluster)) == []
     else:
-        assert decision.refusal.kind is not Refusal.NOT_FIT or set(decision.refusal.group) == {each.name for each in wanted}
+        assert decision.refusal.kind is not RefusalKind.NOT_FIT or set(decision.refusal.group) == {each.name for each in wanted}
 
 
 @settings(max_examples=scale_examples(2.5))
@@ -91,7 +91,7 @@ def test_a_workload_is_in_one_domain_where_that_is_required_and_wherever_it_can_
     below = cluster.levels[cluster.levels.index(level) :]
     wanted = [data.draw(requests(below, max_count=3, name=f"ps{i}")) for i in range(2)]
     all_ways = list(ways(cluster, wanted, free_amounts(cluster)))
-    decision = place(cluster.view(), wanted, MIXED, together=Together(level, required, "the workload asks for it"))
+    decision = place(cluster.view(), wanted, MIXED, together=OneDomain(level, required, "the workload asks for it"))
     tied = [way for way in all_ways if is_together(cluster, way, level)]
     assert (decision.refusal is None) == bool(tied if required else all_ways)
     if decision.refusal is None:
@@ -116,7 +116,7 @@ def test_each_pod_set_in_a_rack_and_all_in_one_block():
     view.take("b0-r0-n0", {"cpu": 1000})
     wanted = [request(8, Mode.REQUIRED, RACK, name=f"ps{i}") for i in range(2)]
     assert {name[:2] for placement in place(view, wanted[:1], MIXED).placements for name, _ in placement.nodes} == {"b0"}
-    decision = place(view, wanted, MIXED, together=Together(BLOCK, True, "test"))
+    decision = place(view, wanted, MIXED, together=OneDomain(BLOCK, True, "test"))
     assert [sorted(dict(placement.nodes)) for placement in decision.placements] == [["b1-r0-n0", "b1-r0-n1"], ["b1-r1-n0", "b1-r1-n1"]]
 
 
@@ -124,14 +124,14 @@ def test_a_refusal_says_who_must_be_together_and_who_asks_for_it():
     view = view_of(THREE_LEVELS, grid(2, 1, 1))
     wanted = [request(3, name="a"), request(3, name="b")]
     assert place(view, wanted, MIXED).refusal is None
-    refusal = place(view, wanted, MIXED, together=Together(BLOCK, True, "topogate.dev/workload-required-topology")).refusal
+    refusal = place(view, wanted, MIXED, together=OneDomain(BLOCK, True, "topogate.dev/workload-required-topology")).refusal
     assert refusal is not None
     assert refusal.group == ("a", "b")
     sentence = refusal_sentence("default", refusal)
     assert "All pod sets (a, b) must be in one cloud/block (topogate.dev/workload-required-topology)" in sentence
-    unknown = place(view, wanted, MIXED, together=Together("zone", True, "topogate.dev/workload-required-topology")).refusal
+    unknown = place(view, wanted, MIXED, together=OneDomain("zone", True, "topogate.dev/workload-required-topology")).refusal
     assert unknown is not None
-    assert unknown.kind is Refusal.UNKNOWN_LEVEL
+    assert unknown.kind is RefusalKind.UNKNOWN_LEVEL
     assert "'zone'" in unknown.detail
     assert "cloud/block, cloud/rack" in unknown.detail
 
@@ -150,7 +150,7 @@ def test_joint_search_without_steps_left_refuses_with_a_note():
     """Found defect B6."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(grid(1, 2, 1))]
     wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
-    refusal = place(view_of(THREE_LEVELS, nodes).within(Budget(1)), wanted, MIXED).refusal
+    refusal = place(view_of(THREE_LEVELS, nodes).within(StepBudget(1)), wanted, MIXED).refusal
     assert refusal is not None
     assert refusal.pod_set == "workers"
     assert SENTENCE in refusal_sentence("t", refusal)
@@ -158,7 +158,7 @@ def test_joint_search_without_steps_left_refuses_with_a_note():
 
 def steps_of(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[int, NotFit | None]:
     """Steps of one decision, and its refusal."""
-    budget = Budget()
+    budget = StepBudget()
     refusal = place(view.within(budget), wanted, MIXED).refusal
     return PLACEMENT_STEPS - budget.left, refusal
 
@@ -195,7 +195,7 @@ def test_tied_pod_sets_are_explained_once_however_many_blocks_are_tried(monkeypa
     view, sets = tied_pod_sets(64)
     explained: list[Refused] = []
 
-    def counting(refused: Refused, fit: int) -> tuple[Change, ...]:
+    def counting(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
         explained.append(refused)
         return ()
 
@@ -207,7 +207,7 @@ def test_tied_pod_sets_are_explained_once_however_many_blocks_are_tried(monkeypa
 def test_tied_pod_sets_share_one_budget_whatever_is_tried_inside():
     """Found defect B11."""
     view, sets = tied_pod_sets(64)
-    budget = Budget(20_000)
+    budget = StepBudget(20_000)
     refusal = place(view.within(budget), sets, MIXED).refusal
     assert budget.ran_out
     assert budget.left > -20 * len(sets) * view.pass_steps
@@ -235,7 +235,7 @@ def test_group_of_three_with_mixed_levels_is_refused():
     members = of_group(*required, request(3, Mode.UNCONSTRAINED, name="c"))
     refusal = place(view, members, MIXED).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.MIXED_GROUP
+    assert refusal.kind is RefusalKind.MIXED_GROUP
     assert refusal.group == ("a", "b", "c")
     assert "not a required cloud/rack, b required cloud/rack, c unconstrained" in refusal.detail
 
@@ -244,28 +244,28 @@ def test_a_group_is_refused_as_a_whole_where_its_leader_asks_for_a_level_that_is
     leader, workers = of_group(request(1, Mode.REQUIRED, "zone", name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
     refusal = place(view_of(THREE_LEVELS, grid(1, 1, 2)), [leader, workers], MIXED).refusal
     assert refusal is not None
-    assert (refusal.kind, refusal.pod_set, refusal.group) == (Refusal.UNKNOWN_LEVEL, "leader", ("workers", "leader"))
+    assert (refusal.kind, refusal.pod_set, refusal.group) == (RefusalKind.UNKNOWN_LEVEL, "leader", ("workers", "leader"))
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_what_is_wrong_with_one_pod_set_is_said_also_where_all_must_be_together(required: bool):
     """A level that is not there, a selector that cannot be: no search would help."""
     view = view_of(THREE_LEVELS, grid(1, 1, 1))
-    tie = Together(BLOCK, required, "test")
+    tie = OneDomain(BLOCK, required, "test")
     unknown = place(view, [request(1, name="a"), request(1, Mode.REQUIRED, "zone", name="b")], MIXED, together=tie).refusal
     assert unknown is not None
-    assert (unknown.kind, unknown.pod_set) == (Refusal.UNKNOWN_LEVEL, "b")
+    assert (unknown.kind, unknown.pod_set) == (RefusalKind.UNKNOWN_LEVEL, "b")
     terms = [{"matchExpressions": [{"key": "pool", "operator": "Near"}]}]
     bad = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     invalid = place(view, [request(1, name="a"), request(1, name="b", affinity=bad)], MIXED, together=tie).refusal
     assert invalid is not None
-    assert (invalid.kind, invalid.pod_set) == (Refusal.INVALID_SELECTOR, "b")
+    assert (invalid.kind, invalid.pod_set) == (RefusalKind.INVALID_SELECTOR, "b")
 
 
 def test_pod_sets_tied_to_a_domain_are_looked_at_all_at_once_where_one_after_the_other_they_do_not_fit():
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * ("r0" in node.name)}) for node in grid(2, 2, 1)]
     wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
-    decision = place(view_of(THREE_LEVELS, nodes), wanted, MIXED, together=Together(BLOCK, True, "test"))
+    decision = place(view_of(THREE_LEVELS, nodes), wanted, MIXED, together=OneDomain(BLOCK, True, "test"))
     assert decision.looked_ahead
     assert [dict(placement.nodes) for placement in decision.placements] == [{"b0-r1-n0": 1}, {"b0-r0-n0": 4}]
 
@@ -341,6 +341,6 @@ def test_one_pod_set_alone_that_is_tied_and_does_not_fit_is_refused():
     """The rack has room for it and no node has: the search over all at once is then about one pod set."""
     nodes = [replace(node, allocatable={"cpu": 3000, "pods": 9}) for node in grid(1, 1, 2)]
     asked = request(4, Mode.REQUIRED, HOSTNAME_LABEL)
-    decision = place(view_of(THREE_LEVELS, nodes), [asked], MIXED, together=Together(RACK, False, "it is asked for"))
+    decision = place(view_of(THREE_LEVELS, nodes), [asked], MIXED, together=OneDomain(RACK, False, "it is asked for"))
     assert decision.refusal is not None
-    assert (decision.refusal.kind, decision.refusal.fit, decision.refusal.wanted) == (Refusal.NOT_FIT, 3, 4)
+    assert (decision.refusal.kind, decision.refusal.fit, decision.refusal.wanted) == (RefusalKind.NOT_FIT, 3, 4)

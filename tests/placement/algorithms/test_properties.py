@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import ALWAYS_BEST_FIT, COMPACT, MIXED, Profile
-from core.placement.engine import Decision, Placement, place
-from core.placement.refusals import Refusal
+from core.placement.engine import Decision, PodSetPlacement, place
+from core.placement.refusals import RefusalKind
 from tests.builders import Node
 from tests.placement.reference import can_fit, free_amounts, is_capacity, path, usable
 from tests.strategies import Cluster, clusters, requests, scenes
@@ -25,7 +25,7 @@ def node_named(cluster: Cluster, name: str) -> Node:
     return next(node for node in cluster.nodes if node.name == name)
 
 
-def domain_of(cluster: Cluster, placement: Placement, node: Node) -> tuple[str, ...]:
+def domain_of(cluster: Cluster, placement: PodSetPlacement, node: Node) -> tuple[str, ...]:
     """The assignment's name for the domain a node is in."""
     return tuple(node.labels[level] for level in placement.assignment.levels)
 
@@ -147,7 +147,7 @@ def test_the_largest_fit_that_a_refusal_names_fits_and_one_unit_more_does_not(sc
     cluster, request = scene
     assert request.topology is not None
     refusal = place(cluster.view(), [request], profile).refusal
-    if refusal is None or refusal.kind is not Refusal.NOT_FIT:
+    if refusal is None or refusal.kind is not RefusalKind.NOT_FIT:
         return
     assert refusal.explanation is not None
     largest, unit = refusal.explanation.largest_fit, request.topology.slices[0].size if request.topology.slices else 1

@@ -9,7 +9,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.engine import place
-from core.placement.refusals import Refusal
+from core.placement.refusals import RefusalKind
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from tests.builders import BLOCK, RACK, THREE_LEVELS, grid, request, view_of
 
@@ -22,61 +22,61 @@ KNOWN = f"{BLOCK}, {RACK}, {HOST}"
     [
         pytest.param(
             PodSetRequest("main", 4, {"cpu": 1000}, None),
-            Refusal.NO_LEVEL,
+            RefusalKind.NO_LEVEL,
             "the topology request names none of required, preferred and unconstrained",
             id="no level at all",
         ),
         pytest.param(
             request(4, Mode.REQUIRED, "cloud/row"),
-            Refusal.UNKNOWN_LEVEL,
+            RefusalKind.UNKNOWN_LEVEL,
             f"no topology level 'cloud/row'; the topology has {KNOWN}",
             id="a level that is not there",
         ),
         pytest.param(
             request(4, Mode.REQUIRED, BLOCK, slices=[("cloud/row", 2)]),
-            Refusal.UNKNOWN_LEVEL,
+            RefusalKind.UNKNOWN_LEVEL,
             f"no slice level 'cloud/row'; the topology has {KNOWN}",
             id="a slice level that is not there",
         ),
         pytest.param(
             request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 0)]),
-            Refusal.BAD_SLICE_SIZE,
+            RefusalKind.BAD_SLICE_SIZE,
             f"slice size 0 at {RACK}; at least 1 is needed",
             id="slices of nothing",
         ),
         pytest.param(
             request(4, Mode.PREFERRED, RACK, slices=[(BLOCK, 2)]),
-            Refusal.SLICE_LEVEL_ABOVE_PODSET_LEVEL,
+            RefusalKind.SLICE_LEVEL_ABOVE_PODSET_LEVEL,
             f"slice level {BLOCK} is above {RACK}; it must be that level or a lower one",
             id="slices above their pod set",
         ),
         pytest.param(
             request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), (BLOCK, 2)]),
-            Refusal.SLICE_LAYERS_ORDER,
+            RefusalKind.SLICE_LAYERS_ORDER,
             f"slice layers must go from coarse to fine; {BLOCK} does not",
             id="layers upside down",
         ),
         pytest.param(
             request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), (RACK, 2)]),
-            Refusal.SLICE_LAYERS_ORDER,
+            RefusalKind.SLICE_LAYERS_ORDER,
             f"slice layers must go from coarse to fine; {RACK} does not",
             id="two layers at one level",
         ),
         pytest.param(
             request(5, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]),
-            Refusal.UNEVEN_SLICES,
+            RefusalKind.UNEVEN_SLICES,
             "slice size 2 does not evenly divide the 5 pods",
             id="slices that leave a pod over",
         ),
         pytest.param(
             request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), (HOST, 3)]),
-            Refusal.SLICE_LAYERS_DIVISIBILITY,
+            RefusalKind.SLICE_LAYERS_DIVISIBILITY,
             f"slice size 3 at {HOST} does not divide the 4 above it",
             id="layers that do not divide each other",
         ),
     ],
 )
-def test_a_request_that_this_topology_cannot_serve_is_refused_with_what_is_wrong(asked: PodSetRequest, kind: Refusal, detail: str):
+def test_a_request_that_this_topology_cannot_serve_is_refused_with_what_is_wrong(asked: PodSetRequest, kind: RefusalKind, detail: str):
     refusal = place(view_of(THREE_LEVELS, grid(1, 1, 4)), [asked], MIXED).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.pod_set, refusal.detail) == (kind, "main", f"pod set main: {detail}")

@@ -15,8 +15,8 @@ from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.profile import COMPACT, MIXED
-from core.placement.engine import Together, place
-from core.placement.refusals import Refusal, refusal_sentence
+from core.placement.engine import OneDomain, place
+from core.placement.refusals import RefusalKind, refusal_sentence
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises
 from tests.placement.reference import free_amounts, room
@@ -30,7 +30,7 @@ def rack(name: str, *cpus: int) -> list[Node]:
     return [Node(node, labels | {HOSTNAME_LABEL: node}, {"cpu": cpu * 1000, "pods": 110}) for node, cpu in nodes]
 
 
-def decide(nodes: Sequence[Node], *wanted: PodSetRequest, together: Together | None = None) -> Decision:
+def decide(nodes: Sequence[Node], *wanted: PodSetRequest, together: OneDomain | None = None) -> Decision:
     return place(view_of(THREE_LEVELS, nodes), wanted, MIXED, together=together)
 
 
@@ -110,7 +110,7 @@ def test_a_group_keeps_spares_for_its_workers_where_it_is():
 
 
 def test_what_is_tied_to_one_domain_has_its_spares_there():
-    tie = Together(RACK, True, "a test")
+    tie = OneDomain(RACK, True, "a test")
     nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
     decision = decide(nodes, request(4, name="a", spares=1), request(4, name="b"), together=tie)
     assert {name[:2] for i in range(2) for part in pods_and_spares(decision, i) for name in part} == {"r1"}
@@ -128,7 +128,7 @@ def test_a_refusal_says_where_there_is_room_for_the_pods_and_for_how_many_spares
     nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
     refusal = decide(nodes, request(8, Mode.REQUIRED, RACK, spares=2)).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.NO_SPARES
+    assert refusal.kind is RefusalKind.NO_SPARES
     text = refusal_sentence("t", refusal)
     assert "its 8 pods would fit, but not with 2 spare nodes beside them" in text
     assert f"{RACK} b0/r1 has room for the pods and 1 of the 2 spare nodes" in text
@@ -148,7 +148,7 @@ def test_pods_that_do_not_fit_are_refused_as_ever():
 def test_without_hostnames_no_node_is_anybodys_to_keep():
     refusal = place(view_of((BLOCK, RACK), grid(1, 1, 3)), [request(4, Mode.REQUIRED, RACK, spares=1)], MIXED).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.SPARES_WITHOUT_HOSTNAME
+    assert refusal.kind is RefusalKind.SPARES_WITHOUT_HOSTNAME
     assert "only in topologies whose lowest level is kubernetes.io/hostname; this one has cloud/block, cloud/rack" in refusal.detail
 
 

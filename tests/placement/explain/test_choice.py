@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.algorithms.compactness import Search
+from core.placement.algorithms.compactness import CompactSearch
 from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import place
 from core.placement.explain.choice import Choice, explain_choice, show_choices
@@ -166,7 +166,7 @@ def test_the_excess_is_told_beyond_the_largest_domains():
     assert replace(held, beside="leader").excess is None
     assert replace(held, largest=0).excess is None
     assert replace(held, largest=2).excess == 0, "what is said of domains before may be less than what they hold together"
-    assert replace(held, search=Search((1, 3, 0), (1, 3, 0))).excess == 0
+    assert replace(held, search=CompactSearch((1, 3, 0), (1, 3, 0))).excess == 0
 
 
 @given(st.data())

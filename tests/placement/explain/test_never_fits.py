@@ -11,7 +11,7 @@ from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.profile import MIXED
 from core.placement.changes import Amount, Never, NoSuchNode, PodTooLarge, TooMany
 from core.placement.engine import place
-from core.placement.refusals import Refusal
+from core.placement.refusals import RefusalKind
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 
 NODES = [
@@ -144,5 +144,5 @@ def test_a_selector_that_cannot_be_is_named_also_where_no_node_is_usable():
     nodes = [replace(node, ready=False) for node in NODES]
     refusal = place(view_of(THREE_LEVELS, nodes), [request(1, affinity=affinity(term(expression("gen", "Near", "1"))))], MIXED).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.INVALID_SELECTOR
+    assert refusal.kind is RefusalKind.INVALID_SELECTOR
     assert "Near" in refusal.detail

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import ALWAYS_BEST_FIT, MIXED
-from core.placement.changes import Change
+from core.placement.changes import SuggestedChange
 from core.placement.engine import place
-from core.placement.refusals import MAX_MESSAGE, Explanation, Refusal, refusal_sentence
+from core.placement.refusals import MAX_MESSAGE, Explanation, RefusalKind, refusal_sentence
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.strategies import TAINTS, TOLERATIONS, Cluster, clusters, requests
 
@@ -26,7 +26,7 @@ CORDON_TAINT = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 def refused(cluster: Cluster, asked: PodSetRequest) -> Explanation | None:
     """The explanation of a refusal that is about what is free; None where it fits or can have no place whatever is free."""
     refusal = place(cluster.view(), [asked], MIXED).refusal
-    if refusal is None or refusal.kind not in (Refusal.NOT_FIT, Refusal.NO_DOMAINS):
+    if refusal is None or refusal.kind not in (RefusalKind.NOT_FIT, RefusalKind.NO_DOMAINS):
         return None
     sentence = refusal_sentence("t", refusal)
     assert len(sentence) <= MAX_MESSAGE
@@ -42,7 +42,7 @@ def usage(cluster: Cluster) -> dict[str, Counter[str]]:
     return used
 
 
-def apply(cluster: Cluster, asked: PodSetRequest, change: Change) -> tuple[Cluster, PodSetRequest]:
+def apply(cluster: Cluster, asked: PodSetRequest, change: SuggestedChange) -> tuple[Cluster, PodSetRequest]:
     """The cluster and the request after a change."""
     topology = asked.topology
     assert topology is not None
@@ -62,7 +62,7 @@ def apply(cluster: Cluster, asked: PodSetRequest, change: Change) -> tuple[Clust
     return after, replace(asked, count=change.pods or asked.count, topology=topology)
 
 
-def lesser(change: Change) -> Iterator[Change]:
+def lesser(change: SuggestedChange) -> Iterator[SuggestedChange]:
     """The same change without one of its parts, or with a little less of one."""
     if change.level is not None:
         yield replace(change, level=None)
@@ -197,7 +197,7 @@ def test_to_prefer_a_level_instead_is_one_level_more_than_the_highest():
     refusal = place(view_of(THREE_LEVELS, grid(2, 1, 1)), [request(5, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.explanation is not None
-    assert refusal.explanation.changes == (Change(1, pods=4), Change(2, preferred=True))
+    assert refusal.explanation.changes == (SuggestedChange(1, pods=4), SuggestedChange(2, preferred=True))
 
 
 def test_the_domain_that_needs_the_fewest_nodes_is_named_though_another_looked_as_good():

@@ -16,11 +16,11 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.domain_capacity import count_fits
 from core.placement.algorithms.profile import MIXED
-from core.placement.engine import Decision, Placement, place
-from core.placement.refusals import Refusal, refusal_sentence
+from core.placement.engine import Decision, PodSetPlacement, place
+from core.placement.refusals import RefusalKind, refusal_sentence
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.free_capacity import FreeCapacity
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, can_complete
 from tests.placement.reference import free_amounts, room
@@ -29,14 +29,14 @@ from tests.strategies import Cluster, clusters, jobs, roomy
 HOST = HOSTNAME_LABEL
 
 
-def held(wanted: PodSetRequest, **pods: int) -> Held:
+def held(wanted: PodSetRequest, **pods: int) -> PlacedPodSet:
     """A pod set on nodes, written with underscores for dashes."""
     named = {name.replace("_", "-"): count for name, count in pods.items()}
     domains = tuple(DomainCount((name,), count) for name, count in sorted(named.items()))
-    return Held(wanted, TopologyAssignment((HOST,), domains))
+    return PlacedPodSet(wanted, TopologyAssignment((HOST,), domains))
 
 
-def with_usage(view: FreeCapacity, *all_held: Held) -> FreeCapacity:
+def with_usage(view: FreeCapacity, *all_held: PlacedPodSet) -> FreeCapacity:
     for each in all_held:
         for domain in each.assignment.domains:
             view.take(domain.values[0], {**each.request.requests, "pods": 1}, domain.count)
@@ -49,7 +49,7 @@ def places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
     return {domain.values[-1]: domain.count for domain in found.assignment.domains}
 
 
-def fail(nodes: Sequence[Node], *all_held: Held, failed: Sequence[str]) -> Decision:
+def fail(nodes: Sequence[Node], *all_held: PlacedPodSet, failed: Sequence[str]) -> Decision:
     return replace_failed(with_usage(view_of(THREE_LEVELS, nodes), *all_held), all_held, failed, MIXED)
 
 
@@ -71,7 +71,7 @@ def test_any_number_of_nodes_is_replaced_at_once():
     job = held(request(8, Mode.REQUIRED, BLOCK), b0_r0_n0=2, b0_r0_n1=2, b0_r1_n0=2, b0_r1_n1=2)
     answer = fail(grid(2, 2, 2), job, failed=["b0-r0-n0", "b0-r0-n1", "b0-r1-n0"])
     assert answer.refusal is not None  # one node of four is left, and it has room for two more
-    assert answer.refusal.kind is Refusal.NOT_FIT
+    assert answer.refusal.kind is RefusalKind.NOT_FIT
     answer = fail(grid(2, 2, 3), job, failed=["b0-r0-n0", "b0-r0-n1", "b0-r1-n0"])
     assert sum(places(answer).values()) == 8
     assert places(answer)["b0-r1-n1"] >= 2
@@ -93,7 +93,7 @@ def test_a_node_may_be_named_by_the_hostname_that_the_assignment_has():
     nodes = [Node(f"node-{i}", {BLOCK: "b", RACK: "r", HOST: f"host-{i}"}) for i in range(2)]
     assignment = TopologyAssignment((HOST,), (DomainCount(("host-0",), 2),))
     for name in ("host-0", "node-0"):
-        answer = replace_failed(view_of(THREE_LEVELS, nodes), [Held(request(2), assignment)], [name], MIXED)
+        answer = replace_failed(view_of(THREE_LEVELS, nodes), [PlacedPodSet(request(2), assignment)], [name], MIXED)
         assert places(answer) == {"host-1": 2}
 
 
@@ -125,7 +125,7 @@ def test_pods_that_nothing_makes_anew_keep_their_place():
 
 def test_an_assignment_of_another_topology_has_lost_all_its_pods():
     """An administrator changed the levels: none of its domains can be found."""
-    job = Held(request(2, Mode.REQUIRED, RACK), TopologyAssignment(("zone", HOST), (DomainCount(("z", "b0-r0-n0"), 2),)))
+    job = PlacedPodSet(request(2, Mode.REQUIRED, RACK), TopologyAssignment(("zone", HOST), (DomainCount(("z", "b0-r0-n0"), 2),)))
     answer = replace_failed(view_of(THREE_LEVELS, grid(1, 1, 2)), [job], ["b0-r0-n0"], MIXED)
     assert places(answer) == {"b0-r0-n1": 2}
 
@@ -219,7 +219,7 @@ def test_lost_workers_come_back_to_the_rack_of_their_leader_or_not_at_all():
     assert places(fail(grid(2, 1, 3), *mates, failed=["b0-r0-n1"]), "workers") == {"b0-r0-n2": 4}
     refusal = fail(grid(2, 1, 2), *mates, failed=["b0-r0-n1"]).refusal
     assert refusal is not None
-    assert (refusal.kind, refusal.group) == (Refusal.NOT_FIT, ("workers",))
+    assert (refusal.kind, refusal.group) == (RefusalKind.NOT_FIT, ("workers",))
 
 
 def test_a_group_that_lost_all_moves_together():
@@ -245,7 +245,7 @@ def test_a_second_node_that_is_not_ready_must_be_named_too():
     job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1)
     refusal = fail(nodes, job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert "b0-r0-n1" in refusal.detail
     assert places(fail(nodes, job, failed=["b0-r0-n0", "b0-r0-n1"])) == {"b0-r0-n2": 2}
 
@@ -254,7 +254,7 @@ def test_a_deleted_node_that_nobody_named_makes_the_assignment_stale():
     job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, gone=1)
     refusal = fail(grid(1, 1, 2), job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
 
 
 def test_refusal_names_the_nodes_that_share_the_hostname_of_an_assignment():
@@ -263,7 +263,7 @@ def test_refusal_names_the_nodes_that_share_the_hostname_of_an_assignment():
     nodes = [replace(node, labels={**node.labels, HOSTNAME_LABEL: "same" if i else node.name}) for i, node in enumerate(nodes)]
     refusal = fail(nodes, held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, same=1), failed=["b0-r0-n0"]).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert "same is the hostname of several nodes (b0-r1-n0, b0-r2-n0, b0-r3-n0, b0-r4-n0 and 1 more)" in refusal.detail
 
 
@@ -277,7 +277,7 @@ def test_survivors_in_two_racks_where_one_is_required_are_reported_not_moved():
     job = held(request(3, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1)
     refusal = fail(grid(1, 2, 3), job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
-    assert (refusal.kind, "several domains" in refusal.detail) == (Refusal.STALE_ASSIGNMENT, True)
+    assert (refusal.kind, "several domains" in refusal.detail) == (RefusalKind.STALE_ASSIGNMENT, True)
 
 
 # --- topologies whose lowest level is not the hostname ------------------------------------------------
@@ -291,7 +291,7 @@ def racks(*nodes_each: int) -> list[Node]:
 def test_pods_stay_in_their_rack_while_its_live_nodes_hold_them(nodes_left: int, fits: bool):
     view = view_of((BLOCK, RACK), racks(nodes_left, 3))
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 8),))
-    job = Held(request(8, Mode.REQUIRED, BLOCK), assignment, (("r0-n0", 4), ("r0-n1", 4)))
+    job = PlacedPodSet(request(8, Mode.REQUIRED, BLOCK), assignment, (("r0-n0", 4), ("r0-n1", 4)))
     for name, count in job.nodes or ():
         view.take(name, {"cpu": 1000, "pods": 1}, count)
     answer = replace_failed(view, [job], ["r0-n0"], MIXED)
@@ -310,7 +310,7 @@ def test_where_slices_span_several_racks_what_a_rack_lacks_is_counted_in_those_i
     view.take("r0-n1", {"cpu": 4000, "pods": 1})
     domains = (DomainCount(("b0", "r0"), 4), DomainCount(("b1", "r1"), 4))
     asked = request(8, Mode.PREFERRED, BLOCK, slices=[(BLOCK, 4), (RACK, 2)])
-    job = Held(asked, TopologyAssignment((BLOCK, RACK), domains), (("r0-n0", 4), ("r1-n0", 4)))
+    job = PlacedPodSet(asked, TopologyAssignment((BLOCK, RACK), domains), (("r0-n0", 4), ("r1-n0", 4)))
     for name, count in job.nodes or ():
         view.take(name, {"cpu": 1000, "pods": 1}, count)
     refusal = replace_failed(view, [job], ["r0-n0"], MIXED).refusal
@@ -333,7 +333,7 @@ def test_failed_node_is_not_suggested_when_its_pods_have_no_other_place(kept: in
     view.take("n2", {"cpu": 4000, "pods": 1})
     counts = [("n0", lost), *([("n1", kept)] if kept else [])]
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), count) for name, count in counts))
-    job = Held(request(lost + kept, Mode.REQUIRED, RACK), assignment)
+    job = PlacedPodSet(request(lost + kept, Mode.REQUIRED, RACK), assignment)
     refusal = replace_failed(view, [job], ["n0"], MIXED).refusal
     assert refusal is not None
     assert refusal.explanation is not None
@@ -345,14 +345,14 @@ def test_failed_node_is_not_suggested_when_its_pods_have_no_other_place(kept: in
 def test_a_rack_that_failed_as_a_whole_gives_its_pods_to_another():
     view = view_of((BLOCK, RACK), racks(1, 1))
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 4),))
-    answer = replace_failed(view, [Held(request(4, Mode.REQUIRED, RACK), assignment, (("r0-n0", 4),))], [("b", "r0")], MIXED)
+    answer = replace_failed(view, [PlacedPodSet(request(4, Mode.REQUIRED, RACK), assignment, (("r0-n0", 4),))], [("b", "r0")], MIXED)
     assert answer.placements[0].assignment.domains == (DomainCount(("b", "r1"), 4),)
 
 
 # --- whatever the cluster -----------------------------------------------------------------------------
 
 
-def admit(cluster: Cluster, wanted: Sequence[PodSetRequest]) -> tuple[FreeCapacity, tuple[Placement, ...]]:
+def admit(cluster: Cluster, wanted: Sequence[PodSetRequest]) -> tuple[FreeCapacity, tuple[PodSetPlacement, ...]]:
     """The workload placed and counted; only what fits is looked at."""
     view = cluster.view()
     decision = place(view, wanted, MIXED)
@@ -370,17 +370,17 @@ def free_beside(cluster: Cluster, wanted: Sequence[PodSetRequest], stay: dict[st
 
 
 @st.composite
-def accidents(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]]:
+def accidents(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity, list[str]]:
     cluster = roomy(draw(clusters(plain=plain, hostname=True, max_nodes=7)))
     wanted = draw(jobs(cluster.levels, plain=plain))
     view, before = admit(cluster, wanted)
     used = sorted({name for placement in before for name, _ in placement.nodes})
     failed = draw(st.lists(st.sampled_from(used), min_size=1, unique=True))
-    return cluster, wanted, [Held(each, at.assignment) for each, at in zip(wanted, before, strict=True)], view, failed
+    return cluster, wanted, [PlacedPodSet(each, at.assignment) for each, at in zip(wanted, before, strict=True)], view, failed
 
 
 def survivors(
-    view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Sequence[Held], failed: Sequence[str]
+    view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Sequence[PlacedPodSet], failed: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     hosts = {view.tree.paths[node][-1]: name for name, node in view.tree.index.items()}
     stay: dict[str, dict[str, int]] = {}
@@ -399,7 +399,7 @@ def name_of(view: FreeCapacity, values: tuple[str, ...]) -> str:
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(accidents())
-def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]]):
+def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity, list[str]]):
     cluster, wanted, all_held, view, failed = accident
     before = view.free.copy()
     decision = replace_failed(view, all_held, failed, MIXED)
@@ -408,14 +408,14 @@ def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetR
     if decision.refusal is None:
         assert broken_promises(cluster, wanted, decision, stay, free_beside(cluster, wanted, stay), failed) == []
     else:
-        assert decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+        assert decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
         assert refusal_sentence("t", decision.refusal)
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(accidents(plain=True))
 def test_a_single_pod_set_is_replaced_if_and_only_if_some_way_to_do_it_exists(
-    accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]],
+    accident: tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity, list[str]],
 ):
     cluster, wanted, all_held, view, failed = accident
     assume(len(wanted) == 1)
@@ -430,7 +430,7 @@ def test_a_single_pod_set_is_replaced_if_and_only_if_some_way_to_do_it_exists(
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(accidents(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_failures_does_not_matter(
-    accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity, list[str]], random
+    accident: tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity, list[str]], random
 ):
     cluster, wanted, all_held, view, failed = accident
     order = list(range(len(cluster.nodes)))
@@ -445,7 +445,7 @@ def test_the_order_of_nodes_and_failures_does_not_matter(
 # --- pods that a node does not take, beside others that stay there --------------------------------------------
 
 
-def without(one: Held, **stuck: int) -> Held:
+def without(one: PlacedPodSet, **stuck: int) -> PlacedPodSet:
     return replace(one, stuck=tuple((name.replace("_", "-"), count) for name, count in stuck.items()))
 
 
@@ -475,7 +475,7 @@ def test_a_pod_whose_slice_must_stay_on_the_node_is_refused_with_that():
 
 
 @st.composite
-def stuck_pods(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity]:
+def stuck_pods(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity]:
     cluster, wanted, all_held, view, failed = draw(accidents(plain=plain))
     hosts = {view.tree.paths[node][-1]: name for name, node in view.tree.index.items()}
     stuck = []
@@ -487,7 +487,7 @@ def stuck_pods(draw: st.DrawFn, *, plain: bool = False) -> tuple[Cluster, list[P
     return cluster, wanted, stuck, view
 
 
-def staying(view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Sequence[Held]) -> dict[str, dict[str, int]]:
+def staying(view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Sequence[PlacedPodSet]) -> dict[str, dict[str, int]]:
     stay = survivors(view, wanted, all_held, [])
     for one in all_held:
         for name, count in one.stuck:
@@ -497,12 +497,12 @@ def staying(view: FreeCapacity, wanted: Sequence[PodSetRequest], all_held: Seque
 
 @given(stuck_pods())
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-def test_another_place_for_stuck_pods_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity]):
+def test_another_place_for_stuck_pods_keeps_every_promise(accident: tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity]):
     cluster, wanted, all_held, view = accident
     decision = replace_failed(view, all_held, [], MIXED)
     stay = staying(view, wanted, all_held)
     if decision.refusal is not None:
-        assert decision.refusal.kind is not Refusal.STALE_ASSIGNMENT
+        assert decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
         assert refusal_sentence("t", decision.refusal)
         return
     assert broken_promises(cluster, wanted, decision, stay, free_beside(cluster, wanted, stay), []) == []
@@ -514,7 +514,7 @@ def test_another_place_for_stuck_pods_keeps_every_promise(accident: tuple[Cluste
 
 @given(stuck_pods(plain=True))
 def test_stuck_pods_of_a_single_pod_set_get_another_place_if_and_only_if_there_is_one(
-    accident: tuple[Cluster, list[PodSetRequest], list[Held], FreeCapacity],
+    accident: tuple[Cluster, list[PodSetRequest], list[PlacedPodSet], FreeCapacity],
 ):
     cluster, wanted, all_held, view = accident
     assume(len(wanted) == 1)
@@ -534,7 +534,7 @@ def test_survivors_that_are_in_no_whole_slices_are_reported():
     job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]), b0_r0_n0=1, b0_r1_n0=1, b0_r2_n0=1, b0_r2_n1=1)
     refusal = fail(grid(1, 3, 3), job, failed=["b0-r2-n1"]).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert refusal.detail == f"pod set main: its pods are not in whole slices of 2 at level {RACK}"
 
 
@@ -542,7 +542,7 @@ def test_pods_to_be_placed_that_make_no_whole_slices_are_reported():
     job = held(request(5, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]), b0_r0_n0=3, b0_r1_n0=1, b0_r1_n1=1)
     refusal = fail(grid(1, 3, 3), job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
-    assert refusal.kind in (Refusal.STALE_ASSIGNMENT, Refusal.UNEVEN_SLICES)
+    assert refusal.kind in (RefusalKind.STALE_ASSIGNMENT, RefusalKind.UNEVEN_SLICES)
     assert "2" in refusal.detail
 
 

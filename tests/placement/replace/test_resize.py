@@ -16,7 +16,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import Decision, place
-from core.placement.refusals import Refusal, refusal_sentence
+from core.placement.refusals import RefusalKind, refusal_sentence
 from core.placement.replace.resized_pod_sets import resize
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.promises import broken_promises, can_complete
@@ -55,7 +55,7 @@ def test_it_does_not_grow_out_of_it():
     """BEHAVIOUR, Where the peer is wrong, 4."""
     refusal = change(grid(2, 1, 2), request(9, Mode.REQUIRED, RACK), b0_r0_n0=4, b0_r0_n1=2).refusal
     assert refusal is not None
-    assert (refusal.kind, refusal.fit, refusal.wanted) == (Refusal.NOT_FIT, 2, 3)
+    assert (refusal.kind, refusal.fit, refusal.wanted) == (RefusalKind.NOT_FIT, 2, 3)
     assert "b0/b0-r0" in refusal_sentence("t", refusal)
 
 
@@ -68,7 +68,7 @@ def test_several_pod_sets_that_grow_never_take_more_than_there_is():
     assert places(answer, "other") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
     refusal = resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [one, other], before, MIXED).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.NOT_FIT
+    assert refusal.kind is RefusalKind.NOT_FIT
 
 
 def test_what_one_pod_set_gives_back_another_can_have():
@@ -142,7 +142,7 @@ def test_resize_of_slices_beside_a_node_that_left_the_tree_is_refused():
     wanted = request(4, Mode.REQUIRED, RACK, slices=[(RACK, 2)])
     refusal = change_beside_left(wanted, LEFT, grid(1, 1, 2), left=2).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert "pods run outside of the topology, in left; whether its slices are whole is not known" in refusal_sentence("t", refusal)
 
 

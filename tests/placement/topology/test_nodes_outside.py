@@ -8,16 +8,16 @@ import pytest
 
 from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.profile import MIXED
-from core.placement.refusals import Refusal, refusal_sentence
+from core.placement.refusals import RefusalKind, refusal_sentence
 from core.placement.replace.replacement import replace_failed
-from core.placement.topology.placed_pods import Held
+from core.placement.topology.placed_pods import PlacedPodSet
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 from tests.placement.replace.test_replacement import HOST, fail, held, places
 
 LEFT = {BLOCK: "b0", RACK: "b0-r0"}
 
 
-def leave(wanted: PodSetRequest, labels: dict[str, str], stuck: int = 0, **pods: int) -> Held:
+def leave(wanted: PodSetRequest, labels: dict[str, str], stuck: int = 0, **pods: int) -> PlacedPodSet:
     """As `held`, with a node "left" that is there, and in the tree no more."""
     each = held(wanted, **pods)
     stuck_pods = (("left", stuck),) if stuck else ()
@@ -43,7 +43,7 @@ def test_replace_failed_with_all_other_pods_in_an_unknown_rack_is_refused(labels
     job = leave(request(2, Mode.REQUIRED, RACK), labels, left=1, b0_r0_n1=1)
     refusal = fail(grid(2, 2, 3), job, failed=["b0-r0-n1"]).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.NOT_FIT
+    assert refusal.kind is RefusalKind.NOT_FIT
     assert "run on nodes outside of the topology" in refusal_sentence("t", refusal)
     anywhere = leave(request(2, Mode.PREFERRED, RACK), labels, left=1, b0_r0_n1=1)
     found = places(fail(grid(2, 2, 3), anywhere, failed=["b0-r0-n1"]))
@@ -79,7 +79,7 @@ def test_replace_failed_with_part_of_a_slice_that_no_other_node_completes_is_ref
     job = leave(request(6, Mode.REQUIRED, BLOCK, slices=slices), labels, stuck=1, left=3, b0_r0_n0=3)
     refusal = fail(grid(2, 2, 3), job, failed=[]).refusal
     assert refusal is not None
-    assert refusal.kind is Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert "whole slices" in refusal.detail
 
 
@@ -101,4 +101,4 @@ def test_replace_failed_in_a_tree_without_nodes_is_refused():
     job = leave(request(2, Mode.REQUIRED, RACK), LEFT, left=1, n1=1)
     refusal = replace_failed(view_of(THREE_LEVELS, []), [job], ["n1"], MIXED).refusal
     assert refusal is not None
-    assert refusal.kind is not Refusal.STALE_ASSIGNMENT
+    assert refusal.kind is not RefusalKind.STALE_ASSIGNMENT

@@ -14,7 +14,7 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
 from core.placement.refusals import refusal_sentence
 from core.placement.topology.free_capacity import FreeCapacity
-from core.placement.topology.pod_affinity import Nobody, Verdicts
+from core.placement.topology.pod_affinity import AffinityVerdicts, NoNeighbours
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
 
 HOST = HOSTNAME_LABEL
@@ -47,7 +47,7 @@ def sentence(decision: Decision) -> str:
     return refusal_sentence("t", decision.refusal)
 
 
-class Bound(Nobody):
+class Bound(NoNeighbours):
     """Pods of given traits on given nodes, which need not be nodes of the tree."""
 
     def __init__(self, pods: Sequence[tuple[PodTraits, str]], nodes: Mapping[str, Labels] | None = None) -> None:
@@ -76,7 +76,7 @@ class Bound(Nobody):
 
 
 def test_nobody_is_in_nobodys_way():
-    nobody, traits = Nobody(), PodTraits("ns", {"app": "x"})
+    nobody, traits = NoNeighbours(), PodTraits("ns", {"app": "x"})
     assert not nobody.using(PORT)
     assert not nobody.matching([term("x", RACK)])
     assert not nobody.repels(traits)
@@ -97,7 +97,7 @@ def test_each_filter_keeps_its_own_nodes():
     def out(flags: Any) -> list[str]:
         return [name for name, flag in zip(names, flags, strict=True) if flag]
 
-    def judge(**traits: Any) -> Verdicts:
+    def judge(**traits: Any) -> AffinityVerdicts:
         return view.around.judge(PodTraits("ns", {"app": "x"}, **traits))
 
     verdicts = judge(host_ports=(PORT,), affinity=(term("db", RACK),), anti_affinity=(term("loud", HOST),))

@@ -18,7 +18,7 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
 from core.placement.explain.choice import explain_choice
 from core.placement.topology.free_capacity import FreeCapacity
-from core.placement.topology.pod_affinity import Nobody
+from core.placement.topology.pod_affinity import NoNeighbours
 from core.placement.topology.topology_spread import require_labels
 from tests.builders import BLOCK, RACK, Node, request, view_of
 
@@ -96,7 +96,7 @@ def test_labels_of_hard_spread_are_required_of_nodes():
         assert found["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == terms
 
 
-class OthersOnFirstNode(Nobody):
+class OthersOnFirstNode(NoNeighbours):
     """A pod that the constraint selects runs on r0n0."""
 
     def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:

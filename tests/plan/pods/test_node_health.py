@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.model.node_health_rules import HealthRules, StormRules
 from core.names import DOMAIN_SIZE_ANNOTATION, HOSTNAME_LABEL
-from core.plan.pods.node_health import NodeVerdict, Outside, Share, count_stuck, explain_outside, is_pinned, judge_node
+from core.plan.pods.node_health import NodeShare, NodeVerdict, Outside, count_stuck, explain_outside, is_pinned, judge_node
 from core.state.facts import FlavorFacts, PodFacts, TopologyFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -59,7 +59,7 @@ PINNED = pod("waiting", bound=False, phase="Pending")
 def judge(
     found: dict[str, Any] | None, *pods: PodFacts, rules: HealthRules = USUAL, tolerations: Any = (), assigned: int = 1
 ) -> NodeVerdict:
-    return judge_node(found, Share(assigned, pods, [tolerations]), rules, NOW)
+    return judge_node(found, NodeShare(assigned, pods, [tolerations]), rules, NOW)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_node_is_lost(found: dict[str, Any] | None, pods: list[PodFacts], rule
 
 
 def test_a_node_that_was_used_and_has_no_pod_any_more_is_lost_at_once():
-    used = Share(1, [], [()], was_used=True)
+    used = NodeShare(1, [], [()], was_used=True)
     assert judge_node(node("False"), used, USUAL, NOW).lost == "it is not ready"
     assert judge_node(node(), used, USUAL, NOW) == NodeVerdict()
 
@@ -140,7 +140,7 @@ def test_what_is_tolerated_for_ever_is_no_loss():
 
 def test_of_two_pod_sets_the_one_that_tolerates_a_taint_for_less_time_counts():
     """Found by the simulation (seed 99): the workload was set aside, since two times could not be compared."""
-    shares = Share(2, [RUNNING], [({"key": "broken", "operator": "Exists"},), TOLERATED])
+    shares = NodeShare(2, [RUNNING], [({"key": "broken", "operator": "Exists"},), TOLERATED])
     found = judge_node(node(taints=[taint("NoExecute", 100.0)]), shares, BY_TIME, NOW)
     assert (found.lost, found.look_again_s) == ("", 200.0)
 
@@ -201,7 +201,7 @@ GATED = PodFacts.read(
 def judge_outside(*pods: PodFacts, seconds: float, is_reported: bool = False, assigned: int = 2) -> NodeVerdict:
     """A node in good health that has been elsewhere for some seconds."""
     outside = Outside("it has left", NOW - timedelta(seconds=seconds), is_reported)
-    return judge_node(node(), Share(assigned, pods, [()], outside=outside), USUAL, NOW)
+    return judge_node(node(), NodeShare(assigned, pods, [()], outside=outside), USUAL, NOW)
 
 
 @pytest.mark.parametrize(
@@ -301,6 +301,6 @@ def test_storms_are_as_counted_by_hand_and_know_no_order(ages: list[float], node
 def test_pod_that_follows_a_succeeded_one_beside_one_that_runs_gets_another_place():
     runs, done, following = (replace(each, pod_set="main") for each in (pod("a"), pod("b", phase="Succeeded"), pod("c", bound=False)))
     pods = (runs, done, replace(following, gated=True, node_selector={}))
-    share = Share(2, pods, (), by_pod_set={"main": 2})
+    share = NodeShare(2, pods, (), by_pod_set={"main": 2})
     assert count_stuck(share, pods[2:]) == {}, "what is done needs its place no more"
     assert count_stuck(replace(share, is_awaited=True), pods[2:]) == {"main": 1}

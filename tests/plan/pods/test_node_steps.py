@@ -15,7 +15,7 @@ from core.plan.pods import node_steps
 from core.plan.pods.node_health import NodeVerdict
 from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, list_waiting, plan_ends, plan_leftovers, plan_report
 from core.plan.steps import writes as w
-from core.plan.steps.steps import Overtaken, Plan, Step, Then, Together
+from core.plan.steps.steps import Overtaken, ParallelSteps, Plan, Step, Then
 from core.plan.workloads.workload_steps import EVICT
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import pod_json, pod_set_json, workload_json
@@ -24,7 +24,7 @@ from tests.builders import pod_json, pod_set_json, workload_json
 def each_of(found: Plan) -> list[Step]:
     """Steps of the first of a plan, which are done together."""
     together = found.steps[0].write
-    assert isinstance(together, Together)
+    assert isinstance(together, ParallelSteps)
     return [step for step in together.steps if isinstance(step, Step)]
 
 

@@ -14,10 +14,10 @@ from core.model.admission import Admission, PodSetAdmission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import COORDINATE_PREFIXES, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RESOURCE_IN_USE_FINALIZER
 from core.plan.pods.pod_units import get_owner_of_named
-from core.plan.pods.ungate_steps import Decided, Nodes, UngatingFacts, decide_ungating, plan_pods
+from core.plan.pods.ungate_steps import Nodes, UngateDecision, UngatingFacts, decide_ungating, plan_pods
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
-from core.plan.steps.steps import Hold, Plan, Step, Together
+from core.plan.steps.steps import Hold, ParallelSteps, Plan, Step
 from core.state.facts import PodFacts, WorkloadFacts
 from core.state.flavor_view import AssignedPlaces
 from tests.builders import pod_json, pod_set_json, workload_json
@@ -102,7 +102,7 @@ def test_stray_pod_is_deleted_reported_or_left_alone(stray: dict[str, Any], wait
     (step,) = found
     if write is not None:
         assert step.holds_up is Hold.NEVER, "the others are ungated"
-        assert isinstance(step.write, Together)
+        assert isinstance(step.write, ParallelSteps)
         (step,) = (one for one in step.write.steps if isinstance(one, Step))
         assert isinstance(step.write, w.Delete)
         assert step.write.guard is w.Guard.WAITING
@@ -118,7 +118,7 @@ def test_strays_that_run_leave_room_for_those_that_are_deleted(monkeypatch: pyte
     found = plan(facts(*(running(index, "other") for index in range(5)), *(sent(index, "other") for index in range(5, 10))))
     assert found.names == ("report stray", "report stray", "delete strays")
     together = found.steps[-1].write
-    assert isinstance(together, Together)
+    assert isinstance(together, ParallelSteps)
     assert len(together.steps) == 3
 
 
@@ -145,7 +145,7 @@ def test_unowned_workload_gets_its_finalizer_before_the_first_gate_goes(owner: s
 def test_ungating_says_where_the_pods_go_and_why_one_stays():
     f = facts(gated(0), gated(1))
     (step,) = [step for step in plan(f).steps if step.name == "ungate pods"]
-    assert isinstance(step.write, Together)
+    assert isinstance(step.write, ParallelSteps)
     assert step.span is not None
     assert step.span.attributes[t.DOMAIN_COUNT] == 2
     assert [(name, about[t.DOMAIN], about[t.POD_COUNT]) for name, about, _ in step.span.events] == [
@@ -169,7 +169,7 @@ def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_nod
     found = plan(replace(facts(gated(0), gated(1), nominates=nominates), places=OneNode({"main": None})))
     assert found.names == UNGATED
     together = found.steps[-1].write
-    assert isinstance(together, Together)
+    assert isinstance(together, ParallelSteps)
     first, second = together.steps
     assert isinstance(second, Step), "its domain has two nodes"
     if not nominates:
@@ -186,5 +186,5 @@ def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_nod
 def test_event_of_a_pod_that_is_gone_is_left_out():
     f = facts(gated(0, "9"))
     decided = decide_ungating(f)
-    assert isinstance(decided, Decided)
+    assert isinstance(decided, UngateDecision)
     assert plan_pods(replace(f, find_pod=lambda _: None), decided).names == ()

@@ -25,9 +25,9 @@ from core.names import (
     QUOTA_RESERVED,
 )
 from core.plan.pods.pod_units import ALONE, GROUP, Unit
-from core.plan.pods.units import CREATE, START, WAITING, Read, UnitFacts, plan_refused_name, plan_unit
+from core.plan.pods.units import CREATE, START, WAITING, PodsToRead, UnitFacts, plan_refused_name, plan_unit
 from core.plan.steps import pacing
-from core.plan.steps.steps import Plan, Together
+from core.plan.steps.steps import ParallelSteps, Plan
 from core.plan.workloads.workload_steps import DROP_FINALIZER, FINISH, RELEASE
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, condition_is_true
 
@@ -137,7 +137,7 @@ def test_group_of_pods_that_succeeded_is_finished():
 
 def test_lone_pod_is_read_before_its_workload_is_made():
     pod = make_pod("a", of_group=False)
-    assert plan_unit(make_facts(pod, unit=LONE)) == Read({"main": "a"})
+    assert plan_unit(make_facts(pod, unit=LONE)) == PodsToRead({"main": "a"})
     assert plan(make_facts(pod, unit=LONE, examples={"main": pod})).names == (CREATE,)
     assert plan(make_facts(pod, unit=LONE, examples={})).names == ()
 
@@ -183,7 +183,7 @@ def test_no_state_lets_a_pod_past_its_admission_or_gives_quota_away_too_early():
         if START in planned.names:
             assert may_run, shown
             [start] = [step.write for step in planned.steps if step.name == START]
-            assert isinstance(start, Together)
+            assert isinstance(start, ParallelSteps)
             assert len(start.steps) + len(runs) <= 2, shown
         if workload is not None and not condition_is_true(workload, FINISHED) and {RELEASE, FINISH, DROP_FINALIZER} & set(planned.names):
             assert not runs, shown

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.plan.workloads.checks import Admit, GiveBack, Sync, Wait, plan_checks, plan_refused, reset_checks
+from core.plan.workloads.checks import Admit, GiveBack, Sync, WaitForChecks, plan_checks, plan_refused, reset_checks
 from core.state.check_facts import RetryStrategy
 
 Json = dict[str, Any]
@@ -28,8 +28,8 @@ def plan(*checks: Mapping[str, Any], after_s: float = 0.0, awaits: bool = True, 
 
 def test_all_ready_is_admitted_unless_a_place_is_to_be_found():
     assert plan(check(), awaits=False) == Admit()
-    assert plan(check(), check("other", "Pending"), awaits=False) == Wait()
-    assert plan(check(), after_s=4) == Wait(7.0), "whole seconds: what began at 0 may have begun almost at 1"
+    assert plan(check(), check("other", "Pending"), awaits=False) == WaitForChecks()
+    assert plan(check(), after_s=4) == WaitForChecks(7.0), "whole seconds: what began at 0 may have begun almost at 1"
 
 
 def test_checks_that_brought_no_nodes_give_the_quota_back_when_no_place_is_found():

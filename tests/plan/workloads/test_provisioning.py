@@ -12,7 +12,16 @@ from core.model.admission import Admission, PodSetAdmission
 from core.names import PROVISIONING_CONTENT, QUOTA_RESERVED
 from core.plan.workloads.checks import GiveBack, attempt_of, plan_refused, reset_checks
 from core.plan.workloads.desired_workload import changed_annotations
-from core.plan.workloads.provisioning import Drop, Judge, Make, Wait, active_condition, plan_provisioning, superseded, withdrawn
+from core.plan.workloads.provisioning import (
+    Drop,
+    Make,
+    SetState,
+    WaitForProvider,
+    active_condition,
+    plan_provisioning,
+    superseded,
+    withdrawn,
+)
 from core.plan.workloads.provisioning_objects import build_wanted, needed_pod_sets, request_name, template_name
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
@@ -52,7 +61,7 @@ def plan(wire: Json, check: Json, *requests: Json, admitted: bool = False, confi
 
 
 def judged(action: Any) -> Json:
-    assert isinstance(action, Judge), action
+    assert isinstance(action, SetState), action
     return action.entry
 
 
@@ -90,7 +99,7 @@ def test_what_a_condition_makes_of_a_check(state: str, kind: str, admitted: bool
     wire = workload()
     action = plan(wire, entry(state), request(wire, condition_json(kind, message="so it is")), admitted=admitted)
     if becomes is None:
-        assert action == Wait()
+        assert action == WaitForProvider()
     else:
         check = judged(action)
         assert check["state"] == becomes
@@ -137,14 +146,14 @@ def test_the_providers_words_are_the_checks(conditions: list[Json], message: str
     wire = workload()
     check = judged(plan(wire, entry(), request(wire, *conditions)))
     assert check == entry(message=message)
-    assert plan(wire, check, request(wire, *conditions)) == Wait()
+    assert plan(wire, check, request(wire, *conditions)) == WaitForProvider()
 
 
 def test_a_request_for_something_else_is_dropped_first():
     wire = workload()
     other = ProvisioningConfig("config", "another class")
     assert isinstance(plan(wire, entry(), request(wire), config=other), Drop)
-    assert plan(wire, entry("Ready"), request(wire), config=other) == Wait(), "what has been provisioned is used"
+    assert plan(wire, entry("Ready"), request(wire), config=other) == WaitForProvider(), "what has been provisioned is used"
 
 
 def test_what_ended_in_an_earlier_reservation_is_dropped_and_not_counted():
@@ -159,7 +168,7 @@ def test_a_request_that_is_being_deleted_is_waited_for():
     wire = workload()
     found = request(wire)
     found["metadata"]["deletionTimestamp"] = NOW
-    assert plan(wire, entry(), found) == Wait()
+    assert plan(wire, entry(), found) == WaitForProvider()
 
 
 def test_another_workloads_request_is_left_alone():
@@ -172,7 +181,7 @@ def test_another_workloads_request_is_left_alone():
 
 def test_a_check_that_cannot_be_performed_waits_and_says_so():
     assert judged(plan(workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
-    assert plan(workload(), entry("Ready"), config=None) == Wait()
+    assert plan(workload(), entry("Ready"), config=None) == WaitForProvider()
 
 
 def test_ready_check_without_its_request_before_admission_becomes_pending():
@@ -180,8 +189,8 @@ def test_ready_check_without_its_request_before_admission_becomes_pending():
     found = judged(plan(workload(), entry("Ready", podSetUpdates=[])))
     assert (found["state"], found["message"]) == ("Pending", "ProvisioningRequest w-nodes-1 is gone")
     assert "podSetUpdates" not in found
-    assert plan(workload(), entry("Ready"), admitted=True) == Wait()
-    assert plan(workload(pod_set_json(count=0)), entry("Ready")) == Wait(), "none was needed"
+    assert plan(workload(), entry("Ready"), admitted=True) == WaitForProvider()
+    assert plan(workload(pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
 
 
 def test_earlier_attempts_go_when_the_next_one_is_there():
@@ -360,7 +369,7 @@ class Life:
                 self.made.append(name)
             case Drop(found):
                 del self.requests[found["metadata"]["name"]]
-            case Judge(changed):
+            case SetState(changed):
                 self.check = changed
             case _:
                 return False

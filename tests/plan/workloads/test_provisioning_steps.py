@@ -11,8 +11,8 @@ from core.names import CHECK_PENDING, CHECK_READY, FINISHED, QUOTA_RESERVED
 from core.plan.steps import pacing
 from core.plan.steps.steps import Plan
 from core.plan.steps.writes import Apply, Create, Delete
-from core.plan.workloads.provisioning import Judge, Make, Wait
-from core.plan.workloads.provisioning_steps import Decided, ProvisionedWorkload, decide, plan_request, plan_rest
+from core.plan.workloads.provisioning import Make, SetState, WaitForProvider
+from core.plan.workloads.provisioning_steps import ProvisionedWorkload, ProvisioningDecision, decide, plan_request, plan_rest
 from core.state.check_facts import ProvisioningConfig
 from core.state.facts import WorkloadFacts
 from tests.builders import condition_json
@@ -108,7 +108,7 @@ def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed(
     other = entry(CHECK_READY) | {"name": "other"}
     f = read(wire, entry(), other, requests=(request(wire, condition_json("Provisioned", message="here")),))
     decided = decide(f)
-    assert isinstance(decided.actions["nodes"], Judge)
+    assert isinstance(decided.actions["nodes"], SetState)
     (step,) = plan_rest(f, decided, {}, {}).steps
     assert isinstance(step.write, Apply)
     assert [check["state"] for check in step.write.body["status"]["admissionChecks"]] == [CHECK_READY, CHECK_READY]
@@ -140,7 +140,7 @@ def test_request_for_something_else_is_dropped_and_made_anew_once_it_is_gone():
 def test_nothing_to_do_writes_nothing():
     wire = workload()
     f = read(wire, entry(message="ProvisioningRequest w-nodes-1 is pending"), requests=(request(wire),))
-    assert decide(f) == Decided({"nodes": Wait()})
+    assert decide(f) == ProvisioningDecision({"nodes": WaitForProvider()})
     assert plan_rest(f, decide(f), {}, {}) == Plan()
 
 

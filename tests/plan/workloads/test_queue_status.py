@@ -25,11 +25,11 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.steps import Hold, Overtaken, Plan, Step
 from core.plan.workloads.queue_status import (
-    ClusterQueueStatus,
-    Counted,
-    LocalQueueStatus,
-    TopologyStatus,
+    ClusterQueueState,
+    LocalQueueState,
+    TopologyState,
     Users,
+    WorkloadCounts,
     plan_cluster_queue,
     plan_cohort,
     plan_evictions,
@@ -43,7 +43,7 @@ from tests.builders import cluster_queue_json, pod_set_json, workload_json
 
 NOW = "2026-01-01T00:00:00Z"
 NO_ONE, SOME = Users(r.WORKLOADS, []), Users(r.WORKLOADS, ["ns/b", "ns/a"])
-COUNTED = Counted(3, 2, 1, {("gpu", "cpu"): 12_000}, {("gpu", "cpu"): 8_000})
+COUNTED = WorkloadCounts(3, 2, 1, {("gpu", "cpu"): 12_000}, {("gpu", "cpu"): 8_000})
 
 
 def made(name: str = "x", **metadata: Any) -> dict[str, Any]:
@@ -109,14 +109,14 @@ def test_flavor_in_use_has_the_finalizer_and_says_once_why_its_deletion_waits(
     ids=["it admits", "it does not", "no evictions"],
 )
 def test_cluster_queue_says_whether_it_admits(problem: tuple[str, str] | None, paused: str | None, conditions: Any):
-    plan = plan_cluster_queue(ClusterQueueStatus(made(), queue(), problem, NO_ONE, COUNTED, paused), NOW)
+    plan = plan_cluster_queue(ClusterQueueState(made(), queue(), problem, NO_ONE, COUNTED, paused), NOW)
     assert conditions_of(plan) == conditions
 
 
 @pytest.mark.parametrize("cohort", [None, "all"])
 @pytest.mark.parametrize("share", [None, Share(False, Fraction(1, 10))])
 def test_cluster_queue_counts_and_says_how_much_is_borrowed_in_a_cohort(cohort: str | None, share: Share | None):
-    status = status_of(plan_cluster_queue(ClusterQueueStatus(made(), queue(cohort), None, NO_ONE, COUNTED, share=share), NOW))
+    status = status_of(plan_cluster_queue(ClusterQueueState(made(), queue(cohort), None, NO_ONE, COUNTED, share=share), NOW))
     assert (status["pendingWorkloads"], status["reservingWorkloads"], status["admittedWorkloads"]) == (3, 2, 1)
     borrowed = [({"borrowed": amount} if cohort is not None else {}) for amount in ("2", "0")]
     for name, total, more in zip(("flavorsReservation", "flavorsUsage"), ("12", "8"), borrowed, strict=True):
@@ -125,11 +125,11 @@ def test_cluster_queue_counts_and_says_how_much_is_borrowed_in_a_cohort(cohort: 
 
 
 def test_status_that_says_it_already_is_not_written_again():
-    known = ClusterQueueStatus(made(), queue(), None, NO_ONE, COUNTED)
+    known = ClusterQueueState(made(), queue(), None, NO_ONE, COUNTED)
     written = status_of(plan_cluster_queue(known, NOW))
-    again = ClusterQueueStatus({**made(), "status": written}, queue(), None, NO_ONE, COUNTED)
+    again = ClusterQueueState({**made(), "status": written}, queue(), None, NO_ONE, COUNTED)
     assert plan_cluster_queue(again, "2026-01-02T00:00:00Z").names == ()
-    borrowing = ClusterQueueStatus({**made(), "status": {**written, "fairSharing": {"weightedShare": 1}}}, queue(), None, NO_ONE, COUNTED)
+    borrowing = ClusterQueueState({**made(), "status": {**written, "fairSharing": {"weightedShare": 1}}}, queue(), None, NO_ONE, COUNTED)
     assert plan_cluster_queue(borrowing, NOW).names == ("report status",), "it has no share any more"
 
 
@@ -158,7 +158,7 @@ def test_workloads_that_are_to_go_are_evicted_whatever_becomes_of_one():
     ids=["no queue", "stopped", "problem", "pause", "well"],
 )
 def test_local_queue_says_whether_it_admits(known: dict[str, Any], reason: str, message: str):
-    status = replace(LocalQueueStatus(made(namespace="ns"), "cq", queue(), None, COUNTED), **known)
+    status = replace(LocalQueueState(made(namespace="ns"), "cq", queue(), None, COUNTED), **known)
     condition = conditions_of(plan_local_queue(status, NOW))[ACTIVE]
     assert condition == ("True" if not known else "False", reason, message)
 
@@ -187,7 +187,7 @@ LEFT_OUT = LeftOut({"rack": ("n1", "n2", "n3", "n4", "n5", "n6")}, (("n7", "n8")
     ],
 )
 def test_topology_names_nodes_without_a_place(left_out: Any, nodes: int, reason: str, message: str):
-    plan = plan_topology(TopologyStatus(made(), Users(r.RESOURCE_FLAVORS, ["gpu"], True), nodes, left_out), NOW)
+    plan = plan_topology(TopologyState(made(), Users(r.RESOURCE_FLAVORS, ["gpu"], True), nodes, left_out), NOW)
     assert conditions_of(plan)[NODES_PLACED][1:] == (reason, message)
 
 
@@ -201,13 +201,13 @@ def test_topology_says_of_storms_where_there_has_been_one(was_known: bool, storm
         if was_known
         else {}
     )
-    plan = plan_topology(TopologyStatus({**made(), **before}, NO_ONE, 4, storm=storm), NOW)
+    plan = plan_topology(TopologyState({**made(), **before}, NO_ONE, 4, storm=storm), NOW)
     assert conditions_of(plan).get(NODES_REACHABLE, (None, None))[1] == said
 
 
 @pytest.mark.parametrize(("profile", "is_known"), [("MostFree", False), (None, True), ("compact", True)])
 def test_profile_that_does_not_exist_is_reported(profile: str | None, is_known: bool):
     topology = made(annotations={PLACEMENT_PROFILE: profile} if profile is not None else {})
-    plan = plan_topology(TopologyStatus(topology, NO_ONE, 4), NOW)
+    plan = plan_topology(TopologyState(topology, NO_ONE, 4), NOW)
     events = [event.reason for step in plan.steps for event in step.events]
     assert events == ([] if is_known else [EVENT_UNKNOWN_PROFILE])

@@ -12,7 +12,7 @@ from core.plan.steps.steps import Overtaken, Step
 from core.plan.steps.writes import Apply, Guard, Patch
 from core.plan.workloads.drift import Drift, DriftKind
 from core.plan.workloads.reports import name_spares, report_drift, report_rank_order, report_spares, report_stuck, restore_borrowed
-from core.queueing.cycle.kept_spares import Kept
+from core.queueing.cycle.kept_spares import KeptSpares
 from core.state.facts import PodFacts
 from tests.builders import pod_set_json, workload_json
 
@@ -20,8 +20,8 @@ Json = dict[str, Any]
 Report = Callable[[Json], Step | None]
 NOW = "2026-02-02T00:00:00Z"
 DRIFTS = (Drift(DriftKind.SPLIT, "pods run in two racks"), Drift(DriftKind.OUTSIDE, "a pod is outside"))
-HELD = Kept("main", 1, ("n1",), (), 2)
-MISSING = Kept("main", 2, ("n1",), (), 2)
+HELD = KeptSpares("main", 1, ("n1",), (), 2)
+MISSING = KeptSpares("main", 2, ("n1",), (), 2)
 
 
 def waits(name: str, why: str = "") -> PodFacts:

@@ -45,7 +45,7 @@ from core.plan.workloads.verdict_steps import (
     refuse_too_large,
 )
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound, Preempting, Victim
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting, Victim
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
 from tests.builders import condition_json, pod_set_json, workload_json
 
@@ -54,9 +54,9 @@ BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=3)
 WRITTEN = "2026-01-02T00:00:03Z"
 RULES = VerdictRules(ResourceRules(), SecondPass(), RequeueRules())
-WAITS = NotFound("InsufficientQuota", "no quota for 2 pods", ())
+WAITS = NotAdmissible("InsufficientQuota", "no quota for 2 pods", ())
 BREAKS = replace(WAITS, breaks_rule=True)
-LOSES = NotFound(REASON_NODE_FAILURES, "no other place", (), evicts=True)
+LOSES = NotAdmissible(REASON_NODE_FAILURES, "no other place", (), evicts=True)
 
 
 def admit(*nodes: str, spares: tuple[str, ...] = (), delayed: str | None = None) -> Admission:
@@ -66,9 +66,9 @@ def admit(*nodes: str, spares: tuple[str, ...] = (), delayed: str | None = None)
     return Admission("cq", (PodSetAdmission("main", {"cpu": "gpu"}, {"cpu": 1000}, 2, assignment, delayed, spares),))
 
 
-def find(*nodes: str, **more: Any) -> Found:
+def find(*nodes: str, **more: Any) -> Admissible:
     """A place on these nodes."""
-    return Found(admit(*nodes, **more), (), ())
+    return Admissible(admit(*nodes, **more), (), ())
 
 
 def make_workload(*true: str, admission: Admission | None = None, unhealthy: str = "", **status: Any) -> Json:
@@ -79,7 +79,7 @@ def make_workload(*true: str, admission: Admission | None = None, unhealthy: str
     return wire
 
 
-def decide(outcome: Found | NotFound, wire: Json | None = None, *, second: bool = False, **more: Any) -> DecidedWorkload:
+def decide(outcome: Admissible | NotAdmissible, wire: Json | None = None, *, second: bool = False, **more: Any) -> DecidedWorkload:
     wire = wire if wire is not None else make_workload()
     verdict = Verdict(WorkloadFacts.read(wire), outcome, second)
     return DecidedWorkload(wire, Judged(verdict, BEGAN, BEGAN), outcome, NOW, RULES, "cq", **more)
@@ -159,7 +159,7 @@ def test_place_for_a_stuck_pod_that_is_bound_by_now_is_not_written():
 
 
 @pytest.mark.parametrize("outcome", [WAITS, BREAKS])
-def test_refusal_is_written_and_reported_once(outcome: NotFound):
+def test_refusal_is_written_and_reported_once(outcome: NotAdmissible):
     plan = plan_verdict(decide(outcome))
     deactivates = ("deactivate",) if outcome.breaks_rule else ()
     assert plan.names == ("report decision", "let wait", *deactivates, "report refusal")
@@ -211,13 +211,13 @@ def test_workload_that_has_no_other_place_is_evicted_with_its_reason():
         )
     ),
 )
-def test_every_plan_writes_one_status_at_most_and_reports_the_decision(outcome: Found | NotFound, wire: Json, second: bool):
+def test_every_plan_writes_one_status_at_most_and_reports_the_decision(outcome: Admissible | NotAdmissible, wire: Json, second: bool):
     f = decide(outcome, wire, second=second)
     plan = plan_verdict(f)
     assert plan == plan_verdict(f), "it is computed from its facts alone"
     statuses = [step for step in plan.steps if isinstance(step.write, Apply)]
     assert len(statuses) <= 1
-    if isinstance(outcome, Found):
+    if isinstance(outcome, Admissible):
         assert read_status(plan)["status"]["admission"] == admission_to_wire(outcome.admission)
     assert not plan.steps or list_spans(plan).count(t.SOLVE) == 1
 

@@ -14,7 +14,7 @@ from core.model.configuration import FairSharing
 from core.model.pieces import run_whole
 from core.queueing.cycle import cycle, decisions
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering import iteration_order, pending
 from core.state.facts import WorkloadFacts
 from tests.queueing.lives import QUEUES, Job, jobs, policies_of
@@ -86,7 +86,7 @@ def test_workload_behind_the_head_of_a_strict_queue_waits_in_a_cut_round():
     scene.submit("head", 9, cpu="1", queue="q")
     scene.submit("behind", 1, cpu="1", queue="q")
     outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
-    assert all(isinstance(outcome, NotFound) for outcome in outcomes.values())
+    assert all(isinstance(outcome, NotAdmissible) for outcome in outcomes.values())
     assert outcomes.keys() == {"head", "behind"}
 
 
@@ -99,7 +99,7 @@ def test_workload_behind_the_head_of_a_strict_queue_waits_after_a_decision_that_
     scene.submit("behind", 1, cpu="1", queue="q")
     decide = scene.cycle._decide
 
-    def break_for_odd(workload: WorkloadFacts, *asked: Any) -> Found | NotFound | None:
+    def break_for_odd(workload: WorkloadFacts, *asked: Any) -> Admissible | NotAdmissible | None:
         if workload.key == "ns/odd":
             raise RuntimeError("odd")
         return decide(workload, *asked)
@@ -109,7 +109,7 @@ def test_workload_behind_the_head_of_a_strict_queue_waits_after_a_decision_that_
         list(scene.cycle.run())
     scene.cycle.set_aside()
     outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
-    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Found)} == set()
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Admissible)} == set()
     assert "behind" in outcomes
 
 
@@ -144,7 +144,7 @@ def test_queue_that_moves_to_another_pool_in_a_cut_round_is_judged_there():
     assert [name_of(verdict) for verdict in scene.cycle.run(lambda: False)] == ["w0"]
     scene.local_queue("a", "b")
     outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
-    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Found)} >= {"w1"}
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, Admissible)} >= {"w1"}
 
 
 def test_cycle_that_has_added_many_workloads_leaves_the_turns_to_the_next(monkeypatch: pytest.MonkeyPatch):
@@ -168,7 +168,7 @@ def test_workload_of_a_strict_queue_is_not_overtaken_when_the_head_is_deleted_in
     scene.delete("head")
     outcomes = [verdict for verdicts in run_cut(scene) for verdict in verdicts]
     outcomes += [verdict for verdicts in run_cut(scene) for verdict in verdicts]
-    assert [name_of(verdict) for verdict in outcomes if isinstance(verdict.outcome, Found)] == ["second"]
+    assert [name_of(verdict) for verdict in outcomes if isinstance(verdict.outcome, Admissible)] == ["second"]
 
 
 def test_workload_that_comes_in_a_cut_round_has_its_turn_before_others():
@@ -179,7 +179,7 @@ def test_workload_that_comes_in_a_cut_round_has_its_turn_before_others():
     scene.submit("urgent", 1, cpu="1", queue="q", priority=5)
     cycles = [first, *run_cut(scene)]
     assert [[name_of(verdict) for verdict in verdicts] for verdicts in cycles] == [[name] for name in (names[0], "urgent", *names[1:])]
-    assert [name_of(verdict) for verdicts in cycles for verdict in verdicts if isinstance(verdict.outcome, Found)] == ["urgent"]
+    assert [name_of(verdict) for verdicts in cycles for verdict in verdicts if isinstance(verdict.outcome, Admissible)] == ["urgent"]
 
 
 def test_room_for_a_preemptor_is_kept_in_a_cut_round():
@@ -190,9 +190,9 @@ def test_room_for_a_preemptor_is_kept_in_a_cut_round():
     scene.submit("high", 3, cpu="1", queue="q", priority=2)
     scene.submit("small", 1, cpu="1", queue="q", priority=1)
     outcomes = {name_of(verdict): verdict.outcome for verdicts in run_cut(scene) for verdict in verdicts}
-    assert isinstance(outcomes["high"], NotFound)
+    assert isinstance(outcomes["high"], NotAdmissible)
     assert outcomes["high"].preempting is not None
-    assert isinstance(outcomes["small"], NotFound)
+    assert isinstance(outcomes["small"], NotAdmissible)
 
 
 def test_new_workloads_are_added_in_portions_before_any_is_decided_on(monkeypatch: pytest.MonkeyPatch):
@@ -207,7 +207,7 @@ def test_new_workloads_are_added_in_portions_before_any_is_decided_on(monkeypatc
         assert scene.cycle.is_cut
     assert portions == 2
     assert name_of(verdicts[0]) == f"w{MANY - 1:02}"
-    assert isinstance(verdicts[0].outcome, Found)
+    assert isinstance(verdicts[0].outcome, Admissible)
     assert not scene.cycle.is_cut
 
 
@@ -315,7 +315,7 @@ PROMISE_BESIDE_OTHERS = Plan(
 def read(verdict: Verdict) -> object:
     """The admission, or the reason and the keys of the workloads that are to go."""
     outcome = verdict.outcome
-    if isinstance(outcome, Found):
+    if isinstance(outcome, Admissible):
         return outcome.admission
     gone = sorted(victim.workload.key for victim in outcome.preempting.victims) if outcome.preempting is not None else []
     return outcome.reason, gone

@@ -16,7 +16,7 @@ from core.names import (
     REASON_TOPOLOGY_PLACEMENT_FAILED,
 )
 from core.queueing.cycle.queue_resolution import inactive_reason
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
@@ -71,11 +71,11 @@ def test_a_blocked_strict_head_is_not_overtaken_by_one_of_the_same_second(uids: 
     scene.submit("head", 9, uid=uids[0])
     scene.submit("small", 1, uid=uids[1])
     outcomes = scene.run()
-    assert isinstance(outcomes["head"], NotFound)
-    assert isinstance(outcomes["small"], NotFound)
+    assert isinstance(outcomes["head"], NotAdmissible)
+    assert isinstance(outcomes["small"], NotAdmissible)
     # Nor when the head is seen changed in the meantime.
     scene.submit("head", 10, uid=uids[0])
-    assert isinstance(scene.run()["head"], NotFound)
+    assert isinstance(scene.run()["head"], NotAdmissible)
 
 
 def test_who_was_evicted_queues_up_from_then_on():
@@ -426,7 +426,7 @@ def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
     scene = crowd(strict=True)
     scene.run()
     scene.submit("late", 1, created="2026-01-02T00:00:00Z")
-    assert [verdict.outcome for verdict in scene.verdicts("head") if not isinstance(verdict.outcome, NotFound)] == []
+    assert [verdict.outcome for verdict in scene.verdicts("head") if not isinstance(verdict.outcome, NotAdmissible)] == []
     scene.delete("head")
     assert "late" in admitted(scene.run())
 
@@ -445,9 +445,9 @@ def test_a_decision_that_cannot_be_written_is_made_once():
     scene.rack("r", 1)
     key = scene.submit("w", 1)
     [verdict] = scene.verdicts()
-    assert isinstance(verdict.outcome, Found)
+    assert isinstance(verdict.outcome, Admissible)
     changes, quota = scene.state.changes, scene.state.quota.all_changes
-    too_large = NotFound("TooLarge", "the Workload would be too large", ())
+    too_large = NotAdmissible("TooLarge", "the Workload would be too large", ())
     scene.state.forget(key, verdict.workload.uid, helps=False)
     scene.cycle.unwritable.add(verdict.workload, too_large)
     assert (scene.state.changes, scene.state.quota.all_changes) == (changes, quota)

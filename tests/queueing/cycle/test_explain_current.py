@@ -9,7 +9,7 @@ import pytest
 
 from core.placement.explain.choice import show_choices
 from core.queueing.cycle.explain_current import explain_standing
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import Scene
 
@@ -40,7 +40,7 @@ def test_a_workload_that_was_just_admitted_is_told_the_same_again(scene: Scene, 
     scene.run()
     key = scene.workload(workload_json("w", pod_sets))
     found = scene.run()["w"]
-    assert isinstance(found, Found)
+    assert isinstance(found, Admissible)
     before = scene.state.ledger.drift(), {name: scene.state.quota.usage(name) for name in scene.state.cluster_queues}
     again = explain_standing(scene.state, scene.state.workloads.facts[key])
     assert show_choices(again) == show_choices([replace(choice, looked_ahead=False, search=None) for choice in found.choices])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.model.admission import admission_to_wire
 from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SLICE_NAME, SLICE_REPLACES
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.builders import NAMESPACE, RACK, Node, condition_json, pod_json, pod_set_json, workload_json
 from tests.queueing.scene import Scene
 
@@ -36,10 +36,10 @@ class Grown(Scene):
         self.workload(wire)
         return wire
 
-    def write(self, name: str, wire: Json) -> Found | NotFound:
+    def write(self, name: str, wire: Json) -> Admissible | NotAdmissible:
         """The verdict of a cycle, seen as it is written."""
         outcome = self.run()[name]
-        if isinstance(outcome, Found):
+        if isinstance(outcome, Admissible):
             self.version += 1
             conditions = [condition_json(QUOTA_RESERVED), condition_json(ADMITTED)]
             wire["metadata"] |= {"resourceVersion": str(self.version)}
@@ -68,7 +68,7 @@ def test_it_grows_next_to_what_runs():
     run_pods(scene)
     before = scene.nodes()
     outcome = scene.write("w2", scene.ask("w2", 7, replaces="w1"))
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     after = scene.nodes()
     assert sum(after.values()) == 7
     assert all(after[node] >= count for node, count in before.items())
@@ -93,9 +93,9 @@ def test_growth_keeps_pods_on_a_node_that_is_doubtful(doubt: dict[str, Any]):
         scene.node(Node(name, labels, {"cpu": here.get("cpu", 4) * 1000, "pods": 10}, ready=here.get("ready", True)))
     outcome = scene.write("w2", scene.ask("w2", 7, replaces="w1"))
     if "rack" in doubt:  # one rack is required, and nothing else is in that rack
-        assert isinstance(outcome, NotFound)
+        assert isinstance(outcome, NotAdmissible)
         return
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     (given,) = outcome.admission.pod_sets
     assert given.assignment is not None
     counts = {domain.values[-1]: domain.count for domain in given.assignment.domains}
@@ -107,18 +107,18 @@ def test_growth_keeps_pods_on_a_node_that_is_doubtful(doubt: dict[str, Any]):
 def test_beyond_its_rack_it_waits_and_says_what_runs_on():
     scene = Grown(4)
     outcome = scene.write("w2", scene.ask("w2", 13, replaces="w1"))
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert "the job runs on with 4 of 13 pods" in outcome.message
     assert (scene.used(), sum(scene.nodes().values())) == (4, 4)
     preferring = Grown(4, required=False)
-    assert isinstance(preferring.write("w2", preferring.ask("w2", 13, replaces="w1")), Found), "what is only preferred goes on"
+    assert isinstance(preferring.write("w2", preferring.ask("w2", 13, replaces="w1")), Admissible), "what is only preferred goes on"
 
 
 def test_quota_is_needed_for_the_difference():
     scene = Grown(4, quota="6")
-    assert isinstance(scene.write("w2", scene.ask("w2", 7, replaces="w1")), NotFound)
+    assert isinstance(scene.write("w2", scene.ask("w2", 7, replaces="w1")), NotAdmissible)
     scene.delete("w2")
-    assert isinstance(scene.write("w3", scene.ask("w3", 6, replaces="w1")), Found)
+    assert isinstance(scene.write("w3", scene.ask("w3", 6, replaces="w1")), Admissible)
 
 
 def test_of_what_was_replaced_nothing_is_decided_any_more():
@@ -131,7 +131,7 @@ def test_of_what_was_replaced_nothing_is_decided_any_more():
 def test_without_the_one_that_it_replaces_it_is_admitted_by_itself():
     scene = Grown(4)
     scene.delete("w1")
-    assert isinstance(scene.write("w2", scene.ask("w2", 6, replaces="w1")), Found)
+    assert isinstance(scene.write("w2", scene.ask("w2", 6, replaces="w1")), Admissible)
     assert scene.used() == 6
 
 
@@ -141,7 +141,7 @@ def test_nobody_takes_over_what_is_anothers():
     wire = workload_json("thief", [pod_set_json(count=6, topology=scene.topology)], owner="another")
     wire["metadata"] |= {"annotations": {SLICE_REPLACES: f"{NAMESPACE}/w1"}}
     scene.workload(wire)
-    assert isinstance(scene.run()["thief"], NotFound)
+    assert isinstance(scene.run()["thief"], NotAdmissible)
     wire["status"] = {"conditions": [condition_json(QUOTA_RESERVED)], "admission": scene.wire["status"]["admission"]}
     scene.workload(wire)
     assert scene.used() == 8, "both hold"
@@ -155,7 +155,7 @@ def test_one_of_the_two_holds_at_any_time(pods: int, more: int, bound: bool, end
         run_pods(scene)
     wire = scene.ask("w2", pods + more, replaces="w1")
     outcome = scene.run()["w2"]
-    holds = pods + more if isinstance(outcome, Found) else pods
+    holds = pods + more if isinstance(outcome, Admissible) else pods
     assert (scene.used(), sum(scene.nodes().values())) == (holds, holds)
     for end in ends:
         if end == "forgotten":
@@ -164,7 +164,7 @@ def test_one_of_the_two_holds_at_any_time(pods: int, more: int, bound: bool, end
         elif end == "deleted":
             scene.delete("w2")
             holds = pods
-        elif isinstance(outcome, Found) and scene.state.workloads.is_assumed(f"{NAMESPACE}/w2"):
+        elif isinstance(outcome, Admissible) and scene.state.workloads.is_assumed(f"{NAMESPACE}/w2"):
             wire["status"]["admission"] = admission_to_wire(outcome.admission)
             scene.state.confirm(f"{NAMESPACE}/w2", 1)
             scene.workload(wire)

@@ -10,7 +10,7 @@ from core.model.gates import read_gates
 from core.model.pause_state import Pause, Stop
 from core.names import HOSTNAME_LABEL
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement, due_for_second_pass
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, TopologyFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
 from tests.queueing.running import KEEPS, NOW, Running, running, told
@@ -23,7 +23,7 @@ def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1, "r0-n2": 1}
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1, "r0-n3": 1}
     assert "unhealthyNodes" not in scene.objects["w"]["status"]
     assert scene.conditions("w") == {"QuotaReserved": ("True", "QuotaReserved"), "Admitted": ("True", "Admitted")}
@@ -70,7 +70,7 @@ def test_a_pod_that_is_stuck_gets_another_place_once_and_those_beside_it_stay() 
     scene.run()
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 2, "r0-n2": 2}
     stuck(scene, ("r0-n1", 1))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 1, "r0-n2": 2, "r0-n3": 1}
     assert scene.run() == {}, "its place is given away once"
     assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}
@@ -88,7 +88,7 @@ def test_nobody_is_evicted_for_a_pod_that_is_stuck_and_it_is_told_what_lacks(rep
     assert outcome.message.startswith("there is no other place for pods that cannot be scheduled on r0-n1; ")
     assert scene.run() == {}, "until something changes"
     scene.rack("r0", 4, cpu=4)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w")["r0-n3"] == 1
 
 
@@ -99,7 +99,7 @@ def test_failed_nodes_are_replaced_before_pods_that_are_stuck() -> None:
     scene.break_down("r0-n0")
     stuck(scene, ("r0-n1", 1))
     scene.lose("w", "r0-n0")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n1": 2, "r0-n2": 2, "r0-n3": 2}
 
 
@@ -129,7 +129,7 @@ def test_workload_with_a_replacement_that_cannot_be_written_is_evicted() -> None
     key = scene.submit("w", 2, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1")
-    too_large = NotFound("TooLarge", "the Workload would be too large", ())
+    too_large = NotAdmissible("TooLarge", "the Workload would be too large", ())
     scene.cycle.unwritable.add(scene.state.workloads.facts[key], too_large)
     outcome = told(scene.run()["w"])
     assert outcome.evicts
@@ -142,7 +142,7 @@ def test_while_evictions_are_paused_one_with_a_replacement_that_cannot_be_writte
     scene.run()
     scene.lose("w", "r0-n1")
     scene.state.observe_pause(Pause(evictions=Stop("evictions", "maintenance", "an administrator", NOW)))
-    scene.cycle.unwritable.add(scene.state.workloads.facts[key], NotFound("TooLarge", "the Workload would be too large", ()))
+    scene.cycle.unwritable.add(scene.state.workloads.facts[key], NotAdmissible("TooLarge", "the Workload would be too large", ()))
     outcome = told(scene.run()["w"])
     assert not outcome.evicts
     assert outcome.message.startswith("it would be evicted, but evictions are paused")
@@ -187,7 +187,7 @@ def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something
     scene.cycle.reconsider("uid-w")
     assert told(scene.run()["w"]).message == outcome.message
     scene.node(Node("r0-n9", {RACK: "r0", HOSTNAME_LABEL: "r0-n9"}, {"cpu": 4000, "pods": 10}))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w")["r0-n9"] == 1
 
 
@@ -200,7 +200,7 @@ def test_half_a_slice_whose_rack_is_drained_waits_for_the_other_half_with_fail_f
     scene.lose("w", "r0-n0")
     assert not told(scene.run()["w"]).evicts
     scene.lose("w", "r0-n0", "r0-n1")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
 
 
@@ -264,7 +264,7 @@ def test_plain_pod_keeps_its_place_once_it_is_bound(is_bound: bool) -> None:
         scene.pod(pod_json("w-0", node=node, phase="Running", workload="w", owner="pod"))
     scene.break_down(node)
     scene.lose("w", node)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert (scene.where("w") == before) is is_bound
     assert "unhealthyNodes" not in scene.objects["w"]["status"]
 
@@ -320,14 +320,14 @@ def test_pod_sets_tied_to_one_domain_stay_in_it() -> None:
     scene.workload(wire)
     scene.run()
     scene.lose("w", *(f"r0-n{i}" for i in range(4)))
-    assert isinstance(scene.run()["w"], Found), "all of it may go to the other rack"
+    assert isinstance(scene.run()["w"], Admissible), "all of it may go to the other rack"
     assert {node.partition("-")[0] for node in scene.where("w")} == {"r1"}
     scene.delete("w")
     wire["metadata"]["annotations"] = {"topogate.dev/workload-preferred-topology": RACK}
     scene.workload(wire)
     scene.run()
     scene.lose("w", "r0-n1")
-    assert isinstance(scene.run()["w"], Found), "it only prefers the rack"
+    assert isinstance(scene.run()["w"], Admissible), "it only prefers the rack"
 
 
 def test_where_racks_are_the_lowest_level_pods_move_within_the_rack_or_to_another() -> None:
@@ -363,7 +363,7 @@ def test_the_old_place_is_nobody_elses_until_the_new_one_is_written() -> None:
     assert scene.state.ledger.usage.get("r0-n0", {}).get("cpu", 0) == 0
     assert scene.state.ledger.drift() == {}
     scene.submit("third", 1, cpu="4")
-    assert isinstance(scene.run()["third"], Found), "the node itself is there"
+    assert isinstance(scene.run()["third"], Admissible), "the node itself is there"
 
 
 def test_a_replacement_that_could_not_be_written_never_was() -> None:
@@ -377,8 +377,8 @@ def test_a_replacement_that_could_not_be_written_never_was() -> None:
     assert scene.verdicts() == [], "it is on its way"
     scene.state.forget("ns/w")
     assert scene.state.ledger.usage == before
-    assert isinstance(verdict.outcome, Found)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(verdict.outcome, Admissible)
+    assert isinstance(scene.run()["w"], Admissible)
 
 
 def test_what_checks_have_added_counts_for_replacements_too() -> None:
@@ -420,7 +420,7 @@ def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> Non
         verdicts = list(scene.cycle.run(lambda: not scene.cycle.has_decided))
         for verdict in verdicts:
             scene.write(verdict)
-            assert isinstance(verdict.outcome, Found)
+            assert isinstance(verdict.outcome, Admissible)
         kinds += [verdict.is_second_pass for verdict in verdicts]
         assert len(verdicts) <= 1
         assert len(kinds) <= 8
@@ -480,7 +480,7 @@ def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone
     scene.state.observe_node("n0", None)
     scene.state.observe_pod(f"{NAMESPACE}/w-n0", None)
     scene.lose("w", "n1")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n0": 1, "n2": 1, "n3": 1}
     assert scene.state.ledger.drift() == {}
 
@@ -519,6 +519,6 @@ def test_gone_one_of_two_nodes_with_one_hostname_is_replaced_and_the_other_is_ke
     scene.state.observe_node("twin", None)
     scene.state.observe_pod(f"{NAMESPACE}/w-twin", None)
     scene.lose("w", "h7")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"a0": 1, "h7": 1, "spare": 1}
     assert scene.state.ledger.drift() == {}

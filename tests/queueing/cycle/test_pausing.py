@@ -21,7 +21,7 @@ from core.names import (
     REASON_WAITING_FOR_QUOTA,
 )
 from core.queueing.cycle.queue_resolution import inactive_reason
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.queueing.cycle.test_cycle import spoil
 from tests.queueing.lives import QUEUES, Job, check, jobs, policies_of
 from tests.queueing.preemption.test_preemption import two_flavors
@@ -288,7 +288,7 @@ def test_a_pause_of_admissions_is_as_if_nothing_had_been_decided_meanwhile(world
         verdicts = scene.run()
         check(scene)
         if is_paused:
-            assert not any(isinstance(outcome, Found) or outcome.preempting or outcome.evicts for outcome in verdicts.values())
+            assert not any(isinstance(outcome, Admissible) or outcome.preempting or outcome.evicts for outcome in verdicts.values())
 
     for number, step in enumerate([*script, "end"]):
         if step == "button" or (step == "end" and is_paused):
@@ -313,7 +313,7 @@ def test_while_evictions_are_paused_all_is_decided_as_if_no_queue_might_preempt(
     def run(scene: Shared) -> None:
         verdicts = scene.run()
         check(scene)
-        assert not any(isinstance(outcome, NotFound) and (outcome.preempting or outcome.evicts) for outcome in verdicts.values())
+        assert not any(isinstance(outcome, NotAdmissible) and (outcome.preempting or outcome.evicts) for outcome in verdicts.values())
 
     for number, step in enumerate(script):
         for scene in (paused_one, peaceful):

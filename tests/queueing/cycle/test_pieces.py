@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.model.step_budget import Budget
+from core.model.step_budget import StepBudget
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle import decisions
 from core.queueing.cycle.judge import Judge
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import victim_search
 from core.queueing.preemption.preemption_policy import Memory
 from core.state.ledger import Ledger
@@ -43,7 +43,7 @@ def decide_in_pieces(scene: Shared, between: Callable[[], None] = lambda: None, 
             scene.cycle.run_piece()
 
 
-def outcome_of(verdicts: list[Verdict]) -> Found | NotFound:
+def outcome_of(verdicts: list[Verdict]) -> Admissible | NotAdmissible:
     return next(verdict.outcome for verdict in verdicts if verdict.workload.key == f"{NAMESPACE}/{NAME}")
 
 
@@ -71,7 +71,7 @@ def test_workload_that_fits_before_its_search_ends_is_admitted():
     """Found defect B1."""
     scene = crowded(30)
     verdicts, _ = decide_in_pieces(scene, lambda: scene.rack("new", 10) if "new-n0" not in scene.state.nodes else None)
-    assert isinstance(outcome_of(verdicts), Found)
+    assert isinstance(outcome_of(verdicts), Admissible)
 
 
 def test_refusal_in_pieces_does_not_outlive_a_change_between_them(monkeypatch: pytest.MonkeyPatch):
@@ -80,8 +80,8 @@ def test_refusal_in_pieces_does_not_outlive_a_change_between_them(monkeypatch: p
     scene.submit(NAME, 11, cpu="4", queue="q", priority=1)  # no rack has so many nodes
     verdicts, interruptions = decide_in_pieces(scene, lambda: scene.rack("new", 11) if "new-n0" not in scene.state.nodes else None)
     assert interruptions
-    if isinstance(outcome_of(verdicts), NotFound):
-        assert isinstance(scene.run()[NAME], Found)
+    if isinstance(outcome_of(verdicts), NotAdmissible):
+        assert isinstance(scene.run()[NAME], Admissible)
 
 
 @pytest.mark.parametrize("what", ["workload", "victims"])
@@ -132,7 +132,7 @@ def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job
 
     confirm = Judge.confirm
 
-    def confirm_twice(judge: Judge, *asked: Any) -> Found | NotFound | None:
+    def confirm_twice(judge: Judge, *asked: Any) -> Admissible | NotAdmissible | None:
         known, found = judge._memory, confirm(judge, *asked)
         judge._memory = Memory(now=known.now)
         assert confirm(judge, *asked) == found
@@ -146,7 +146,7 @@ def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job
     check(scene)
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/{NAME}"]
     decided = [verdict.outcome for verdict in verdicts if verdict.workload.key == wanting.key]
-    if not decided or not isinstance(decided[-1], NotFound) or (preempting := decided[-1].preempting) is None:
+    if not decided or not isinstance(decided[-1], NotAdmissible) or (preempting := decided[-1].preempting) is None:
         return
     gone = {victim.workload.key for victim in preempting.victims}
     facts = scene.state.workloads.facts
@@ -155,7 +155,7 @@ def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job
     chosen = [facts[key] for key in gone]
     assert any(may_go(scene, wanting, chosen, borrows=right) for right in ([True] if borrows else [False, True]))
     world = rebuilt_without(scene, gone)
-    assert isinstance(find_admission(world.state, wanting, world.state.cluster_queues[job.queue], STANDARD), Found)
+    assert isinstance(find_admission(world.state, wanting, world.state.cluster_queues[job.queue], STANDARD), Admissible)
 
 
 def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest.MonkeyPatch):
@@ -181,16 +181,16 @@ def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest
 def test_pieces_of_a_search_are_small(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: between two of them the loop serves others."""
     scene, charged, most = crowded(30), [0], [0]
-    charge = Budget.charge
+    charge = StepBudget.charge
 
-    def counted(budget: Budget, steps: int) -> None:
+    def counted(budget: StepBudget, steps: int) -> None:
         charged[0] += steps if budget.whole is None else 0
         charge(budget, steps)
 
     def rest() -> None:
         most[0], charged[0] = max(most[0], charged[0]), 0
 
-    monkeypatch.setattr(Budget, "charge", counted)
+    monkeypatch.setattr(StepBudget, "charge", counted)
     _, interruptions = decide_in_pieces(scene, rest)
     assert interruptions > 20
     assert 0 < most[0] <= 10_000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.model.configuration import FairSharing
 from core.names import REASON_RECLAIMED_BY_BORROWER
 from core.queueing.cycle.judge import Judge
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE
@@ -39,8 +39,8 @@ def run_until_rest(scene: Shared, *, at_most: int) -> list[str]:
     pytest.fail(f"evictions do not end: {', '.join(evicted)}")
 
 
-def victims_of(verdicts: dict[str, Found | NotFound]) -> list[str]:
-    told = [outcome.preempting for outcome in verdicts.values() if isinstance(outcome, NotFound) and outcome.preempting is not None]
+def victims_of(verdicts: dict[str, Admissible | NotAdmissible]) -> list[str]:
+    told = [outcome.preempting for outcome in verdicts.values() if isinstance(outcome, NotAdmissible) and outcome.preempting is not None]
     return [victim.workload.key.partition("/")[2] for preempting in told for victim in preempting.victims]
 
 
@@ -71,7 +71,7 @@ def test_workload_admitted_again_is_not_leaving() -> None:
     scene.run()
     evict_once(scene, "low")
     (verdict,) = scene.verdicts()
-    assert isinstance(verdict.outcome, Found)
+    assert isinstance(verdict.outcome, Admissible)
     assert scene.state.workloads.facts[f"{NAMESPACE}/low"].evicted
     assert scene.state.workloads.holding(f"{NAMESPACE}/low") is not None
     assert scene.state.workloads.leaving() == set()
@@ -148,7 +148,7 @@ def test_workload_says_which_it_spares_until_one_of_them_ends() -> None:
     scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
     submit(scene, *CIRCLE[:-1])
     outcome = scene.run()["w0"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.message.endswith("does not preempt workloads for which it was evicted itself, directly or through others: ns/w1")
     scene.delete("w3")
     assert victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
@@ -234,17 +234,19 @@ def test_workload_that_reclaimed_its_own_quota_borrows_none_where_its_decision_i
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was decided in pieces is confirmed in the state as it is then: that took the first flavor, and borrowed."""
-    confirm, confirmed = Judge.confirm, list[tuple[Found, Found]]()
+    confirm, confirmed = Judge.confirm, list[tuple[Admissible, Admissible]]()
 
-    def note(judge: Judge, outcome: Found | NotFound, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Found | NotFound | None:
+    def note(
+        judge: Judge, outcome: Admissible | NotAdmissible, workload: WorkloadFacts, queue: ClusterQueueFacts
+    ) -> Admissible | NotAdmissible | None:
         again = confirm(judge, outcome, workload, queue)
-        if isinstance(outcome, Found) and isinstance(again, Found):
+        if isinstance(outcome, Admissible) and isinstance(again, Admissible):
             confirmed.append((outcome, again))
         return again
 
-    def run_in_pieces(scene: Shared) -> dict[str, Found | NotFound]:
+    def run_in_pieces(scene: Shared) -> dict[str, Admissible | NotAdmissible]:
         scene.clock += 1
-        verdicts = dict[str, Found | NotFound]()
+        verdicts = dict[str, Admissible | NotAdmissible]()
         is_over = False
         while not is_over:
             verdicts |= {v.workload.key.partition("/")[2]: v.outcome for v in scene.cycle.run(lambda: not scene.cycle.has_decided)}

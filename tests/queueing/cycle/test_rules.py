@@ -13,7 +13,7 @@ from core.names import (
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.state.facts import TopologyFacts
 from tests.builders import BLOCK, RACK, pod_set_json, topology_json, workload_json
 from tests.queueing.scene import Scene
@@ -26,13 +26,13 @@ def scene() -> Scene:
     return scene
 
 
-def verdict(scene: Scene, *pod_sets: dict[str, Any], annotations: dict[str, str] | None = None) -> NotFound | None:
+def verdict(scene: Scene, *pod_sets: dict[str, Any], annotations: dict[str, str] | None = None) -> NotAdmissible | None:
     workload = workload_json("w", pod_sets, version=scene.version)
     scene.version += 1
     workload["metadata"]["annotations"] = annotations or {}
     scene.workload(workload)
     outcome = scene.run().get("w")
-    return outcome if isinstance(outcome, NotFound) else None
+    return outcome if isinstance(outcome, NotAdmissible) else None
 
 
 @pytest.mark.parametrize(

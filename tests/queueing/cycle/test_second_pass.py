@@ -14,7 +14,7 @@ from core.names import TOPOLOGY_PENDING, TOPOLOGY_READY
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.check_facts import CheckFacts
 from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
 from tests.queueing.running import KEEPS, Running, running, told
@@ -27,7 +27,7 @@ def waiting(replacement: NodeReplacement = REPLACES, *, nodes: int = 1) -> Runni
     scene.queue("cq", {"tas": "100"}, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     scene.rack("r0", nodes)
     scene.submit("w", 2, cpu="4")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.conditions("w")["Admitted"] == ("False", "UnsatisfiedAdmissionChecks")
     return scene
 
@@ -36,7 +36,7 @@ def test_a_place_is_found_once_the_check_is_ready() -> None:
     scene = waiting(nodes=2)
     assert scene.run() == {}
     scene.say("w")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
     assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
 
@@ -49,7 +49,7 @@ def test_without_a_place_it_keeps_its_quota_and_is_tried_again_when_told_to() ->
     scene.cycle.reconsider("uid-w")
     told(scene.run()["w"])
     scene.rack("r0", 3)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
 
 
 def test_who_has_lost_nodes_and_waits_for_a_place_gets_both() -> None:

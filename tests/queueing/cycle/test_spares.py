@@ -13,9 +13,9 @@ from core.model.admission import Admission
 from core.model.configuration import ResourceRules
 from core.model.spare_nodes import must_be_named, show_held_spares
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SLICE_NAME, SLICE_REPLACES, SPARE_NODES, SPARES
-from core.queueing.cycle.kept_spares import Kept, keep_spares, with_kept
+from core.queueing.cycle.kept_spares import KeptSpares, keep_spares, with_kept
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
 from tests.queueing.running import Running
@@ -36,7 +36,7 @@ class Sparing(Running):
         name, replaces = verdict.workload.key.partition("/")[2], bool(verdict.workload.unhealthy_nodes) or verdict.workload.admitted
         said = (self.objects[name]["metadata"].get("annotations") or {}).get(SPARES)
         asked = {pod_set.name: pod_set.spares for pod_set in verdict.workload.pod_sets}
-        if isinstance(verdict.outcome, Found) and must_be_named(verdict.outcome.admission, said, asked, replaces=replaces):
+        if isinstance(verdict.outcome, Admissible) and must_be_named(verdict.outcome.admission, said, asked, replaces=replaces):
             self.note(name, verdict.outcome.admission)
         super().write(verdict)
 
@@ -48,7 +48,7 @@ class Sparing(Running):
         self.objects[name] = {**wire, "metadata": metadata}
         self.state.observe_workload(f"{NAMESPACE}/{name}", WorkloadFacts.read(self.objects[name]))
 
-    def keep(self, name: str) -> Kept:
+    def keep(self, name: str) -> KeptSpares:
         key = f"{NAMESPACE}/{name}"
         facts = self.state.workloads.facts[key]
         (kept,) = keep_spares(self.state, facts, LEAVING_TAINTS)
@@ -109,7 +109,7 @@ def test_two_in_one_cycle_do_not_get_the_same() -> None:
     assert not {*scene.held("a"), *scene.where("a")} & {*scene.held("b"), *scene.where("b")}
     scene.ask("c", 1, 0)
     outcome = scene.run()["c"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
 
 
 def test_the_spare_takes_the_pods_of_a_lost_node_though_another_waits_for_room() -> None:
@@ -381,7 +381,7 @@ def test_the_spare_of_one_pod_set_has_room_for_another_of_another_flavor_too(spa
     for name in {"r0-n0", "r0-n1", "r0-n2", "r0-n3"} - {left}:
         scene.break_down(name)
     scene.lose("w", *scene.where("w"))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {left: 2}
 
 
@@ -443,7 +443,7 @@ def test_who_has_the_quota_for_the_pods_alone_waits_and_is_told() -> None:
     scene = counting(quota="11")
     scene.ask("w", 2, 1)
     outcome = scene.run()["w"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert "12 cpu are asked for, more than its whole nominal quota of 11, spare nodes counted" in outcome.message
     scene.queue("cq", {"tas": "12"})
     assert admitted(scene.run()) == {"w"}
@@ -456,7 +456,7 @@ def test_the_next_in_line_sees_what_they_use() -> None:
     outcome = scene.run()
     assert admitted(outcome) == {"w"}
     refused = outcome["next"]
-    assert isinstance(refused, NotFound)
+    assert isinstance(refused, NotAdmissible)
     assert "1 cpu of quota are missing, 12 of 15 are in use" in refused.message
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.names import LEAVING_TAINTS, SPARE_NODES
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK, pod_set_json, workload_json
 from tests.queueing.cycle.test_spares import Sparing, check, sparing
 from tests.queueing.running import told
@@ -125,7 +125,7 @@ def test_whatever_is_lost_and_stuck_only_so_many_move_and_spares_stay_whole(data
                 stick(scene, name, (node, stuck))
                 outcome = scene.run()[name]
                 after = scene.where(name)
-                if isinstance(outcome, Found):
+                if isinstance(outcome, Admissible):
                     assert after[node] == before[node] - stuck
                     assert all(after[other] >= count for other, count in before.items() if other != node), "what runs stays"
                 else:

@@ -14,12 +14,12 @@ from core.names import (
     REASON_WAITING_FOR_QUOTA,
 )
 from core.placement.explain.choice import show_choices
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.builders import RACK, Node, pod_set_json, workload_json
 from tests.queueing.scene import Scene, flavors_of
 
 
-def judge(scene: Scene, *pod_sets: dict[str, Any]) -> Found | NotFound:
+def judge(scene: Scene, *pod_sets: dict[str, Any]) -> Admissible | NotAdmissible:
     scene.workload(workload_json("w", pod_sets))
     return scene.run()["w"]
 
@@ -30,8 +30,8 @@ def pods(
     return pod_set_json(name, count, topology=None if implied else topology or {"required": RACK}, **options)
 
 
-def refusal(outcome: Found | NotFound, reason: str) -> str:
-    assert isinstance(outcome, NotFound), outcome
+def refusal(outcome: Admissible | NotAdmissible, reason: str) -> str:
+    assert isinstance(outcome, NotAdmissible), outcome
     assert outcome.reason == reason
     return outcome.message
 
@@ -59,7 +59,7 @@ def test_the_second_flavor_serves_where_the_first_lacks_the_place():
     """The peer never tries the next flavor for that (BEHAVIOUR.md 11)."""
     outcome = judge(two_flavors(), pods(8))
     assert flavors_of(outcome) == [{"cpu": "b"}]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert [attempt.flavor for attempt in outcome.attempts] == ["a"]
     assert {name for _, placement in outcome.placements for name, _ in placement.nodes} == {"rb-n0", "rb-n1"}
 
@@ -94,7 +94,7 @@ def test_a_quota_shortage_says_what_is_missing_or_that_it_never_can_be(used: int
     scene.rack("r", 4)
     if used:
         scene.submit("before", used)
-        assert isinstance(scene.run()["before"], Found)
+        assert isinstance(scene.run()["before"], Admissible)
     assert words in refusal(judge(scene, pods(2 if used else 5)), reason)
 
 
@@ -113,7 +113,7 @@ def test_implied_requests_go_to_topology_aware_flavors_only_where_there_are_no_o
     scene.queue("cq", flavors)
     outcome = judge(scene, pods(2, implied=implied))
     assert [flavors["cpu"] for flavors in flavors_of(outcome)] == expected
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert (outcome.admission.pod_sets[0].assignment is not None) == (expected == ["tas"])
 
 
@@ -142,7 +142,7 @@ def test_labels_and_taints_of_a_flavor_keep_pods_off(flavor: dict[str, Any], spe
     scene.flavor("tas", "t", **flavor)
     outcome = judge(scene, pods(1, **spec))
     if serves is None:
-        assert isinstance(outcome, Found), outcome
+        assert isinstance(outcome, Admissible), outcome
     else:
         assert serves in refusal(outcome, REASON_NO_MATCHING_FLAVOR)
 
@@ -156,8 +156,8 @@ def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_e
     scene.workload(workload_json("odd", [pods(1, affinity=affinity)], priority=5))
     scene.submit("good")
     verdicts = scene.run()
-    assert isinstance(verdicts["good"], Found)
-    assert isinstance(verdicts["odd"], NotFound)
+    assert isinstance(verdicts["good"], Admissible)
+    assert isinstance(verdicts["odd"], NotAdmissible)
     assert "operator Gt needs one integer" in verdicts["odd"].message
     assert verdicts["odd"].message.count("pod set main") == 1, "who is spoken of is named once"
 
@@ -168,8 +168,8 @@ def test_an_absurd_request_is_refused_and_stops_nobody_else():
     scene.submit("absurd", 3, cpu="99999999999999999999", priority=5)
     scene.submit("good")
     verdicts = scene.run()
-    assert isinstance(verdicts["absurd"], NotFound)
-    assert isinstance(verdicts["good"], Found)
+    assert isinstance(verdicts["absurd"], NotAdmissible)
+    assert isinstance(verdicts["good"], Admissible)
 
 
 def test_a_resource_without_quota_is_named():
@@ -185,7 +185,7 @@ def test_pod_sets_of_one_workload_see_what_those_before_them_take():
     scene.rack("r1", 1)
     scene.rack("r2", 1)
     outcome = judge(scene, pods(3, "first"), pods(3, "second"))
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert len({placement.nodes for _, placement in outcome.placements}) == 2
     scene.delete("w")
     refusal(judge(scene, pods(3, "first"), pods(3, "second"), pods(3, "third")), REASON_TOPOLOGY_PLACEMENT_FAILED)
@@ -217,7 +217,7 @@ def test_pods_that_ask_for_nothing_still_fill_their_places():
     assert flavors_of(found) == [{"cpu": "tas"}]
     scene.submit("late", 2, cpu="0")
     late = scene.run()["late"]
-    assert isinstance(late, NotFound)
+    assert isinstance(late, NotAdmissible)
     assert "only 1 out of 2" in late.message
 
 
@@ -228,7 +228,7 @@ def test_a_quota_over_which_a_queue_already_is_does_not_keep_out_pods_that_ask_f
     scene.run()
     scene.queue("cq", {"tas": "2"})
     scene.submit("idle", 1, cpu="0")
-    assert isinstance(scene.run()["idle"], Found)
+    assert isinstance(scene.run()["idle"], Admissible)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
     scene.rack("r", 2)
     spec: dict[str, Any] = {field: [{"name": "a", "topologyKey": RACK}]}
     found = judge(scene, pods(2, **spec))
-    assert isinstance(found, Found)
+    assert isinstance(found, Admissible)
     assert show_choices(found.choices).endswith(f"; not judged: {field}")
 
 
@@ -276,7 +276,7 @@ def test_admission_meets_hard_spread_or_names_it(count: int, sizes: list[int], u
     for i in range(2):
         scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"cpu": 2000, "pods": 10}))
     found = judge(scene, spread_pods(count))
-    assert isinstance(found, Found)
+    assert isinstance(found, Admissible)
     assert sorted(dict(found.placements[0][1].nodes).values()) == sizes
     named = (f"topologySpreadConstraints (2 pods in one {HOSTNAME_LABEL}, maxSkew is 1)",) if unmet else ()
     assert found.choices[0].unjudged == named
@@ -298,7 +298,7 @@ def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
     claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     leader = pods(1, "leader", topology=together, resourceClaims=claims)
     found = judge(scene, leader, pods(2, "worker", topology=together, schedulerName="volcano"))
-    assert isinstance(found, Found)
+    assert isinstance(found, Admissible)
     said = show_choices(found.choices)
     assert "resourceClaims" in said
     assert "schedulerName volcano" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.names import HOSTNAME_LABEL, REASON_IN_QUEUE, REASON_RECLAIMED
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import RACK, Node
 from tests.queueing.shared import Shared, victims
@@ -25,7 +25,7 @@ def test_borrowing_or_preemption_where_every_flavor_has_its_price(preference: st
     scene.submit("high", 4, queue="q", priority=1)
     outcome = scene.run()["high"]
     if preference == "BorrowingOverPreemption":
-        assert not isinstance(outcome, NotFound)
+        assert not isinstance(outcome, NotAdmissible)
         assert outcome.borrows
     else:
         assert victims(outcome) == {"low": REASON_IN_QUEUE}
@@ -42,7 +42,7 @@ def test_preference_for_preemption_counts_only_where_the_next_flavor_is_tried_in
     scene.run()
     scene.submit("high", 4, queue="q", priority=1)
     outcome = scene.run()["high"]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert outcome.borrows
 
 

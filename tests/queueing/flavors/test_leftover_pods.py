@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.check_facts import CheckFacts
 from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
 from tests.queueing.running import Running, running, told
@@ -29,7 +29,7 @@ def test_who_has_only_the_node_on_which_they_are_gets_it_and_nothing_is_booked_t
     leave(scene, "p0", "r0-n0")
     leave(scene, "p1", "r0-n1")
     submit(scene, count=2)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
     usage = {node: dict(amounts)["cpu"] for node, amounts in scene.state.ledger.usage.items()}
     assert usage == {"r0-n0": 4000, "r0-n1": 4000}, "a pod that is left stands for the one that comes in its place"
@@ -68,7 +68,7 @@ def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
     submit(scene, created="2026-01-01T00:00:01Z")
     outcomes = scene.run()
     told(outcomes["first"])
-    assert isinstance(outcomes["w"], Found)
+    assert isinstance(outcomes["w"], Admissible)
 
 
 def test_nobody_is_preempted_where_it_has_that_room() -> None:
@@ -79,7 +79,7 @@ def test_nobody_is_preempted_where_it_has_that_room() -> None:
     (node,) = {"r0-n0", "r0-n1"} - set(scene.where("low"))
     leave(scene, "p", node)
     submit(scene, priority=1)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {node: 1}
 
 
@@ -89,7 +89,7 @@ def test_all_of_its_pod_sets_leave_some() -> None:
     leave(scene, "b", "r0-n1", pod_set="b")
     pod_sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
     scene.workload(workload_json("w", pod_sets, owner="job-w"))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
     assert scene.state.ledger.drift() == {}
 
@@ -102,7 +102,7 @@ def test_its_place_may_follow_the_quota() -> None:
     submit(scene)
     scene.run()
     scene.say("w")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1}
 
 

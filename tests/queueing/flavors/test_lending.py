@@ -26,7 +26,7 @@ from core.names import (
 )
 from core.plan.workloads.admission_status import preempted_status, released_status
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.flavors.spare_lending import borrowed_by, loans_of
 from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, pod_json, pod_set_json, workload_json
@@ -46,10 +46,10 @@ class Lending(Sparing):
 
     def write(self, verdict: Verdict) -> None:
         name = verdict.workload.key.partition("/")[2]
-        if isinstance(verdict.outcome, Found) and not verdict.workload.unhealthy_nodes:
+        if isinstance(verdict.outcome, Admissible) and not verdict.workload.unhealthy_nodes:
             self.name_borrowed(name, verdict.outcome.admission)
         super().write(verdict)
-        preempting = verdict.outcome.preempting if isinstance(verdict.outcome, NotFound) else None
+        preempting = verdict.outcome.preempting if isinstance(verdict.outcome, NotAdmissible) else None
         for victim in preempting.victims if preempting is not None else ():
             other = victim.workload.key.partition("/")[2]
             self.set_status(other, preempted_status(self.objects[other], victim.reason, victim.why, NOW))
@@ -99,7 +99,7 @@ def test_who_has_no_other_place_stands_on_a_spare_of_a_higher_priority_and_knows
     scene.run()
     scene.submit("low", 1, cpu="4")
     outcome = scene.run()["low"]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert outcome.loans == ((f"{NAMESPACE}/w", ("r0-n2",)),)
     assert scene.objects["low"]["metadata"]["annotations"] == {BORROWED_SPARES: '{"main":["r0-n2"]}'}
     assert borrowed_by(scene.state, scene.facts("low")) == [(f"{NAMESPACE}/w", ("r0-n2",))]
@@ -422,7 +422,7 @@ def test_nodes_that_are_called_otherwise_than_their_hostname_are_lent_and_given_
     scene.run()
     scene.submit("low", 1, cpu="4")
     outcome = scene.run()["low"]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert outcome.loans == ((f"{NAMESPACE}/w", ("n2",)),)
     assert scene.objects["low"]["metadata"]["annotations"] == {BORROWED_SPARES: '{"main":["host-2"]}'}
     assert scene.lent() == {"n2": ("low",)}
@@ -477,7 +477,7 @@ def test_what_grows_on_a_borrowed_spare_goes_on_borrowing_it_and_borrows_no_othe
     assert admitted(scene.run()) == {"low2"}
     assert (scene.where("low2"), scene.lent()) == ({lent: 2}, {lent: ("low2",)})
     grow(scene, "low2", "low3", 3, cpu="2")
-    assert isinstance(scene.run()["low3"], NotFound)
+    assert isinstance(scene.run()["low3"], NotAdmissible)
     assert not scene.state.ledger.drift()
 
 

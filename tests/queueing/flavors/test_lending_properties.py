@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.flavors.test_lending import Lending, lending
 from tests.queueing.scene import admitted, times
@@ -181,7 +181,7 @@ def losing(scene: Lives, data: st.DataObject) -> Promise | None:
     stood = {name: scene.where(name) for name in (*HOLDERS, *OTHERS)}
     for node in data.draw(st.sets(st.sampled_from(sorted(scene.where(holder))), min_size=1)):
         scene.break_and_tell(node)
-    preempting = outcome.preempting if isinstance(outcome := scene.run().get(holder), NotFound) else None
+    preempting = outcome.preempting if isinstance(outcome := scene.run().get(holder), NotAdmissible) else None
     if preempting is None or not preempting.victims:
         return None
     nodes = {node for _, placement in preempting.found.placements for node, _ in placement.nodes}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.builders import RACK, Node, pod_json, pod_set_json, workload_json
 from tests.queueing.cycle.test_lost_nodes import stuck
 from tests.queueing.running import KEEPS, Running, running, told
@@ -39,7 +39,7 @@ def test_a_pod_is_not_kept_away_by_its_own_place_that_is_lost(bound: bool, is_lo
         scene.lose("w", "n0")
     else:
         stuck(scene, ("n0", 1))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n1": 1, "n2": 1}
     assert scene.state.ledger.drift() == {}
 
@@ -60,7 +60,7 @@ def test_a_process_that_has_just_begun_knows_that_as_well(is_lost: bool) -> None
         again.lose("w", "n0")
     else:
         stuck(again, ("n0", 1))
-    assert isinstance(again.run()["w"], Found)
+    assert isinstance(again.run()["w"], Admissible)
     assert again.where("w") == {"n1": 1, "n2": 1}
     assert again.state.ledger.drift() == {}
 
@@ -72,7 +72,7 @@ def test_a_pod_is_not_kept_away_by_its_own_on_a_node_that_left_the_topology_and_
     scene.node(Node("n0.example.com", {HOSTNAME_LABEL: "n0", "zone": "a"}, {"cpu": 4000, "pods": 10}))
     scene.pod(pod_json("w-n0", node="n0.example.com", cpu="1", phase="Running", workload="w", labels={"app": "x"}, terminating=True))
     scene.lose("w", "n0")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n1": 1, "n2": 1}
     assert scene.state.ledger.drift() == {}
 
@@ -98,7 +98,7 @@ def test_workload_without_another_place_still_keeps_others_away_from_the_old_one
     other = pod_set_json(cpu="100m", topology={"required": RACK})
     other["template"]["metadata"] = {"labels": {"app": "x"}}
     scene.workload(workload_json("other", [other]))
-    assert isinstance(scene.run()["other"], NotFound)
+    assert isinstance(scene.run()["other"], NotAdmissible)
     assert scene.state.ledger.drift() == {}
 
 
@@ -111,7 +111,7 @@ def two_flavors(scene: Running, *, count: int, quota: str, **spec: Any) -> None:
     for pod_set in pod_sets:
         pod_set["template"]["metadata"] = {"labels": {"app": "x"}}
     scene.workload(workload_json("w", pod_sets))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     given = scene.objects["w"]["status"]["admission"]["podSetAssignments"]
     assert [each["flavors"] for each in given] == [{"cpu": "one"}, {"cpu": "two"}]
 
@@ -138,7 +138,7 @@ def test_pods_of_two_flavors_with_the_same_nodes_get_no_place_twice(count: int, 
     for name in lost:
         scene.break_down(name)
     scene.lose("w", *lost)
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert sorted(scene.where("w").values()) == [count, count]
     assert not lost & scene.where("w").keys()
     assert scene.state.ledger.drift() == {}
@@ -161,5 +161,5 @@ def test_no_lost_place_of_another_flavor_keeps_a_pod_away() -> None:
     for name in ("n0", "m0"):
         scene.break_down(name)
     scene.lose("w", "n0", "m0")
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n1": 1, "m1": 1}

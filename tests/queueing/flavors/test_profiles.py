@@ -9,7 +9,7 @@ from core.names import HOSTNAME_LABEL, PLACEMENT_PROFILE, QUEUE_NAME_LABEL
 from core.placement.algorithms.profile import Profiles, profiles_from_gates
 from core.plan.workloads.desired_workload import build_workload
 from core.queueing.cycle.cycle import Cycle
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.state.facts import TopologyFacts
 from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE, RACK, Node, cluster_queue_json, pod_set_json, topology_json, workload_json
@@ -40,7 +40,7 @@ class Choice:
         """Where a workload goes; it is gone again afterwards."""
         self.scene.workload(_naming(workload_json(name, [pod_set_json(count=7, topology={"unconstrained": True})]), profile))
         outcome = self.scene.run()[name]
-        assert isinstance(outcome, Found), outcome
+        assert isinstance(outcome, Admissible), outcome
         self.scene.delete(name)
         ((_, placement),) = outcome.placements
         return dict(placement.nodes)
@@ -72,7 +72,7 @@ def test_profile_of_one_algorithm_applies_wherever_it_is_named(profile: str, pod
     asked = workload_json("w", [pod_set_json(count=7, topology={"preferred": RACK})])
     choice.scene.workload(_naming(asked, by.get("workload")))
     outcome = choice.scene.run()["w"]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert sorted(dict(outcome.placements[0][1].nodes).values()) == sorted(pods)
     assert [each.profile for each in outcome.choices] == [profile]
 
@@ -99,7 +99,7 @@ def test_a_job_that_asks_for_kep_gets_it_as_the_gates_have_it():
     choice = Choice(profiles_from_gates({"TASProfileLeastFreeCapacity": True}), queue="compact")
     choice.scene.workload(_naming(workload_json("w", [pod_set_json(count=7, topology={"required": RACK})]), "kep"))
     outcome = choice.scene.run()["w"]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert dict(outcome.placements[0][1].nodes) == KEP
 
 
@@ -114,7 +114,7 @@ def test_pod_sets_placed_at_once_have_the_profile_too():
         ]
         choice.scene.workload(_naming(workload_json("w", pod_sets), profile))
         outcome = choice.scene.run()["w"]
-        assert isinstance(outcome, Found)
+        assert isinstance(outcome, Admissible)
         places = {placement.pod_set: dict(placement.nodes) for _, placement in outcome.placements}
         assert places["picky"] == {"n4": 1}
         assert len(places["any"]) == {"kep": 4, "compact": 3}[profile]

@@ -16,22 +16,22 @@ from core.names import (
 )
 from core.plan.workloads.desired_workload import build_workload
 from core.queueing.flavors import flavor_search
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from tests.builders import RACK, workload_json
 from tests.queueing.flavors.test_flavors import judge, pods, refusal, two_flavors
 from tests.queueing.scene import Scene
 
 
-def judge_tied(scene: Scene, annotation: str, level: str, *pod_sets: dict[str, Any]) -> Found | NotFound:
+def judge_tied(scene: Scene, annotation: str, level: str, *pod_sets: dict[str, Any]) -> Admissible | NotAdmissible:
     workload = workload_json("w", pod_sets)
     workload["metadata"]["annotations"] = {annotation: level}
     scene.workload(workload)
     return scene.run()["w"]
 
 
-def racks_of(outcome: Found | NotFound) -> list[set[str]]:
-    assert isinstance(outcome, Found), outcome
+def racks_of(outcome: Admissible | NotAdmissible) -> list[set[str]]:
+    assert isinstance(outcome, Admissible), outcome
     return [{name.split("-")[0] for name, _ in placement.nodes} for _, placement in outcome.placements]
 
 
@@ -53,11 +53,11 @@ def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_place_for_all(
     """Pool a holds four pods, pool b eight: what comes first takes pool a though only the second has to have it."""
     scene = two_flavors(first="4")
     outcome = judge(scene, pods(2, "first"), pods(8, "second"), pods(2, "third"))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"a"}, {"b"}, {"a"}]
     selective = two_flavors(first="5", second="8")
     outcome = judge(selective, pods(4, "first"), pods(1, "second", nodeSelector={"pool": "a"}))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"a"}]
     assert [given.usage for given in outcome.admission.pod_sets] == [{"cpu": 4000}, {"cpu": 1000}]
 
@@ -67,7 +67,7 @@ def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_quota_for_all(
     scene = two_flavors(first="8", second="3")
     scene.rack("rc", 1, pool="a")
     outcome = judge(scene, pods(2, "first"), pods(8, "second", topology={"unconstrained": True}))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"a"}]
 
 
@@ -77,7 +77,7 @@ def test_pod_set_with_nodes_that_come_with_a_check_gets_no_place_where_flavors_a
     checks = {"admissionChecks": [{"name": "check", "onFlavors": ["a"]}]}
     scene.queue("cq", {"a": "8", "b": "3"}, admissionChecksStrategy=checks)
     outcome = judge(scene, pods(2, "first"), pods(8, "second"))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert [(set(given.flavors.values()), given.delayed) for given in outcome.admission.pod_sets] == [({"b"}, None), ({"a"}, "Pending")]
 
 
@@ -105,7 +105,7 @@ def test_one_that_no_domain_holds_waits_and_says_who_asks_for_it_unless_it_is_on
     loose = pods(3, "a", topology={"unconstrained": True}), pods(3, "b", topology={"unconstrained": True})
     message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert f"All pod sets (a, b) must be in one {RACK} (annotation {WORKLOAD_REQUIRED_TOPOLOGY})" in message
-    assert isinstance(judge_tied(scene, WORKLOAD_PREFERRED_TOPOLOGY, RACK, *loose), Found)
+    assert isinstance(judge_tied(scene, WORKLOAD_PREFERRED_TOPOLOGY, RACK, *loose), Admissible)
 
 
 def test_a_tied_workload_gets_one_flavor_and_not_one_without_a_topology():
@@ -113,7 +113,7 @@ def test_a_tied_workload_gets_one_flavor_and_not_one_without_a_topology():
     scene.flavor("plain")
     scene.queue("cq", {"plain": "10", "a": "10", "b": "10"})
     outcome = judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, pods(2, "first"), pods(4, "second"))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"b"}]
 
 
@@ -130,9 +130,9 @@ def test_a_refused_workload_is_judged_again_when_its_tie_changes():
     scene.rack("r1", 1, cpu=4)
     scene.rack("r2", 1, cpu=4)
     loose = pods(3, "a", topology={"unconstrained": True}), pods(3, "b", topology={"unconstrained": True})
-    assert isinstance(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), NotFound)
+    assert isinstance(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), NotAdmissible)
     scene.workload(workload_json("w", loose, version=2))
-    assert isinstance(scene.run()["w"], Found)
+    assert isinstance(scene.run()["w"], Admissible)
 
 
 @pytest.mark.parametrize("annotation", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY])
@@ -168,7 +168,7 @@ def test_an_admission_names_the_domain_of_the_level_that_the_workload_asks_for(a
     scene.rack("r2", 2, cpu=4)
     anywhere = {"unconstrained": True}
     outcome = judge_tied(scene, annotation, level, pods(4, "a", topology=anywhere), pods(2, "b", topology=anywhere))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert outcome.together == told
 
 
@@ -178,10 +178,10 @@ def test_an_admission_says_where_a_preferred_level_could_not_be_kept_at_all():
     scene.rack("r2", 1, cpu=4)
     asked = pods(6, "a", topology={"unconstrained": True})
     outcome = judge_tied(scene, WORKLOAD_PREFERRED_TOPOLOGY, RACK, asked)
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert outcome.together == f"no {RACK} holds all pods, they are in 2 (annotation {WORKLOAD_PREFERRED_TOPOLOGY})"
     scene = Scene()
     scene.rack("r1", 2, cpu=4)
     untied = judge_tied(scene, "example.com/other", RACK, asked)
-    assert isinstance(untied, Found), untied
+    assert isinstance(untied, Admissible), untied
     assert untied.together == ""

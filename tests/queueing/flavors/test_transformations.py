@@ -6,7 +6,7 @@ import pytest
 
 from core.model.configuration import ResourceRules, Transformation
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_TOPOLOGY_PLACEMENT_FAILED
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE, RACK, workload_json
 from tests.queueing.scene import Scene
@@ -30,15 +30,15 @@ def scene_with(rules: ResourceRules, **groups: tuple[str, str]) -> Scene:
     return scene
 
 
-def submit(scene: Scene, **requests: str) -> Found | NotFound:
+def submit(scene: Scene, **requests: str) -> Admissible | NotAdmissible:
     spec = {"containers": [{"name": "c", "resources": {"requests": {name.replace("__", "/"): text for name, text in requests.items()}}}]}
     pod_set = {"name": "main", "count": 2, "template": {"metadata": {}, "spec": spec}, "topologyRequest": {"required": RACK}}
     scene.workload(workload_json("w", [pod_set]))
     return scene.run()["w"]
 
 
-def given(outcome: Found | NotFound) -> tuple[dict[str, str], dict[str, int]]:
-    assert isinstance(outcome, Found), outcome
+def given(outcome: Admissible | NotAdmissible) -> tuple[dict[str, str], dict[str, int]]:
+    assert isinstance(outcome, Admissible), outcome
     (pod_set,) = outcome.admission.pod_sets
     assert pod_set.assignment is not None
     return dict(pod_set.flavors), dict(pod_set.usage)
@@ -53,7 +53,7 @@ def test_what_only_quota_counts_needs_no_topology() -> None:
 def test_too_few_credits_are_too_little_quota() -> None:
     scene = scene_with(CREDITS, cpu=("tas", "10"), credits=("bank", "3"))
     outcome = submit(scene, cpu="2")
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_EXCEEDS_MAX_QUOTA
     assert "4 credits are asked for" in outcome.message
 
@@ -61,20 +61,20 @@ def test_too_few_credits_are_too_little_quota() -> None:
 def test_what_is_replaced_needs_no_quota_of_its_own_but_room_on_nodes() -> None:
     rules = ResourceRules((), (Transformation("cpu", False, {"credits": 1000}),))
     assert given(submit(scene_with(rules, credits=("tas", "10")), cpu="2")) == ({"credits": "tas"}, {"credits": 4})
-    assert isinstance(submit(scene_with(rules, credits=("tas", "100")), cpu="5"), NotFound), "no node has five"
+    assert isinstance(submit(scene_with(rules, credits=("tas", "100")), cpu="5"), NotAdmissible), "no node has five"
 
 
 def test_pods_need_a_flavor_with_nodes_all_the_same() -> None:
     rules = ResourceRules((), (Transformation("cpu", False, {"credits": 1000}),))
     outcome = submit(scene_with(rules, credits=("bank", "10")), cpu="2")
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_NO_MATCHING_FLAVOR
     assert 'Flavor "bank" does not support TopologyAwareScheduling' in outcome.message
 
 
 def test_a_flavor_without_topology_serves_no_resource_that_pods_ask_for() -> None:
     outcome = submit(scene_with(ResourceRules(), cpu=("tas", "10"), memory=("bank", "10")), cpu="1", memory="1")
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert 'Flavor "bank" does not support TopologyAwareScheduling' in outcome.message
 
 

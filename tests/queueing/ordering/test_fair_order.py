@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.model.configuration import FairSharing
 from core.model.quota_tree import NO_SHARE, Share
 from core.names import REASON_PENDING_EVALUATION
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.pending import Pending
 from core.state.facts import WorkloadFacts
@@ -164,7 +164,7 @@ def test_a_blocked_strict_queue_keeps_its_turn_and_its_order():
     verdicts = made.run()
     assert admitted(verdicts) == {"other"}
     behind = verdicts["behind"]
-    assert isinstance(behind, NotFound)
+    assert isinstance(behind, NotAdmissible)
     assert behind.reason == REASON_PENDING_EVALUATION
 
 
@@ -316,7 +316,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
 def test_nobody_who_fits_is_left_waiting(made: Shared, coming: list[Job]):
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
-    while any(isinstance(outcome, Found) for outcome in made.run().values()):
+    while any(isinstance(outcome, Admissible) for outcome in made.run().values()):
         pass
     for workload in made.state.workloads.pending():
         asked = sum(p.requests["cpu"] * p.count for p in workload.pod_sets)

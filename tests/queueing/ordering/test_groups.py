@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from tests.builders import RACK, workload_json
 from tests.queueing.flavors.test_flavors import judge, pods, refusal, two_flavors
 from tests.queueing.scene import Scene
@@ -14,7 +14,7 @@ GROUPED = {"required": RACK, "podSetGroupName": "g"}
 def test_leader_and_workers_get_one_flavor_though_each_alone_would_fit_the_first():
     scene = two_flavors()  # four CPU in pool a, eight in pool b
     outcome = judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED))
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"b"}]
     assert [given.count for given in outcome.admission.pod_sets] == [1, 4]
     assert [given.name for given in outcome.admission.pod_sets] == ["leader", "workers"]
@@ -40,6 +40,6 @@ def test_a_group_that_no_rack_holds_waits_though_two_racks_would():
 def test_usage_of_a_group_counts_against_the_next():
     scene = Scene(quota="6")
     scene.rack("r1", 4)
-    assert isinstance(judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED)), Found)
+    assert isinstance(judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED)), Admissible)
     scene.workload(workload_json("next", [pods(2, "main")]))
     refusal(scene.run()["next"], REASON_WAITING_FOR_QUOTA)

@@ -12,7 +12,7 @@ from core.model.configuration import FairSharing
 from core.queueing.ordering import iteration_order
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.iteration_order import PriorityTurns, Turn, Turns
-from core.queueing.ordering.pending import Group, Pending
+from core.queueing.ordering.pending import EquivalenceClass, Pending
 from core.state.cluster import ClusterState
 from tests.queueing.shared import Shared
 from tests.strategies import scale_examples
@@ -65,7 +65,7 @@ class Life:
         else:
             self.kept.pass_on(turn)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[EquivalenceClass]:
         return self._pending.groups()
 
     def begin_cycle(self) -> None:
@@ -105,7 +105,7 @@ def test_cycle_in_which_one_workload_comes_looks_at_its_group_alone(make: Make, 
     looked: list[int] = []
     first_turns = iteration_order.first_turns
 
-    def count(groups: list[Group], in_round: int) -> list[Turn]:
+    def count(groups: list[EquivalenceClass], in_round: int) -> list[Turn]:
         looked.append(len(groups))
         return first_turns(groups, in_round)
 

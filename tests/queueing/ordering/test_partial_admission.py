@@ -14,7 +14,7 @@ from core.model.pieces import Pieces, run_whole
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_IN_QUEUE, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.partial_admission import can_shrink, find_largest
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
@@ -47,8 +47,8 @@ def submit(made: Shared, name: str, *pod_sets: Mapping[str, Any], priority: int 
     made.workload(workload_json(name, list(pod_sets), queue="q", priority=priority, created=made.now))
 
 
-def counts(outcome: Found | NotFound) -> list[int]:
-    assert isinstance(outcome, Found), outcome
+def counts(outcome: Admissible | NotAdmissible) -> list[int]:
+    assert isinstance(outcome, Admissible), outcome
     for given_ in outcome.admission.pod_sets:
         assert given_.assignment is None or given_.assignment.count == given_.count
     return [pod_set.count for pod_set in outcome.admission.pod_sets]
@@ -61,7 +61,7 @@ def test_quota_for_some_is_enough(nominal: str, asked: int, least: int | None, g
     made = scene(nominal)
     submit(made, "w", pods(asked, least))
     outcome = made.run()["w"]
-    assert (counts(outcome) if isinstance(outcome, Found) else None) == ([got] if got is not None else None)
+    assert (counts(outcome) if isinstance(outcome, Admissible) else None) == ([got] if got is not None else None)
     assert made.used("q") == 1000 * (got or 0)
 
 
@@ -70,7 +70,7 @@ def test_a_place_for_some_is_enough():
     submit(made, "w", pods(12, 4, topology={"required": RACK}))
     outcome = made.run()["w"]
     assert counts(outcome) == [8]
-    assert isinstance(outcome, Found)
+    assert isinstance(outcome, Admissible)
     assert 'topology "t" allows to fit only 8 out of 12 pod(s)' in outcome.fewer_since
 
 
@@ -81,7 +81,7 @@ def test_slices_stay_whole():
     assert counts(made.run()["w"]) == [6]
     made = scene("5")
     submit(made, "w", pods(12, 4, topology=sliced))
-    assert isinstance(made.run()["w"], NotFound)
+    assert isinstance(made.run()["w"], NotAdmissible)
 
 
 def test_pod_sets_without_a_least_keep_theirs_and_the_others_shrink_together():
@@ -94,7 +94,7 @@ def test_the_refusal_says_that_fewer_do_not_fit_either():
     made = scene("1")
     submit(made, "w", pods(8, 2))
     outcome = made.run()["w"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_EXCEEDS_MAX_QUOTA
     assert outcome.message.endswith("; the minimum of kueue.x-k8s.io/job-min-parallelism (2 of 8 pods of pod set main) does not fit either")
     assert ".;" not in outcome.message
@@ -106,7 +106,7 @@ def test_with_the_gate_off_all_pods_are_needed():
     made = scene("5")
     made.cycle = Cycle(made.state, STANDARD, shrinks=False)
     submit(made, "w", pods(8, 2))
-    assert isinstance(made.run()["w"], NotFound)
+    assert isinstance(made.run()["w"], NotAdmissible)
 
 
 def test_others_go_for_all_pods_before_some_are_admitted():
@@ -127,7 +127,7 @@ def test_others_go_for_some_pods_where_all_are_out_of_reach():
     submit(made, "high", pods(8, 2), priority=1)
     outcome = made.run()["high"]
     assert victims(outcome) == {"low": REASON_IN_QUEUE}
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
     assert counts(outcome.preempting.found) == [5]
     made.leave("low")
@@ -150,7 +150,7 @@ def test_those_who_ask_for_the_same_but_not_for_the_same_least_are_judged_each()
     submit(made, "all", pods(8, None))
     submit(made, "some", pods(8, 2))
     verdicts = made.run()
-    assert isinstance(verdicts["all"], NotFound)
+    assert isinstance(verdicts["all"], NotAdmissible)
     assert counts(verdicts["some"]) == [5]
 
 
@@ -158,7 +158,7 @@ def test_no_place_is_told_by_the_reason_that_the_whole_has():
     made = scene()
     submit(made, "w", pods(12, 9, topology={"required": RACK}))
     outcome = made.run()["w"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED
 
 
@@ -170,7 +170,7 @@ def test_a_little_quota_given_back_is_enough_to_be_judged_again():
     for name in ("one", "two"):
         submit(made, name, pods(4, None))
     submit(made, "w", pods(8, 3))
-    assert isinstance(made.run()["w"], NotFound)
+    assert isinstance(made.run()["w"], NotAdmissible)
     made.finish("one")
     assert counts(made.run()["w"]) == [4]
 
@@ -178,7 +178,7 @@ def test_a_little_quota_given_back_is_enough_to_be_judged_again():
 def test_a_node_is_enough_to_be_judged_again_where_only_all_pods_lack_quota():
     made = scene("6", racks=0)
     submit(made, "w", pods(8, 3))
-    assert isinstance(made.run()["w"], NotFound)
+    assert isinstance(made.run()["w"], NotAdmissible)
     made.rack("r0", 2)
     assert counts(made.run()["w"]) == [6]
 
@@ -239,11 +239,11 @@ def test_the_most_that_fit_as_found_by_trying_all(nominal: int, racks: int, aske
         """As if so many had been asked for in the first place."""
         other = scene(str(nominal), racks)
         submit(other, "w", pods(count, None, cpu=str(cpu), topology=topology))
-        return isinstance(other.run()["w"], Found)
+        return isinstance(other.run()["w"], Admissible)
 
     expected = next((count for count in range(asked, least - 1, -1) if count % size == 0 and fits(count)), None)
     outcome = made.run()["w"]
-    assert (counts(outcome)[0] if isinstance(outcome, Found) else None) == expected
+    assert (counts(outcome)[0] if isinstance(outcome, Admissible) else None) == expected
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(1, 9)), min_size=1, max_size=3), st.integers(0, 30))
@@ -252,11 +252,11 @@ def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked
     pod_sets = [pods(max(count, least or 1), least, f"p{i}") for i, (count, least) in enumerate(asked)]
     facts = WorkloadFacts.read(workload_json("w", pod_sets))
 
-    def judge(smaller: WorkloadFacts) -> Pieces[Found | NotFound]:
+    def judge(smaller: WorkloadFacts) -> Pieces[Admissible | NotAdmissible]:
         yield
         given_ = tuple(PodSetAdmission(pod_set.name, {}, {}, pod_set.count) for pod_set in smaller.pod_sets)
         fits = sum(pod_set.count for pod_set in smaller.pod_sets) <= room
-        return Found(Admission("q", given_), (), ()) if fits else NotFound("", "", ())
+        return Admissible(Admission("q", given_), (), ()) if fits else NotAdmissible("", "", ())
 
     whole = [pod_set.count for pod_set in facts.pod_sets]
     spare = [pod_set.count - (pod_set.min_count or pod_set.count) for pod_set in facts.pod_sets]

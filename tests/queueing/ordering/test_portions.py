@@ -10,8 +10,8 @@ import pytest
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Found, NotFound
-from core.queueing.ordering.portions import MOST_S, Asked, Key, Portions
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
+from core.queueing.ordering.portions import MOST_S, DecisionRequest, Key, Portions
 from core.state.facts import WorkloadFacts
 from tests.builders import pod_set_json, workload_json
 from tests.queueing.shared import Shared
@@ -36,8 +36,8 @@ class Timed:
             self.come[number] = max(self.come.values(), default=0) + 1
             self.refused.discard(number)
 
-    def ask(self, number: int, key: Key = MINE, *, is_strict: bool = False) -> Asked:
-        return Asked(key, (0, "", "", number), self.come[number], is_strict)
+    def ask(self, number: int, key: Key = MINE, *, is_strict: bool = False) -> DecisionRequest:
+        return DecisionRequest(key, (0, "", "", number), self.come[number], is_strict)
 
     def decide(self, number: int, seconds: float, key: Key = MINE, *, is_strict: bool = False) -> None:
         self.refused.add(number)
@@ -176,7 +176,7 @@ class Slow(Shared):
         self.cycle = Cycle(self.state, STANDARD, timer=lambda: self.time)
         decide = self.cycle._decisions.decide
 
-        def take_long(*asked: Any) -> Found | NotFound | None:
+        def take_long(*asked: Any) -> Admissible | NotAdmissible | None:
             self.time += self.cost if asked[1].name == "slow" else 0.0
             return decide(*asked)
 
@@ -190,7 +190,7 @@ class Slow(Shared):
 
 
 def name_of(verdict: Verdict) -> str:
-    return f"{verdict.workload.key.partition('/')[2]}{' admitted' if isinstance(verdict.outcome, Found) else ''}"
+    return f"{verdict.workload.key.partition('/')[2]}{' admitted' if isinstance(verdict.outcome, Admissible) else ''}"
 
 
 def test_workload_of_another_queue_waits_for_no_more_than_a_portion():
@@ -262,7 +262,7 @@ def test_each_of_alike_workloads_with_refusals_of_their_own_gets_decisions(monke
     asked = Counter[str]()
     decide = scene.cycle._decisions.decide
 
-    def count(workload: WorkloadFacts, *rest: Any) -> Found | NotFound | None:
+    def count(workload: WorkloadFacts, *rest: Any) -> Admissible | NotAdmissible | None:
         asked[workload.key.partition("/")[2]] += 1
         return decide(workload, *rest)
 
@@ -338,5 +338,5 @@ def test_room_that_was_promised_is_kept_for_a_workload_that_gets_no_decision_in_
         scene.submit(f"high{number}", 8, cpu="1", queue="slow", priority=9 - number)
     scene.submit("small", 1, cpu="1", queue="slow", priority=1)
     for _ in range(4):
-        outcomes = [verdict for verdict in scene.cycle.run() if isinstance(verdict.outcome, Found)]
+        outcomes = [verdict for verdict in scene.cycle.run() if isinstance(verdict.outcome, Admissible)]
         assert outcomes == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.queueing.ordering.precedence import MOST_NOTED
 from tests.queueing.shared import ALL_MAY, Shared
 
@@ -106,7 +106,7 @@ def test_workload_that_cannot_be_judged_keeps_none_of_another_queue_from_its_tur
 
     monkeypatch.setattr("core.queueing.ordering.precedence.find_admission", fail)
     scene = share()
-    assert "high" in {name for name, outcome in scene.run().items() if isinstance(outcome, Found)}
+    assert "high" in {name for name, outcome in scene.run().items() if isinstance(outcome, Admissible)}
 
 
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
@@ -125,5 +125,5 @@ def test_two_queues_with_workloads_that_could_reclaim_from_each_other_admit_thos
     scene = share()
     scene.submit("own", 3, queue="blue", topology=LOOSE)
     verdicts = scene.run()
-    assert {name for name, outcome in verdicts.items() if isinstance(outcome, Found)} == {"small", "own"}
+    assert {name for name, outcome in verdicts.items() if isinstance(outcome, Admissible)} == {"small", "own"}
     assert play(scene) == []

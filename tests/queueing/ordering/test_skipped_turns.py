@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from core.queueing.ordering.portions import MOST_BESIDE_S, MOST_S
 from tests.builders import condition_json
 from tests.queueing.ordering.test_portions import Slow, Timed
@@ -28,7 +28,7 @@ class Noted(Slow):
         """One cycle: decisions in their order, and the workloads that are admitted."""
         self.asked.clear()
         verdicts = list(self.cycle.run(is_held_back=lambda uid: bool(held_back) and uid.startswith(f"uid-{held_back}")))
-        return list(self.asked), {verdict.workload.key.partition("/")[2] for verdict in verdicts if isinstance(verdict.outcome, Found)}
+        return list(self.asked), {verdict.workload.key.partition("/")[2] for verdict in verdicts if isinstance(verdict.outcome, Admissible)}
 
 
 def evict_for_each_of(scene: Slow, *names: str) -> None:

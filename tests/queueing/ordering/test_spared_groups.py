@@ -6,7 +6,7 @@ import pytest
 
 from core.model.configuration import FairSharing
 from core.names import MADE_BY
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.queueing.ordering import pending as pending_module
 from core.queueing.ordering.pending import Pending
 from tests.builders import NAMESPACE, pod_set_json, workload_json
@@ -40,7 +40,7 @@ def decide(scene: Shared) -> dict[str, str]:
     """Cycles until none says anything; the last message to each workload that waits."""
     told: dict[str, str] = {}
     while (verdicts := scene.run()) or scene.cycle.is_cut:
-        told |= {name: outcome.message for name, outcome in verdicts.items() if isinstance(outcome, NotFound)}
+        told |= {name: outcome.message for name, outcome in verdicts.items() if isinstance(outcome, NotAdmissible)}
     return told
 
 

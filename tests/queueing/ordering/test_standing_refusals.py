@@ -15,7 +15,7 @@ from core.names import REASON_WAITING_FOR_QUOTA
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle import judge as judge_module
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.pending import Pending
 from core.queueing.ordering.portions import MOST_S
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
@@ -133,7 +133,7 @@ def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, is_slow: bool,
         for name, outcome in Scene.run(fresh).items():
             if scene.cycle._claims.circles.find_spared(f"uid-{name}"):
                 continue  # evictions would go in a circle, of which a fresh look knows nothing
-            assert not isinstance(outcome, Found), name
+            assert not isinstance(outcome, Admissible), name
             assert outcome.preempting is None, name
 
 
@@ -159,7 +159,7 @@ def _settle(scene: Shared, *, shares: bool) -> None:
         for name in sorted(scene.evicted()):
             scene.leave(name)
         verdicts = scene.run()
-        is_quiet = not any(isinstance(v, Found) or _preempts(v) for v in verdicts.values())
+        is_quiet = not any(isinstance(v, Admissible) or _preempts(v) for v in verdicts.values())
         if not scene.evicted() and is_quiet and not scene.cycle.is_cut:
             return
     if shares:  # policies that go in circles (docs/queues.md) are drawn, too
@@ -167,8 +167,8 @@ def _settle(scene: Shared, *, shares: bool) -> None:
     pytest.fail("it never comes to rest")
 
 
-def _preempts(outcome: Found | NotFound) -> bool:
-    return isinstance(outcome, NotFound) and outcome.preempting is not None
+def _preempts(outcome: Admissible | NotAdmissible) -> bool:
+    return isinstance(outcome, NotAdmissible) and outcome.preempting is not None
 
 
 # --- groups -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from core.model.quota_tree import Share
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import victim_search
 from core.queueing.preemption.victim_search import find_preemption
 from core.state.facts import WorkloadFacts
@@ -52,7 +52,7 @@ def preempted(made: Shared, queue: str, size: int, *, priority: int = 0) -> dict
     """Who goes for a workload of this size."""
     made.submit("wanting", size, queue=queue, topology=ANYWHERE, priority=priority)
     outcome = made.run()["wanting"]
-    return victims(outcome) if isinstance(outcome, NotFound) and outcome.preempting is not None else {}
+    return victims(outcome) if isinstance(outcome, NotAdmissible) and outcome.preempting is not None else {}
 
 
 def settle(made: Shared) -> None:
@@ -106,7 +106,7 @@ def test_whoever_is_preempted_says_so_by_fair_sharing():
     hog(made, "a", 12)
     made.submit("wanting", 4, queue="b", topology=ANYWHERE)
     outcome = made.run()["wanting"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert "preempts 1 workload by fair sharing within the cohort: ns/a0" in outcome.message
 
 
@@ -270,7 +270,7 @@ def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> Cost | None:
         for chosen in map(list, combinations(there, size)):
             world = rebuilt_without(scene, {w.key for w in chosen})
             found = find_admission(world.state, wanting, world.state.cluster_queues[mine], STANDARD)
-            if isinstance(found, Found):
+            if isinstance(found, Admissible):
                 fitting.append((chosen, world, found.borrows))
     assert scene.sharing is not None
     for i, strategy in enumerate(scene.sharing.strategies):
@@ -294,7 +294,7 @@ def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: J
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
     queue = scene.state.cluster_queues[job.queue]
-    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotFound))
+    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotAdmissible))
     before = {name: scene.used(name) for name in QUEUES}
     found = find_preemption(scene.state, wanting, queue, STANDARD, (), sharing=scene.sharing)
     assert {name: scene.used(name) for name in QUEUES} == before
@@ -308,7 +308,7 @@ def test_where_not_all_can_be_tried_shares_are_kept_all_the_same(scene: Shared, 
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
     queue = scene.state.cluster_queues[job.queue]
-    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotFound))
+    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotAdmissible))
     before = {name: scene.used(name) for name in QUEUES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(victim_search, "_EXACT", 0)
@@ -318,7 +318,7 @@ def test_where_not_all_can_be_tried_shares_are_kept_all_the_same(scene: Shared, 
         return
     gone = [victim.workload for victim in found.victims]
     world = rebuilt_without(scene, {w.key for w in gone})
-    assert isinstance(find_admission(world.state, wanting, queue, STANDARD), Found)
+    assert isinstance(find_admission(world.state, wanting, queue, STANDARD), Admissible)
     assert scene.sharing is not None
     rights = [*scene.sharing.strategies, *([] if found.found.borrows else [None])]
     assert any(may_go(scene, world, wanting, gone, right) for right in rights)
@@ -333,10 +333,10 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     wanting = scene.state.workloads.facts[key]
     queue = scene.state.cluster_queues[job.queue]
     found = find_preemption(scene.state, wanting, queue, STANDARD, (), sharing=scene.sharing)
-    if found is None or isinstance(find_admission(scene.state, wanting, queue, STANDARD), Found):
+    if found is None or isinstance(find_admission(scene.state, wanting, queue, STANDARD), Admissible):
         return
     others = [victim.workload for victim in found.victims if victim.reason == REASON_FAIR_SHARING]
-    scene.write({"wanting": NotFound("", "", (), preempting=found)})
+    scene.write({"wanting": NotAdmissible("", "", (), preempting=found)})
     for name in sorted(scene.evicted()):
         scene.leave(name)
     scene.write({"wanting": found.found})
@@ -344,7 +344,7 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     for victim in others:
         back = scene.state.workloads.facts[victim.key]
         home = scene.state.cluster_queues[back.queue.partition("/")[2]]
-        if isinstance(find_admission(scene.state, back, home, STANDARD), NotFound):
+        if isinstance(find_admission(scene.state, back, home, STANDARD), NotAdmissible):
             again = find_preemption(scene.state, back, home, STANDARD, (), sharing=scene.sharing)
             assert again is None or key not in {v.workload.key for v in again.victims}
 

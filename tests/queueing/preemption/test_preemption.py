@@ -19,7 +19,7 @@ from core.names import (
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle import judge
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import preemption_policy, victim_search
 from tests.builders import NAMESPACE, RACK
 from tests.queueing.scene import refused
@@ -46,7 +46,7 @@ def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
     scene.submit("high", 8, queue="q", priority=1)
     outcome = scene.run()["high"]
     assert victims(outcome) == {"low": REASON_IN_QUEUE}
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
     assert "preempts 1 workload by prioritization in the ClusterQueue: ns/low" in outcome.message
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, 
     scene.run()
     scene.submit("older", 8, queue="q", created=early)
     outcome = scene.run()["older"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert (outcome.preempting is not None) == goes
     scene.submit("newest", 8, queue="q")
     assert "newest" not in scene.run() or scene.evicted() == ({"newer"} if goes else set())
@@ -78,7 +78,7 @@ def test_nobody_goes_for_nothing():
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     outcome = scene.run()["high"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert (outcome.preempting, outcome.reason) == (None, REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert scene.evicted() == set()
 
@@ -164,7 +164,7 @@ def test_nor_while_the_verdict_that_made_it_is_still_being_written():
     scene.run()
     scene.submit("thief", 4, queue="q", priority=4)
     scene.leave("low")
-    assert [verdict for verdict in scene.verdicts("high") if not isinstance(verdict.outcome, NotFound)] == []
+    assert [verdict for verdict in scene.verdicts("high") if not isinstance(verdict.outcome, NotAdmissible)] == []
     scene.run()
     assert scene.running() == {"high"}
 
@@ -177,7 +177,7 @@ def test_who_is_before_the_preemptor_gets_it_once_the_preemptor_has_it():
     scene.submit("middle", 8, queue="q", priority=1)
     scene.run()
     scene.submit("top", 8, queue="q", priority=2)
-    assert isinstance(scene.run()["top"], NotFound)
+    assert isinstance(scene.run()["top"], NotAdmissible)
     scene.leave("low")
     scene.run()
     assert scene.running() == {"middle"}
@@ -253,7 +253,7 @@ def test_nobody_is_brought_below_what_is_its_own():
     scene.run()
     scene.submit("owner", 5, queue="mine")
     outcome = scene.run()["owner"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is None
     assert 'and cohort "c" lends no more than 0' in outcome.message
 
@@ -266,14 +266,14 @@ def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workl
     scene.submit("waits", 2, queue="theirs")
     waiting, queues = scene.state.workloads.facts[f"{NAMESPACE}/waits"], scene.state.cluster_queues
     promised = find_admission(scene.state, waiting, queues["theirs"], STANDARD)
-    assert isinstance(promised, Found)
+    assert isinstance(promised, Admissible)
     assert promised.borrows
     scene.submit("owner", 4, queue="mine")
     owner, plan = scene.state.workloads.facts[f"{NAMESPACE}/owner"], {each.pod_set: each.nodes for _, each in promised.placements}
     scene.state.claim(waiting.key, promised.admission, plan)
     assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is None
     scene.state.drop_claims()
-    assert isinstance(find_admission(scene.state, owner, queues["mine"], STANDARD), Found)
+    assert isinstance(find_admission(scene.state, owner, queues["mine"], STANDARD), Admissible)
     scene.state.assume(waiting.key, promised.admission, plan)
     assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
 
@@ -284,7 +284,7 @@ def test_what_others_have_borrowed_is_told_as_that():
     scene.run()
     scene.submit("equal", 3, queue="mine", priority=1)
     outcome = scene.run()["equal"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert '0 of 4 are in use, and others of cohort "c" have borrowed 4 of its own' in outcome.message
 
 
@@ -307,7 +307,7 @@ def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, go
     scene.run()
     scene.submit("big", 8, queue="mine", priority=1)
     outcome = scene.run()["big"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert (outcome.preempting is not None) == goes
     if goes:
         assert victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
@@ -320,7 +320,7 @@ def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
     on_its_way = {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in scene.verdicts()}
     scene.submit("owner", 4, queue="mine")
     first = scene.run()["owner"]
-    assert isinstance(first, NotFound)
+    assert isinstance(first, NotAdmissible)
     assert first.preempting is None
     scene.write(on_its_way)
     assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
@@ -435,7 +435,7 @@ def test_borrowing_or_the_next_flavor(policy: str, flavor: str):
     scene.local_queue("q", "q")
     scene.submit("w", 3, queue="q", topology={"required": RACK})
     outcome = scene.run()["w"]
-    assert not isinstance(outcome, NotFound), outcome.message
+    assert not isinstance(outcome, NotAdmissible), outcome.message
     assert outcome.admission.pod_sets[0].flavors == {"cpu": flavor}
 
 
@@ -455,14 +455,14 @@ def two_flavors(**spec: object) -> Shared:
 
 def test_the_next_flavor_comes_before_preemption():
     outcome = two_flavors().run()["high"]
-    assert not isinstance(outcome, NotFound)
+    assert not isinstance(outcome, NotAdmissible)
     assert outcome.admission.pod_sets[0].flavors == {"cpu": "spare"}
 
 
 def test_unless_the_queue_says_to_stop_where_preemption_helps():
     outcome = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
     assert victims(outcome) == {"low": REASON_IN_QUEUE}
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
 
 
@@ -534,7 +534,7 @@ def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest
     """Found defect B1."""
     scene, trials = crowded(30), Counter[str]()
 
-    def counting(*asked: Any) -> Found | NotFound:
+    def counting(*asked: Any) -> Admissible | NotAdmissible:
         trials["all"] += 1
         return find_admission(*asked)
 
@@ -549,13 +549,13 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
     scene = crowded(30)
     monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
     outcome = scene.run()["urgent"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     gone = victims(outcome)
     assert len(gone) >= 10
     assert "the search stopped at its limit of steps, fewer victims may be enough" in outcome.message
     for name in gone:
         scene.leave(name)
-    assert isinstance(scene.run()["urgent"], Found)
+    assert isinstance(scene.run()["urgent"], Admissible)
     assert scene.state.ledger.drift() == {}
 
 
@@ -578,6 +578,6 @@ def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.
     scene = crowded(1)
     scene.submit("all", 10, cpu="4", queue="q", priority=2)
     outcome = scene.run()["all"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is None
     assert "the search for workloads to preempt stopped at its limit of steps" in outcome.message

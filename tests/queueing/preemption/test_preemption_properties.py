@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.names import REASON_IN_QUEUE
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import victim_search
 from core.queueing.preemption.victim_search import find_preemption
 from core.state.facts import WorkloadFacts
@@ -64,7 +64,7 @@ def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> tuple[int, int, 
                 continue
             world = rebuilt_without(scene, {w.key for w in chosen})
             found = find_admission(world.state, wanting, world.state.cluster_queues[mine], STANDARD)
-            if isinstance(found, Found):
+            if isinstance(found, Admissible):
                 asked = sum(p.requests["cpu"] * p.count for p in wanting.pod_sets)
                 borrows = world.used(mine) + asked > world.state.quota.nominal(mine, ("tas", "cpu"))
                 # One that need not borrow may also act by the right of one that does.
@@ -79,7 +79,7 @@ def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: J
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
     queue = scene.state.cluster_queues[job.queue]
-    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotFound))
+    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotAdmissible))
     before = {name: scene.used(name) for name in QUEUES}
     found = find_preemption(scene.state, wanting, queue, STANDARD, ())
     assert {name: scene.used(name) for name in QUEUES} == before
@@ -93,17 +93,17 @@ def test_where_not_all_can_be_tried_each_victim_is_needed(scene: Shared, job: Jo
     job.submit(scene, "wanting")
     wanting = scene.state.workloads.facts[f"{NAMESPACE}/wanting"]
     queue = scene.state.cluster_queues[job.queue]
-    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotFound))
+    assume(isinstance(find_admission(scene.state, wanting, queue, STANDARD), NotAdmissible))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(victim_search, "_EXACT", 0)
         found = find_preemption(scene.state, wanting, queue, STANDARD, ())
     if found is None:
         return
     gone = {victim.workload.key for victim in found.victims}
-    assert isinstance(find_admission(rebuilt_without(scene, gone).state, wanting, queue, STANDARD), Found)
+    assert isinstance(find_admission(rebuilt_without(scene, gone).state, wanting, queue, STANDARD), Admissible)
     for spared in found.victims if all(v.reason == REASON_IN_QUEUE for v in found.victims) else ():
         world = rebuilt_without(scene, gone - {spared.workload.key})
-        assert isinstance(find_admission(world.state, wanting, queue, STANDARD), NotFound)
+        assert isinstance(find_admission(world.state, wanting, queue, STANDARD), NotAdmissible)
 
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=8), st.data())

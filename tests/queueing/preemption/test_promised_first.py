@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.model.configuration import FairSharing
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import LocalQueueFacts
 from tests.builders import NAMESPACE, condition_json, local_queue_json
 from tests.queueing.shared import Shared
@@ -25,9 +25,9 @@ def test_queue_of_a_workload_that_waits_for_an_evicted_one_comes_before_a_queue_
     assert scene.cycle._claims.of("uid-next") is not None
     assert not scene.cycle._claims.is_preemptor("uid-next")
     scene.submit("small", 4, cpu="1", queue="b")
-    assert isinstance(scene.run()["small"], NotFound)
+    assert isinstance(scene.run()["small"], NotAdmissible)
     scene.leave("low")
-    assert isinstance(scene.run()["next"], Found)
+    assert isinstance(scene.run()["next"], Admissible)
 
 
 def test_workload_that_saw_room_as_taken_is_asked_again_once_the_claim_without_victims_ends_in_the_round():
@@ -52,7 +52,7 @@ def test_workload_that_saw_room_as_taken_is_asked_again_once_the_claim_without_v
     found = list(scene.cycle.run())
     while scene.cycle.is_cut or scene.cycle.wants_more:
         found += scene.cycle.run()
-    assert "ns/small" in {verdict.workload.key for verdict in found if isinstance(verdict.outcome, Found)}
+    assert "ns/small" in {verdict.workload.key for verdict in found if isinstance(verdict.outcome, Admissible)}
 
 
 @pytest.mark.parametrize("stopped", ["queue", "local queue"])
@@ -68,7 +68,7 @@ def test_room_promised_to_a_workload_of_a_stopped_queue_is_for_others(stopped: s
     scene.run()
     scene.submit("high", 4, queue="q", priority=1, topology=loose)
     outcome = scene.run()["high"]
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
     if stopped == "queue":
         scene.pool("q", "4", "c", preemption={"withinClusterQueue": "LowerPriority"}, stopPolicy="Hold")

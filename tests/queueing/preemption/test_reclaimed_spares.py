@@ -8,7 +8,7 @@ import pytest
 
 from core.model.pause_state import NOTHING_PAUSED, Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, PREEMPTED, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED
-from core.queueing.flavors.outcome import Found
+from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.flavors.test_lending import Lending
 from tests.queueing.running import NOW, told
@@ -111,10 +111,10 @@ def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be()
     assert not scene.where("thief")
     scene.leave("low")
     (found, *_) = scene.verdicts()
-    assert isinstance(found.outcome, Found)
+    assert isinstance(found.outcome, Admissible)
     scene.state.forget(f"{NAMESPACE}/w")
     scene.cycle.reconsider("uid-w")
-    assert not any(isinstance(verdict.outcome, Found) for verdict in scene.cycle.run(is_held_back=lambda uid: uid == "uid-w"))
+    assert not any(isinstance(verdict.outcome, Admissible) for verdict in scene.cycle.run(is_held_back=lambda uid: uid == "uid-w"))
     assert admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 

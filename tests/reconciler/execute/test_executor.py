@@ -10,7 +10,7 @@ from core.model.pause_state import Pause, Stop
 from core.names import EVENT_STAYS_GATED
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
-from core.plan.steps.steps import PASSED_OVER, Event, Hold, Log, Overtaken, Plan, Step, Together, make_plan
+from core.plan.steps.steps import PASSED_OVER, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Step, make_plan
 from core.resource import Obj
 from core.runtime.controller import Done
 from core.runtime.http.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError
@@ -87,7 +87,7 @@ def test_steps_together_are_all_attempted_and_a_failure_outweighs_refusals(
     harness = Executing()
     harness.fails = fails
     caplog.set_level("INFO")
-    together = Step("label", Together(tuple(harness.label(name) for name in ("a", "b", "c"))), log=Log("labelled", {"count": 3}))
+    together = Step("label", ParallelSteps(tuple(harness.label(name) for name in ("a", "b", "c"))), log=Log("labelled", {"count": 3}))
     left, raised = harness.execute(make_plan(together))
     assert harness.labelled == {"a", "b", "c"} - fails.keys()
     assert raised is None if error is None else isinstance(raised, error)
@@ -100,7 +100,7 @@ def test_step_behind_one_that_fails_is_left_out_of_those_together_and_others_are
     harness = Executing()
     harness.fails = {"a": FAILED}
     chains = (harness.label("a"), harness.label("b")), harness.label("c")
-    _, error = harness.execute(make_plan(Step("label", Together(chains))))
+    _, error = harness.execute(make_plan(Step("label", ParallelSteps(chains))))
     assert isinstance(error, ServerError)
     assert harness.labelled == {"c"}
 

@@ -14,7 +14,7 @@ from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden
 from core.runtime.watch.informer import Informer
 from core.runtime.watch.watch_step import Applied, Deleted, Init, InitDone
-from reconciler.observe.installed_kinds import Installed
+from reconciler.observe.installed_kinds import InstalledKinds
 
 KINDS = ("first", "second")
 
@@ -61,7 +61,7 @@ async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for
     definitions, informers = serve(*KINDS)
     (left,) = set(KINDS) - {gone}
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(Installed(definitions, informers, group).start())
+        starting = group.create_task(InstalledKinds(definitions, informers, group).start())
         await settle()
         definitions._fold(Deleted(definition(gone)))
         await settle()
@@ -78,7 +78,7 @@ async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_s
     monkeypatch.setattr(pacing, "INSTALLED_FAILING_S", 0.01)
     definitions, informers = serve(*KINDS)
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(Installed(definitions, informers, group).start())
+        starting = group.create_task(InstalledKinds(definitions, informers, group).start())
         await settle()
         listed(informers["first"])
         await asyncio.sleep(0.1)
@@ -97,7 +97,7 @@ async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatc
     definitions, informers = serve("first")
     informer = informers["first"]
     async with asyncio.TaskGroup() as group:
-        starting = group.create_task(Installed(definitions, informers, group, lambda _: True).start())
+        starting = group.create_task(InstalledKinds(definitions, informers, group, lambda _: True).start())
         informer.watcher.trouble = Forbidden(403, "Forbidden", "no")
         await asyncio.sleep(0.1)
         assert not starting.done()

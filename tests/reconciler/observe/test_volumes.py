@@ -11,7 +11,7 @@ from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLA
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import api_resources as r
 from core.queueing.cycle.cycle import Cycle
-from core.queueing.flavors.outcome import Found, NotFound
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj
 from core.runtime.http.client import Client
 from core.state.facts import WorkloadFacts
@@ -80,7 +80,7 @@ def submit(found: Observed, *claims: str, count: int = 2, owners: Sequence[Obj] 
     found.workloads.put(workload)
 
 
-def judge(found: Observed) -> Found | NotFound:
+def judge(found: Observed) -> Admissible | NotAdmissible:
     (verdict,) = Cycle(found.state, STANDARD).run()
     return verdict.outcome
 
@@ -88,7 +88,7 @@ def judge(found: Observed) -> Found | NotFound:
 def place(found: Observed) -> tuple[set[str], tuple[str, ...]]:
     """Nodes of the pods, and what the choice names as not judged."""
     outcome = judge(found)
-    assert isinstance(outcome, Found), outcome
+    assert isinstance(outcome, Admissible), outcome
     return set(dict(outcome.placements[0][1].nodes)), outcome.choices[0].unjudged
 
 
@@ -124,7 +124,7 @@ def test_volumes_in_different_zones_leave_no_node():
         found.volumes.claims.put(claim(name, zone))
     submit(found, "data", "logs")
     outcome = judge(found)
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED
 
 
@@ -170,7 +170,7 @@ async def test_a_waiting_workload_is_judged_again_when_its_claim_is_bound():
     await settle(found)
     assert woken
     (verdict,) = cycle.run()
-    assert isinstance(verdict.outcome, NotFound)
+    assert isinstance(verdict.outcome, NotAdmissible)
     assert "excluded: affinity: 4." in verdict.outcome.message
 
 
@@ -178,13 +178,13 @@ async def test_a_workload_waits_for_a_claim_that_does_not_exist():
     found = cluster()
     submit(found, "data")
     outcome = judge(found)
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_MISCONFIGURED
     assert not outcome.breaks_rule
     assert f"PersistentVolumeClaim {NAMESPACE}/data does not exist" in outcome.message
     found.volumes.claims.put(claim("data", None))
     await settle(found)
-    assert isinstance(judge(found), Found)
+    assert isinstance(judge(found), Admissible)
 
 
 def test_claim_that_an_appwrapper_may_create_is_named_as_not_judged():
@@ -212,7 +212,7 @@ def test_a_workload_waits_for_a_claim_that_cannot_be_used(of: Obj, why: str):
     found.volumes.claims.put(of)
     submit(found, "data")
     outcome = judge(found)
-    assert isinstance(outcome, NotFound)
+    assert isinstance(outcome, NotAdmissible)
     assert why in outcome.message
 
 

@@ -12,7 +12,7 @@ import pytest
 from core.plan.steps import pacing
 from core.podgroups.devices.claims import PodClaim
 from core.podgroups.devices.device_expressions import selects
-from core.podgroups.devices.inventory import Kept
+from core.podgroups.devices.inventory import PlacedClaims
 from core.resource import Obj, Resource
 from core.runtime.http.client import Client
 from core.runtime.http.errors import KubeError, NotFound, Unreachable
@@ -209,7 +209,7 @@ def test_decision_evaluates_no_expression_however_many_unlike_devices_others_wer
     for number in range(60):
         requests = [claim_spec(1, f"{number} * {5 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(5)]
         harness.devices(template(f"t{number}", {"devices": {"requests": requests}}, namespace="others"))
-        inventory.keep(f"pod-{number}", Kept("others", "r1-0", (PodClaim(f"t{number}", ""),)))
+        inventory.keep(f"pod-{number}", PlacedClaims("others", "r1-0", (PodClaim(f"t{number}", ""),)))
     harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]

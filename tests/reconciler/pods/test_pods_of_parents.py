@@ -9,7 +9,7 @@ import pytest
 
 from core.jobs.contract import Defaults, PodSetTemplate
 from core.names import MAX_EXEC_TIME_LABEL, PLACEMENT_PROFILE, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
-from core.plan.pods.pod_workloads import Wanted, asks_otherwise
+from core.plan.pods.pod_workloads import DesiredWorkload, asks_otherwise
 from core.plan.pods.units import PARENTS_BY_KIND
 from sim.apiserver.server import Request
 from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, end, names, pod, started
@@ -362,7 +362,7 @@ def test_a_parent_that_wants_other_nodes_asks_otherwise(part: dict[str, Any]):
     """Found defect E3: with another node selector, affinity or toleration it was never admitted anew, and the rollout stood."""
     template = PodSetTemplate("main", 1, {"spec": {"containers": []}}, None)
     workload = {"spec": {"queueName": "main", "podSets": [template.to_wire()]}}
-    same = Wanted("w", "main", (template,), (), {}, {}, {})
+    same = DesiredWorkload("w", "main", (template,), (), {}, {}, {})
     assert not asks_otherwise(same, workload)
     assert asks_otherwise(replace(same, queue="other"), workload), "its pods would run by the quota of the queue that it has left"
     other = PodSetTemplate("main", 1, {"spec": {"containers": [], **part}}, None)

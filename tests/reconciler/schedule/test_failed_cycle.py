@@ -10,7 +10,7 @@ import pytest
 from core.model import pieces
 from core.queueing.cycle import decisions
 from core.queueing.cycle.judge import Judge
-from core.queueing.ordering.pending import Group
+from core.queueing.ordering.pending import EquivalenceClass
 from core.state.facts import WorkloadFacts
 from tests.reconciler.measured import MeasuredHarness
 
@@ -30,7 +30,7 @@ def test_workloads_around_one_with_a_decision_that_raises_are_admitted(harness: 
     cycle = harness.scheduler._cycle
     admit = cycle._admit
 
-    def break_for_b(group: Group, workload: WorkloadFacts, found: Any) -> None:
+    def break_for_b(group: EquivalenceClass, workload: WorkloadFacts, found: Any) -> None:
         admit(group, workload, found)
         if workload.key == "ns/b":
             raise RuntimeError("odd")

@@ -15,7 +15,7 @@ from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import pacing
 from core.plan.workloads.verdict_steps import Judged
 from core.queueing.cycle.second_pass import NodeReplacement
-from core.queueing.flavors.outcome import NotFound
+from core.queueing.flavors.outcome import NotAdmissible
 from core.runtime.http.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
 from reconciler.schedule.scheduler import Scheduler
@@ -50,7 +50,7 @@ class PassHarness(QueuesHarness):
         write = scheduler._verdicts.write
 
         async def note(judged: Judged) -> None:
-            if judged.verdict.is_second_pass and isinstance(judged.verdict.outcome, NotFound) and not judged.verdict.outcome.evicts:
+            if judged.verdict.is_second_pass and isinstance(judged.verdict.outcome, NotAdmissible) and not judged.verdict.outcome.evicts:
                 self.tried.append(round(self.clock.monotonic(), 1))
             await write(judged)
 

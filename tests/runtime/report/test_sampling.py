@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.runtime.report import sampling
-from core.runtime.report.sampling import HELD_S, MOST_OF_ONE, Held, Sampling
+from core.runtime.report.sampling import HELD_S, MOST_OF_ONE, HeldSpans, Sampling
 from tests.runtime.fakes import ManualClock
 
 
@@ -45,7 +45,7 @@ class Story:
     def __init__(self, **rules: Any) -> None:
         self.clock, self.sent = ManualClock(), list[str]()
         rules = {"keeps": "refused", "alone": "begins", "work": frozenset({"solve", "review"}), **rules}
-        self.held: Held[Span] = Held(Sampling(**rules), lambda span: self.sent.append(span.name), self.clock.monotonic)
+        self.held: HeldSpans[Span] = HeldSpans(Sampling(**rules), lambda span: self.sent.append(span.name), self.clock.monotonic)
 
     def tell(self, name: str, *, trace: int = 1, took_s: float = 0.0, failed: bool = False, **attributes: Any) -> None:
         self.held.take(Span(name, Of(trace), attributes, Ends(not failed), 0, int(took_s * 1e9)))

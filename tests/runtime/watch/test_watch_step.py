@@ -13,6 +13,7 @@ from core.runtime.watch.watch_step import (
     CAUSES,
     Action,
     Applied,
+    BackoffState,
     Closed,
     Deleted,
     Empty,
@@ -26,17 +27,16 @@ from core.runtime.watch.watch_step import (
     ListPage,
     Opening,
     OpenWatch,
-    Pace,
-    Policy,
     Raw,
     Read,
     Silent,
     Sleep,
     State,
-    Step,
     Unproven,
     Waiting,
     Watching,
+    WatchPolicy,
+    WatchStep,
     Woke,
     begin,
     step,
@@ -46,19 +46,19 @@ from sim.loop import VirtualLoop
 from tests.runtime.config_maps import ConfigMaps
 from tests.runtime.fakes import CONFIG_MAP, bookmark, make_obj, name_of, raw, status
 
-POLICY = Policy(page_limit=2, timeout_s=100)
+POLICY = WatchPolicy(page_limit=2, timeout_s=100)
 A, B, C = make_obj("a", 1), make_obj("b", 2), make_obj("c", 3)
 
 
-def go(state: State, given: Input, now: float = 0.0, chance: float = 0.0) -> Step:
+def go(state: State, given: Input, now: float = 0.0, chance: float = 0.0) -> WatchStep:
     return step(state, given, now=now, chance=chance, policy=POLICY)
 
 
-def watching(version: str = "5", *, opened_at: float = 0.0, pace: Pace | None = None) -> Watching:
-    return Watching(pace or Pace(healthy_since=0.0), version, opened_at, 100)
+def watching(version: str = "5", *, opened_at: float = 0.0, pace: BackoffState | None = None) -> Watching:
+    return Watching(pace or BackoffState(healthy_since=0.0), version, opened_at, 100)
 
 
-def causes_agree(following: Step) -> bool:
+def causes_agree(following: WatchStep) -> bool:
     return following.cause is None or following.cause in CAUSES
 
 
@@ -72,7 +72,7 @@ def test_pages_are_told_as_they_come_and_the_last_opens_the_watch():
     assert isinstance(first.state, InitPage)
     last = go(first.state, Page([C], "9"), now=7.0)
     assert (list(last.events), last.action) == ([InitApply(C), InitDone("9")], OpenWatch("9", 100))
-    assert last.state == Opening(Pace(healthy_since=0.0), "9", 7.0, 100)
+    assert last.state == Opening(BackoffState(healthy_since=0.0), "9", 7.0, 100)
 
 
 def test_an_empty_list_is_a_list():
@@ -113,7 +113,7 @@ def test_gone_lists_again_after_a_pause(given: Input):
 
 
 def test_a_stale_continue_token_lists_again_in_one_piece():
-    following = go(InitPage(Pace(), "old"), Failed(Gone(410, "Expired")))
+    following = go(InitPage(BackoffState(), "old"), Failed(Gone(410, "Expired")))
     assert (following.action, following.cause) == (Sleep(0.8), "gone")
     again = go(following.state, Woke())
     assert again.action == ListPage("", None)
@@ -121,7 +121,7 @@ def test_a_stale_continue_token_lists_again_in_one_piece():
 
 
 def test_a_page_that_failed_is_asked_for_again():
-    following = go(InitPage(Pace(), "token"), Failed(Unreachable("reset")))
+    following = go(InitPage(BackoffState(), "token"), Failed(Unreachable("reset")))
     assert (following.action, following.cause) == (Sleep(0.8), "unreachable")
     assert go(following.state, Woke()).action == ListPage("token", 2)
 
@@ -138,15 +138,15 @@ def test_a_stream_closed_in_its_time_is_reopened_at_once():
 
 
 def test_a_stream_that_was_silent_to_its_end_is_well():
-    state = Opening(Pace(failures=3), "5", opened_at=0.0, timeout_s=100)
+    state = Opening(BackoffState(failures=3), "5", opened_at=0.0, timeout_s=100)
     following = go(state, Closed(), now=100)
     assert following.action == OpenWatch("5", 100)
-    assert following.state == Opening(Pace(failures=3, healthy_since=0.0), "5", 100.0, 100)
+    assert following.state == Opening(BackoffState(failures=3, healthy_since=0.0), "5", 100.0, 100)
 
 
 def test_streams_that_last_a_moment_by_agreement_are_not_reopened_more_than_once_a_second():
-    short = Watching(Pace(), "5", 0.0, 1)
-    following = step(short, Closed(), now=0.25, chance=0.0, policy=Policy(timeout_s=1))
+    short = Watching(BackoffState(), "5", 0.0, 1)
+    following = step(short, Closed(), now=0.25, chance=0.0, policy=WatchPolicy(timeout_s=1))
     assert (following.action, following.cause) == (Sleep(0.75), "closed")
 
 
@@ -172,17 +172,17 @@ def test_pauses_are_spread_by_chance():
 
 @pytest.mark.parametrize(("healthy_s", "pause"), [(119.0, 12.8), (120.0, 0.8)])
 def test_only_two_minutes_of_health_make_the_pause_short_again(healthy_s: float, pause: float):
-    state = watching(opened_at=1000.0, pace=Pace(failures=4, healthy_since=1000.0))
+    state = watching(opened_at=1000.0, pace=BackoffState(failures=4, healthy_since=1000.0))
     assert go(state, Failed(Unreachable("reset")), now=1000 + healthy_s).action == Sleep(pause)
 
 
 def test_silence_is_no_health():
-    state = watching(pace=Pace(failures=4, healthy_since=0.0))
+    state = watching(pace=BackoffState(failures=4, healthy_since=0.0))
     assert go(state, Silent(), now=500).action == Sleep(12.8)
 
 
 def test_years_of_failures_do_not_overflow():
-    assert go(Empty(pace=Pace(failures=10**9)), Failed(Unreachable("down"))).action == Sleep(30.0)
+    assert go(Empty(pace=BackoffState(failures=10**9)), Failed(Unreachable("down"))).action == Sleep(30.0)
 
 
 def test_a_version_that_the_server_refuses_is_not_offered_again():
@@ -216,7 +216,7 @@ def test_timeouts_are_spread_downwards():
     assert opened.action.timeout_s == 80
 
 
-STATES: list[State] = [Empty(), InitPage(Pace(), "t"), Opening(Pace(), "1", 0.0, 10), watching(), Waiting(Empty())]
+STATES: list[State] = [Empty(), InitPage(BackoffState(), "t"), Opening(BackoffState(), "1", 0.0, 10), watching(), Waiting(Empty())]
 INPUTS: list[Input] = [Page([A], "1"), Raw(raw("ADDED", A)), Closed(), Unproven(), Silent(), Failed(ServerError(500)), Woke()]
 
 
@@ -240,7 +240,7 @@ class WatchMachine(RuleBasedStateMachine):
         self.loop = VirtualLoop()
         self.store = Store()
         self.now = 0.0
-        self.policy = Policy(page_limit=2, timeout_s=60)
+        self.policy = WatchPolicy(page_limit=2, timeout_s=60)
         self.state: State
         self.action: Action
         self.state, self.action = begin(self.policy)

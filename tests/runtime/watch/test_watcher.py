@@ -16,7 +16,7 @@ from core.runtime.watch.informer import AT_ONCE, Informer
 from core.runtime.watch.store import Change
 from core.runtime.watch.watch_step import Init, InitApply, InitDone
 from core.runtime.watch.watcher import AT_ONCE as EVENTS_AT_ONCE
-from core.runtime.watch.watcher import Policy
+from core.runtime.watch.watcher import WatchPolicy
 from sim import transport
 from sim.apiserver.server import Request
 from tests.runtime.config_maps import NAMESPACE, ConfigMaps, Fault
@@ -24,7 +24,7 @@ from tests.runtime.fakes import CONFIG_MAP, make_obj, name_of
 
 pytestmark = pytest.mark.looptime
 
-POLICY = Policy(page_limit=2, timeout_s=100)
+POLICY = WatchPolicy(page_limit=2, timeout_s=100)
 
 
 @pytest.fixture(autouse=True)
