@@ -19,9 +19,9 @@ from e2e.kind.nodes import POOL_LABEL, SHAPE
 from e2e.manifests import cluster_queue, path
 from e2e.nodes import NodePool
 from e2e.operators.objects import RealStory, account_objects, real
+from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.scenarios.stories import HOST, NAMESPACE, STORIES, Story
 from e2e.topogate import Topogate
-from e2e.writes_proxy import Cut, WritesProxy
 from tests.e2e.audit.test_stories import test_a_story_comes_true as a_story_comes_true
 from tests.reconciler.kinds import test_leaderworkerset as leaderworkersets
 from tests.reconciler.kinds.lives import LIVES, LOSING_NODES, lives_of

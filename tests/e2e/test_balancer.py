@@ -14,8 +14,8 @@ import pytest
 
 from certs import pki
 from e2e.api import wait_for
-from e2e.balancer import Balancer
 from e2e.process import find_free_ports
+from e2e.proxies.balancer import Balancer
 
 NOW = datetime.now(UTC)
 

@@ -17,7 +17,7 @@ import pytest
 
 from certs import pki
 from e2e.api import wait_for
-from e2e.writes_proxy import Cut, WritesProxy
+from e2e.proxies.writes_proxy import Cut, WritesProxy
 
 
 class Watched(BaseHTTPRequestHandler):

@@ -10,8 +10,8 @@ import pytest
 
 from e2e import manifests
 from e2e.cluster import Cluster
+from e2e.proxies.writes_proxy import WritesProxy
 from e2e.topogate import Topogate
-from e2e.writes_proxy import WritesProxy
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 

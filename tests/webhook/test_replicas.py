@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from e2e.api import wait_for
-from e2e.balancer import Balancer
 from e2e.cluster import Cluster
 from e2e.process import kill
+from e2e.proxies.balancer import Balancer
 from tests.certs.replicas import Replicas
 from tests.certs.test_under_load import Load
 
@@ -109,7 +109,7 @@ async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_ask
     answered, fails with 500 and is the client's to repeat, and so does what was about to be sent on a connection of its own. Everything
     else is answered: reviews on kept connections, which the API server replaces, and on new ones, which go to the other replica.
 
-    Not shown is the second or so for which a real Service still leads to a replica that is gone (e2e/balancer.py).
+    Not shown is the second or so for which a real Service still leads to a replica that is gone (e2e/proxies/balancer.py).
     """
     load = Load(cluster, replicas)
     async with under(load):

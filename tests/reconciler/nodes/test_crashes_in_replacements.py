@@ -10,8 +10,8 @@ import pytest
 
 from e2e.audit import truth
 from e2e.cluster import Cluster
+from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.topogate import Topogate
-from e2e.writes_proxy import Cut, WritesProxy
 from tests.long import mark_long
 from tests.reconciler.nodes.test_failed_nodes import fail, places, whole_again
 from tests.reconciler.scenes import Scene

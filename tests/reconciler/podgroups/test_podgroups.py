@@ -13,8 +13,8 @@ import yaml
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
 from e2e.audit import truth
 from e2e.cluster import Cluster
+from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.topogate import Topogate
-from e2e.writes_proxy import Cut, WritesProxy
 from tests.installed import Installed
 from tests.long import mark_long
 from tests.reconciler.kinds.pods import pod_spec

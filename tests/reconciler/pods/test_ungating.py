@@ -18,8 +18,8 @@ from core.names import (
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.audit import truth
+from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.topogate import Topogate
-from e2e.writes_proxy import Cut, WritesProxy
 from tests.reconciler.scenes import GPU, Scene
 
 pytestmark = pytest.mark.cluster

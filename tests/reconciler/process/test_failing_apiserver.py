@@ -17,8 +17,8 @@ from aiohttp import web
 from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
+from e2e.proxies.writes_proxy import WRITES, WritesProxy
 from e2e.topogate import READY_MARK, Topogate
-from e2e.writes_proxy import WRITES, WritesProxy
 from tests.reconciler.scenes import Scene
 
 SEED = 24108

@@ -17,9 +17,9 @@ from core.names import CONSUMES_PROVISIONING, PROVISIONING_CLASS_NAME
 from e2e import manifests
 from e2e.audit import truth
 from e2e.cluster import Cluster
+from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.standins.autoscaler import AutoscalerStandIn, Eta, Nodes, Refusal
 from e2e.topogate import Topogate
-from e2e.writes_proxy import Cut, WritesProxy
 from tests.long import mark_long
 from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, evicted, has_quota, reasons_of_events, why_evicted
 from tests.reconciler.scenes import GPU, Scene
