@@ -30,13 +30,13 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
 
 def test_the_wheel_has_the_modules_of_the_listed_packages_and_nothing_else(ours: Wheel):
     about = project.about()
-    listed = {name.replace(".", "/") for name in about["tool"]["setuptools"]["packages"]}
+    listed = tuple(name.rstrip("*") + "/" for name in about["tool"]["setuptools"]["packages"]["find"]["include"])
     done = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "*.py"], cwd=project.ROOT, capture_output=True, text=True, check=False
     )
     if done.returncode:
         pytest.skip("this is no git checkout")
-    modules = {name for name in done.stdout.splitlines() if name.rpartition("/")[0] in listed}
+    modules = {name for name in done.stdout.splitlines() if name.startswith(listed)}
     info = INFO.format(version=about["project"]["version"])
     named = {"METADATA", "WHEEL", "RECORD", "top_level.txt", "licenses/LICENSE"} | (
         {"entry_points.txt"} if "scripts" in about["project"] else set()

@@ -72,7 +72,7 @@ def test_files_that_it_names_are_there():
     for name in re.findall(r"`((?:core|tests|e2e|webhook)/[\w./]+\.py)`", TEXT):
         assert (ROOT / name).is_file(), name
     for name in re.findall(r"`(\w+\.py)`", TEXT):
-        assert (ROOT / "core" / "jobs" / name).is_file(), name
+        assert (ROOT / "core" / "jobs" / "kinds" / name).is_file(), name
 
 
 def test_all_that_the_api_server_must_be_told_of_a_kind_is_named():

@@ -59,7 +59,7 @@ def build_wheel(folder: Path) -> Path:
 
 def _copy(folder: Path) -> None:
     """What the wheel is made of."""
-    packages = {name.split(".")[0] for name in about()["tool"]["setuptools"]["packages"]}
+    packages = {name.rstrip("*") for name in about()["tool"]["setuptools"]["packages"]["find"]["include"]}
     folder.mkdir()
     for name in _BESIDE:
         shutil.copyfile(ROOT / name, folder / name)

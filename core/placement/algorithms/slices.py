@@ -1,5 +1,6 @@
 """The levels and sizes a request speaks of, resolved against a tree and checked."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
@@ -58,7 +59,21 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
     else:
         start = 0 if topology.mode is Mode.UNCONSTRAINED and topology.slices else lowest
 
-    sizes = [1] * len(tree.declared)
+    sizes = _find_sizes(tree, request, topology, start, refuse)
+    if isinstance(sizes, NotFit):
+        return sizes
+    if not topology.slices:
+        return Shape(start, lowest, 1, tuple(sizes), "pod", auto)
+    outer = tree.declared.index(topology.slices[0].level)
+    size = topology.slices[0].size
+    return Shape(start, outer, size, tuple(sizes), "slice" if size > 1 else "pod", auto)
+
+
+def _find_sizes(
+    tree: TopologyTree, request: PodSetRequest, topology: TopologyRequest, start: int, refuse: Callable[[RefusalKind, str], NotFit]
+) -> list[int] | NotFit:
+    """Sizes of slices by level, 1 where there are none."""
+    sizes, known = [1] * len(tree.declared), ", ".join(tree.declared)
     above, size_above = start, request.count
     for i, layer in enumerate(topology.slices):
         level = tree.find_level(layer.level)
@@ -89,11 +104,7 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
             )
         sizes[level] = layer.size
         above, size_above = level, layer.size
-    if not topology.slices:
-        return Shape(start, lowest, 1, tuple(sizes), "pod", auto)
-    outer = tree.declared.index(topology.slices[0].level)
-    size = topology.slices[0].size
-    return Shape(start, outer, size, tuple(sizes), "slice" if size > 1 else "pod", auto)
+    return sizes
 
 
 def _lowest_sensible(tree: TopologyTree, topology: TopologyRequest) -> int:

@@ -18,22 +18,15 @@ from core.model.pods_ready_rules import PodsReadyRules
 from core.names import REASON_ADMISSIONS_PAUSED, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION
 from core.placement.algorithms.profile import Profiles
 from core.placement.refusals import truncate
+from core.queueing.cycle import second_pass
 from core.queueing.cycle.block_admission import find_obstacle
 from core.queueing.cycle.decisions import Decisions
 from core.queueing.cycle.judge import Judge
 from core.queueing.cycle.queue_resolution import find_way
 from core.queueing.cycle.run import Run, Verdict
-from core.queueing.cycle.second_pass import (
-    REPLACES,
-    NodeReplacement,
-    due_for_second_pass,
-    find_second_pass,
-    has_stuck_pods,
-    refuse_unwritable,
-)
 from core.queueing.cycle.unwritable import Unwritable
 from core.queueing.flavors.leftover_pods import Past
-from core.queueing.flavors.outcome import PASSING, Admissible, NotAdmissible
+from core.queueing.flavors.outcome import PASSING, Admissible, NotAdmissible, Outcome
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.iteration_order import MOST_SORTED, PriorityTurns, Turn, Turns
 from core.queueing.ordering.pending import EquivalenceClass, Order, Pending, find_heads
@@ -54,7 +47,7 @@ class Cycle:
         state: ClusterState,
         profiles: Profiles,
         pods_ready: PodsReadyRules | None = None,
-        replacement: NodeReplacement = REPLACES,
+        replacement: second_pass.NodeReplacement = second_pass.REPLACES,
         sharing: FairSharing | None = None,
         *,
         shrinks: bool = True,
@@ -77,10 +70,7 @@ class Cycle:
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
-        self._turns_by, self._unsorted = (
-            0,
-            list[EquivalenceClass](),
-        )  # `config_changes` when those began; groups that are not among them yet
+        self._turns_by, self._unsorted = 0, list[EquivalenceClass]()  # `config_changes` when they began; classes not among them yet
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
@@ -233,7 +223,7 @@ class Cycle:
 
         Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it goes on here.
         """
-        due, is_again = due_for_second_pass(self._state, self._replacement), False
+        due, is_again = second_pass.due_for_second_pass(self._state, self._replacement), False
         self._passed.intersection_update(w.uid for w in due)
         self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
         for workload in due:
@@ -241,7 +231,7 @@ class Cycle:
             now = self._state.changes, workload.checks, workload.unhealthy_nodes
             if queue is None or self._failed_at.get(workload.uid) == now or run.is_held_back(workload.uid) or run.is_busy(workload.uid):
                 continue
-            if (workload.unhealthy_nodes or has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
+            if (workload.unhealthy_nodes or second_pass.has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
                 continue
             if workload.uid in self._passed:
                 is_again = True
@@ -268,7 +258,7 @@ class Cycle:
         self._passed.clear()
         self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
 
-    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Admissible | NotAdmissible:
+    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Outcome:
         """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
         were told to go for its sake: a node that it was to get beside may come back meanwhile."""
         pause = self._state.pause
@@ -289,11 +279,11 @@ class Cycle:
         assert isinstance(outcome, NotAdmissible)
         return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
 
-    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: NodeReplacement) -> Admissible | NotAdmissible:
+    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: second_pass.NodeReplacement) -> Outcome:
         if (unwritable := self.unwritable.find(workload)) is not None:
-            return refuse_unwritable(workload, unwritable, replacement)
+            return second_pass.refuse_unwritable(workload, unwritable, replacement)
         try:
-            return find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
+            return second_pass.find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
         except Exception as error:
             return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 

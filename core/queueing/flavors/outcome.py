@@ -118,3 +118,6 @@ class NotAdmissible:
         """The same outcome with no victims. They were evicted when it was decided: by now they may run again, and no decision says that
         they are to be evicted once more."""
         return replace(self, preempting=None) if self.preempting is not None else self
+
+
+Outcome = Admissible | NotAdmissible

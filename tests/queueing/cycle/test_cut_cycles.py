@@ -120,17 +120,17 @@ def test_fault_between_two_turns_begins_another_round(sharing: FairSharing | Non
     scene.rack("r", 2)
     scene.pool("q", "4")
     scene.submit("w", 1, cpu="1", queue="q")
-    module, sort = "fair_order" if sharing else "turns", iteration_order.add_turns
+    module, sort = "fair_order" if sharing else "iteration_order", iteration_order.add_turns
 
     def fail(*_: Any) -> None:
         raise RuntimeError("odd")
 
-    monkeypatch.setattr(f"core.queueing.{module}.add_turns", fail)
+    monkeypatch.setattr(f"core.queueing.ordering.{module}.add_turns", fail)
     with pytest.raises(RuntimeError, match="odd"):
         list(scene.cycle.run())
     assert scene.cycle.set_aside() is None
     assert not scene.cycle.is_cut
-    monkeypatch.setattr(f"core.queueing.{module}.add_turns", sort)
+    monkeypatch.setattr(f"core.queueing.ordering.{module}.add_turns", sort)
     assert [name_of(verdict) for verdict in scene.cycle.run()] == ["w"]
 
 
