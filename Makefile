@@ -69,7 +69,7 @@ check: $(STAMP) ## lint, types, the dependency law, drift of generated files, pl
 	@$(BIN)/python -m cli.reference --check
 	@$(BIN)/python -m tools.words
 
-bench: $(STAMP) ## benchmarks: ratios and counts; NAME=worst for one of docs/benchmarks.md, ARGS="..." for what it takes
+bench: $(STAMP) ## benchmarks: ratios and counts; NAME=worst for one of docs/development/benchmarks.md, ARGS="..." for what it takes
 	@$(BIN)/python -m tests.bench$(if $(NAME),.$(NAME)) $(ARGS)
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand; OPERATORS=jobset,lws for real operators

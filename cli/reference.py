@@ -118,7 +118,11 @@ WRITTEN_BY_USERS = (
         "annotation of a managed namespace",
         '`"true"`: its users may make DaemonSets, which no quota counts (security.md)',
     ),
-    Name(n.ROTATE_CA, "annotation of the Secret of the webhook's certificate", "whatever its value: a new CA is made (certificates.md)"),
+    Name(
+        n.ROTATE_CA,
+        "annotation of the Secret of the webhook's certificate",
+        "whatever its value: a new CA is made (administration/certificates.md)",
+    ),
 )
 WRITTEN_BY_TOPOGATE = (
     Name(n.WORKLOAD_ANNOTATION, "annotation of pods", "their Workload"),

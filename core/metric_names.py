@@ -338,7 +338,7 @@ RAISED, TIMEOUT, MEMORY, ENDED, NONSENSE, UNUSABLE = "raised", "timeout", "memor
 PLUGIN_ANSWERS = Instrument(
     "topogate_podgroup_plugin_answers_total",
     Kind.COUNTER,
-    "What plugins of other packages were asked, by what came of it; but for answered they are passed over (docs/adding-a-plugin.md)",
+    "Questions to plugins of other packages by result; all but answered pass the plugin over (docs/development/adding-a-plugin.md)",
     (Label("plugin"), Label("result", frozenset({ANSWERED, RAISED, TIMEOUT, MEMORY, ENDED, NONSENSE, UNUSABLE}))),
 )
 

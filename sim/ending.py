@@ -246,7 +246,7 @@ def _may_stay_gated(world: World, pod: Json, workload: Json) -> bool:
 
 
 def _has_namesakes(workload: Json) -> bool:
-    """Whether a workload has several nodes with one hostname: there may be no names for another place beside them (docs/engine.md)."""
+    """Whether a workload has several nodes with one hostname: there may be no names for another place beside them."""
     given = [each["topologyAssignment"] for each in workload["status"]["admission"]["podSetAssignments"] if each.get("topologyAssignment")]
     domains = {domain for assigned in given if assigned["levels"][-1] == HOSTNAME_LABEL for domain, _ in read_domains(assigned)}
     return len({domain[-1] for domain in domains if len(domain) > 1}) < sum(len(domain) > 1 for domain in domains)

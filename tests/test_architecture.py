@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import measure
+
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("core", "webhook", "reconciler", "certs", "cli")
 MAX_LINES = 600
@@ -143,3 +145,15 @@ def test_a_lock_has_hashes_for_everything_and_no_address(lock: str):
     for entry in filter(str.strip, entries):
         assert re.match(r"\S+==\S+", entry.strip()), entry
         assert "--hash=sha256:" in entry, entry
+
+
+def test_folder_of_the_repository_has_at_most_24_files():
+    assert measure.find_large_folders(measure.list_files()) == {}
+
+
+def test_module_of_the_product_has_a_base_name_of_its_own():
+    assert measure.find_same_modules(measure.list_files()) == []
+
+
+def test_public_class_of_the_product_has_a_name_of_its_own():
+    assert measure.find_same_classes(measure.list_files()) == {}

@@ -47,6 +47,12 @@ def count_code_lines(source: str) -> int:
     return len(lines - docstrings)
 
 
+def find_large_folders(files: list[str]) -> dict[str, int]:
+    """Folders with more than `MOST_FILES` files of their own, with their number, largest first."""
+    folders = Counter(str(PurePosixPath(path).parent) for path in files if not path.startswith(DATA))
+    return {folder: number for folder, number in folders.most_common() if number > MOST_FILES}
+
+
 def find_same_modules(files: list[str]) -> list[list[str]]:
     """Modules of production code with one base name, but for those of folders that mirror each other."""
     by_name: defaultdict[str, list[str]] = defaultdict(list)
@@ -81,8 +87,7 @@ def main() -> int:
             code[package] += count_code_lines((ROOT / path).read_text())
     print("lines of code:", ", ".join(f"{package} {code[package]:,}" for package in (*PRODUCTION, *OTHERS)))
     print(f"production: {sum(code[package] for package in PRODUCTION):,} of at most {MOST_LINES:,}")
-    folders = Counter(str(PurePosixPath(path).parent) for path in files if not path.startswith(DATA))
-    large = ", ".join(f"{folder} {number}" for folder, number in folders.most_common() if number > MOST_FILES)
+    large = ", ".join(f"{folder} {number}" for folder, number in find_large_folders(files).items())
     print(f"folders with more than {MOST_FILES} files:", large or "none")
     same_modules = find_same_modules(files)
     print("modules of one base name:", "; ".join(" ".join(each) for each in same_modules) or "none")

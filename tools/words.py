@@ -1,4 +1,4 @@
-"""`python -m tools.words`: checks that new and changed text is plain English with standard words (docs/style.md).
+"""`python -m tools.words`: checks that new and changed text is plain English with standard words (docs/development/style.md).
 
 Every line of production code, documents and tests is compared with a few patterns; names of functions begin with a verb of the
 glossary, names of tests say subject, condition and result. Lines that were there when this check was introduced are in
@@ -92,7 +92,7 @@ def _check_names(path: str, text: str) -> Iterator[Violation]:
             for word in sorted(TEST_WORDS.intersection(words)):
                 yield Violation(path, node.lineno, node.name, word, "test_<subject>_<condition>_<result>")
         elif path.startswith(PRODUCTION) and words[0] not in VERBS and not _is_noun(node):
-            yield Violation(path, node.lineno, node.name, node.name, "a name that begins with a verb of the glossary (docs/style.md)", True)
+            yield Violation(path, node.lineno, node.name, node.name, "a verb of the glossary first (docs/development/style.md)", True)
 
 
 def _is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
     for violation in new:
         print(violation)
     if new:
-        print(f"{len(new)} new lines are not plain English: see docs/style.md", file=sys.stderr)
+        print(f"{len(new)} new lines are not plain English: see docs/development/style.md", file=sys.stderr)
     return 1 if new else 0
 
 

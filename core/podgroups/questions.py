@@ -1,5 +1,5 @@
 """What a plugin in another process is asked, and what it may answer, as plain data: lists, numbers, texts. Nodes go by their place in
-the tree; `reconciler.podgroups.plugin_child` puts names in, as docs/adding-a-plugin.md has it.
+the tree; `reconciler.podgroups.plugin_child` puts names in, as docs/development/adding-a-plugin.md has it.
 
 Whoever answers is not trusted: whatever does not make sense is refused with one sentence.
 """

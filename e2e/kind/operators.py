@@ -1,6 +1,6 @@
 """From where the operators come in a kind cluster, and what they must be told so that topogate can queue what they run.
 
-Which there are, of which version and for which kinds, `e2e.operators.catalogue` says. None has been run here: `docs/kind.md`
+Which there are, of which version and for which kinds, `e2e.operators.catalogue` says. None has been run here: `docs/development/kind.md`
 says where each address was seen.
 """
 

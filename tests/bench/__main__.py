@@ -10,7 +10,7 @@ BENCHES = {
     "stream": "a life of different requests with events between them; the peer pays about 19 ms a decision",
     "events": "what an event costs, and a node in memory",
     "churn": "workloads placed and released on a cluster nearly full",
-    "profiles": "what `compact` is worth beside `kep` (docs/compact.md has 20 seeds)",
+    "profiles": "what `compact` is worth beside `kep` (docs/development/compact.md has 20 seeds)",
     "encoding": "bytes of an assignment beside the peer's, and time",
 }
 

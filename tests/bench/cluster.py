@@ -3,7 +3,8 @@
     python -m tests.bench.cluster [--nodes 2560] [--jobs 2000] [--share 1.0] [--asked 0.9] [--pods-per-second 16] [--json]
 
 `--share 0.05` takes a twentieth of nodes and jobs, and two minutes. What was chosen is printed first, progress on stderr; how to
-read the table: docs/bench-cluster.md. Ends with 1 if a job did not end, or a promise of `e2e.audit.audit` was broken at any moment.
+read the table: docs/development/bench-cluster.md. Ends with 1 if a job did not end, or if a promise of `e2e.audit.audit` was broken at any
+moment.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ def test_what_was_installed_can_be_removed(reader: Reader):
 
 
 def test_every_page_with_commands_is_followed():
-    shown = {path.name for path in DOCS.glob("*.md") if commands_of(path.name)}
+    shown = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if commands_of(path.relative_to(DOCS).as_posix())}
     assert shown == {*PAGES, "install.md", *ALONE}
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_no_command_stands_where_nobody_runs_it(page: Path):
     assert PROGRAMS.findall(page.read_text()) == [], "write it into a console block"

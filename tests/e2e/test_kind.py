@@ -339,7 +339,7 @@ def test_without_docker_the_command_says_so_in_one_line_and_ends_with_3(tmp_path
     )
     assert (done.returncode, done.stdout) == (command.NO_DOCKER, "")
     assert done.stderr == "e2e.kind did not run: there is no docker on PATH.\n"
-    assert f"| {command.NO_DOCKER} |" in (ROOT / "docs" / "kind.md").read_text()
+    assert f"| {command.NO_DOCKER} |" in (ROOT / "docs" / "development" / "kind.md").read_text()
 
 
 def test_an_unknown_word_is_told_before_docker_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,7 +364,7 @@ def test_a_scene_that_fails_does_not_keep_the_others_from_being_played(capsys: p
 
 
 def test_the_docs_have_every_operator_at_its_version() -> None:
-    text = (ROOT / "docs" / "kind.md").read_text()
+    text = (ROOT / "docs" / "development" / "kind.md").read_text()
     for operator in OPERATORS:
         assert f"| {operator.name} | {operator.version} |" in text
 

@@ -1,4 +1,4 @@
-"""docs/adding-a-kind.md: its example is installed as its reader would, and its vectors pass."""
+"""docs/development/adding-a-kind.md: its example is installed as its reader would, and its vectors pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "adding-a-kind.md").read_text()
+TEXT = (ROOT / "docs" / "development" / "adding-a-kind.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

@@ -147,7 +147,7 @@ class PodGroupPlugins(Strict):
     timeout: Annotated[
         Pause | None,
         Says(
-            "how long each plugin of another package may take for an answer ([adding-a-plugin.md](adding-a-plugin.md))",
+            "how long each plugin of another package may take for an answer ([adding-a-plugin.md](development/adding-a-plugin.md))",
             show_duration(PluginLimits().call_s),
         ),
     ] = None

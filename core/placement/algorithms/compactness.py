@@ -7,7 +7,7 @@ The measure of a pod set's assignment is a tuple, compared from its first entry 
    nothing, and one that is filled up adds nothing.
 
 What is left over further up is no part of it: counted after the nodes', it made large jobs wait longer on streams of jobs
-that come and go (docs/compact.md).
+that come and go (docs/development/compact.md).
 """
 
 from dataclasses import dataclass

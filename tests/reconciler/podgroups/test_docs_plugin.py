@@ -1,4 +1,4 @@
-"""docs/adding-a-plugin.md: its example is installed as its reader would, named by its own configuration, and does what it says."""
+"""docs/development/adding-a-plugin.md: its example is installed as a reader would, named by its configuration, and does what it says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs" / "adding-a-plugin.md").read_text()
+TEXT = (ROOT / "docs" / "development" / "adding-a-plugin.md").read_text()
 PRICE, FEED = "acme.example.com/price", "acme.example.com/feed"
 
 

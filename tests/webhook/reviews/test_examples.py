@@ -26,7 +26,7 @@ EXAMPLES = {
 }
 DOCUMENTED = {
     f"{path.name} {i}": text
-    for path in sorted((ROOT / "docs").glob("*.md"))
+    for path in sorted((ROOT / "docs").rglob("*.md"))
     for i, text in enumerate(re.findall(r"^```yaml\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL))
     if text.startswith("apiVersion:") and path.name != UNQUEUED
 }
@@ -85,7 +85,7 @@ def group_of(pod: dict[str, Any]) -> tuple[str, str]:
 
 def test_documents_name_the_python_that_has_the_packages():
     bare = re.compile(r"^ {4,}python3? (?!.*: \d+ mistakes).*$|# python3? -m .*$", re.MULTILINE)
-    found = {path.name: bare.findall(path.read_text()) for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+    found = {path.name: bare.findall(path.read_text()) for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
     assert {name: commands for name, commands in found.items() if commands} == {}
 
 
