@@ -5,7 +5,6 @@ breaks a rule with 200 and `allowed: false`; a bug of ours is a 500 with an id t
 """
 
 import asyncio
-import json
 import logging
 import math
 import time
@@ -21,6 +20,7 @@ from core.api.body import MalformedReview
 from core.api.conversion_review import CONVERT_PATH, MAX_CONVERSION_BYTES, parse_conversion
 from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATION, REVIEWS_ANSWERED
 from core.runtime.clock import Clock, SystemClock
+from core.runtime.http.parsing import encode
 from core.runtime.report.metrics import Sink, Unmeasured
 from webhook import conversion
 from webhook.connections import IDLE_S, Connections
@@ -294,4 +294,4 @@ def _answer_conversion(body: bytes) -> bytes:
 
 
 def _dump(answer: dict[str, Any]) -> bytes:
-    return json.dumps(answer, separators=(",", ":")).encode()
+    return encode(answer)

@@ -8,7 +8,6 @@ The library is imported when a connection is made, since it costs 0.4 s and 70 M
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import ssl
@@ -22,7 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 from core.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
 from core.runtime.http.errors import Gone, TooManyRequests, Unreachable
 from core.runtime.http.kubeconfig import find_context, find_kubeconfig, read_impersonation, strip_record, unusable
-from core.runtime.http.parsing import parse_list, parse_object
+from core.runtime.http.parsing import encode, parse_list, parse_object
 from core.runtime.http.rate_limiter import RateLimiter
 from core.runtime.http.transport import Endpoint, Fence, Nowhere, Transport
 
@@ -345,7 +344,7 @@ class Client:
         subresource: str | None = None,
         repeatable: bool = False,
     ) -> Obj:
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data = None if body is None else encode(body)
         retries = THROTTLE_RETRIES if repeatable else 0
         while True:
             self._tell(verb, resource, subresource)

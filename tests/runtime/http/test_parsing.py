@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.runtime.http import parsing
 from core.runtime.http.errors import ServerError
-from core.runtime.http.parsing import parse_list, parse_object
+from core.runtime.http.parsing import encode, parse_list, parse_object
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12)
@@ -76,3 +76,27 @@ async def test_other_tasks_have_their_turns_while_a_long_list_is_read():
     await asyncio.wait([task])
     assert len(found["items"]) == 20
     assert len(turns) >= 20
+
+
+@given(value=OBJECTS)
+def test_encoded_value_is_read_as_it_was(value: dict[str, Any]):
+    assert json.loads(encode(value)) == json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("levels", [100, 300])
+def test_deep_object_is_encoded_and_read(levels: int):
+    deep: dict[str, Any] = {}
+    for _ in range(levels):
+        deep = {"a": deep}
+    assert parse_object(encode(deep)) == deep
+
+
+def test_half_of_a_surrogate_pair_is_read_and_encoded_as_it_stands():
+    text = b'{"a":"\\ud800"}'
+    assert parse_object(text) == {"a": "\ud800"}
+    assert encode(parse_object(text)) == text
+
+
+def test_value_that_json_does_not_have_is_not_encoded():
+    with pytest.raises(TypeError):
+        encode({"a": object()})
