@@ -66,10 +66,16 @@ def test_all_files_are_played_where_all_are_of_one_kind(tmp_path: Path, monkeypa
     assert sum(map(len, played.values())) == len(files)
 
 
+def test_tests_of_a_file_that_is_played_apart_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workers, "APART", ("tests/fast_0.py",))
+    played = deal(tmp_path, monkeypatch, 2, FAST[:1])
+    assert played == {"gw0": FAST[:1], "gw1": FAST[:1]}
+
+
 def test_two_processes_share_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     played = deal(tmp_path, monkeypatch, 2, FAST + ON_CLUSTER)
     assert all(set(ON_CLUSTER) & set(files) and set(FAST) & set(files) for files in played.values())
 
 
 def test_files_named_as_long_exist():
-    assert [name for name in workers.LONG if not Path(__file__).parents[1].joinpath(name).exists()] == []
+    assert [name for name in (*workers.LONG, *workers.APART) if not Path(__file__).parents[1].joinpath(name).exists()] == []

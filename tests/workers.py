@@ -26,6 +26,9 @@ LONG = (
     "tests/reconciler/nodes/test_failing_again.py",
 )
 
+# Tests of these share nothing and take minutes: in one process they would take as long as all others together.
+APART = ("tests/sim/test_scenarios.py",)
+
 
 def starts_no_cluster(worker: str) -> bool:
     """Whether a process, `gw0` and so on, takes only files without a control plane."""
@@ -52,6 +55,11 @@ class Files(LoadFileScheduling):  # type: ignore[misc]
             self._on_cluster = set(path.read_text().splitlines())
             path.unlink()
         super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        """A file, and of those of `APART` a test."""
+        scope = str(super()._split_scope(nodeid))
+        return nodeid if scope in APART else scope
 
     def _find(self, node: WorkerController) -> str | None:
         """The next file for a process; None if there is none."""
