@@ -37,9 +37,7 @@ def deleted(harness: QueuesHarness, kind: str, name: str) -> dict[str, Any]:
         ("topologies", "Topology", "t", "still used by ResourceFlavor gpu; it goes when that is gone"),
     ],
 )
-def test_what_is_deleted_and_still_in_use_says_by_whom_and_says_so_once(
-    harness: QueuesHarness, plural: str, kind: str, name: str, told: str
-):
+def test_deleted_object_that_is_in_use_reports_its_users_in_one_event(harness: QueuesHarness, plural: str, kind: str, name: str, told: str):
     assert harness.told(name) == []
     assert deleted(harness, kind, name)["metadata"]["deletionTimestamp"]
     for _ in range(3):
@@ -89,7 +87,7 @@ def test_users_that_come_and_go_are_no_new_event_but_another_object_of_the_name_
     assert [message for _, message in harness.told("t")] == [told, "still used by ResourceFlavors b, gpu; it goes when they are gone"]
 
 
-def test_what_somebody_elses_finalizer_holds_is_not_told_of(harness: QueuesHarness):
+def test_deleted_queue_with_only_a_foreign_finalizer_gets_no_event(harness: QueuesHarness):
     queue = {"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "10"})}
     harness.put({**queue, "metadata": {"name": "cq", "finalizers": ["example.com/theirs"], "deletionTimestamp": harness.now()}})
     harness.reconcile("clusterqueues", "cq")

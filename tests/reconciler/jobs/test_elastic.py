@@ -67,7 +67,7 @@ def gated_pods(now: truth.Snapshot) -> list[dict[str, Any]]:
     return [pod for pod in now.pods_of("train") if truth.has_gate(pod)]
 
 
-def test_it_grows_in_its_rack_shrinks_and_waits_for_what_the_rack_has_not(scene: Scene, topogate: Topogate) -> None:
+def test_elastic_job_grows_within_its_rack_then_shrinks_then_waits_for_room_in_the_rack(scene: Scene, topogate: Topogate) -> None:
     submit(scene, "train", pods=4, required=scene.rack)
     now = scene.until_bound("train", 4)
     first, rack = now.workload_of("train"), {now.label_of(pod, scene.rack) for pod in now.pods_of("train")}
@@ -112,7 +112,7 @@ def test_it_grows_in_its_rack_shrinks_and_waits_for_what_the_rack_has_not(scene:
     assert {now.label_of(pod, scene.rack) for pod in now.pods_of("train")} == rack
 
 
-def test_quota_is_needed_for_the_difference_only_and_what_is_given_back_is_others(scene: Scene) -> None:
+def test_resized_elastic_job_needs_quota_for_added_pods_only_and_releases_quota_of_removed_pods(scene: Scene) -> None:
     narrow(scene, 12)
     submit(scene, "train", pods=4, required=scene.rack)
     scene.until_bound("train", 4)

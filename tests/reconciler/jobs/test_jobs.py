@@ -43,7 +43,7 @@ def workload(**counts: int) -> dict[str, Any]:
     ],
     ids=["as admitted", "resized", "replicas of the runtime", "runtime with more jobs", "nodes by the runtime", "runtime that is gone"],
 )
-def test_a_running_train_job_is_held_to_what_it_says_itself(job: dict[str, Any], is_resized: bool):
+def test_running_train_job_counts_as_resized_by_its_own_spec(job: dict[str, Any], is_resized: bool):
     assert _is_resized(JobFacts(TrainJob(), job, ""), workload(node=4)) == is_resized
 
 

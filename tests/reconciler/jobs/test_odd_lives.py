@@ -26,7 +26,7 @@ def test_a_job_made_again_under_its_old_name_gets_the_place_of_the_old_one(scene
     scene.eventually("the new one to be bound and the old workload to be gone", new_is_bound)
 
 
-def test_a_workload_that_makes_no_sense_stops_nobody_else(scene: Scene, topogate: Topogate) -> None:
+def test_workload_with_invalid_node_affinity_does_not_block_other_jobs(scene: Scene, topogate: Topogate) -> None:
     template = manifests.job("x", scene.namespace, pods=1, gpus=1)["spec"]["template"]
     required = {"nodeSelectorTerms": [{"matchExpressions": [{"operator": "In"}]}, None]}
     template["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -82,7 +82,7 @@ def test_a_suspended_job_that_leaves_its_queue_leaves_nothing_behind(scene: Scen
     )
 
 
-def test_a_job_whose_workload_is_refused_is_told_on_the_job(scene: Scene) -> None:
+def test_job_of_a_refused_workload_gets_an_event_with_the_reason(scene: Scene) -> None:
     scene.submit("classy", pods=1, gpus=1, required=scene.rack, labels={"kueue.x-k8s.io/priority-class": "none-such"})
     scene.eventually(
         "the event", lambda now: any("none-such" in e["message"] for e in now.events if e["involvedObject"]["name"] == "classy")
@@ -139,7 +139,7 @@ def test_a_job_too_large_for_its_rack_follows_the_advice_of_its_event(scene: Sce
     assert scene.job("big")["spec"]["completions"] == 3
 
 
-def test_a_user_who_suspends_a_job_that_is_about_to_be_stopped_is_not_overruled(scene: Scene, topogate: Topogate) -> None:
+def test_job_that_its_user_suspends_between_eviction_and_stop_stays_suspended(scene: Scene, topogate: Topogate) -> None:
     """The moment between the eviction and the stop, held: over a restart, too, the API server knows who suspended the job."""
     scene.submit("resized", pods=4, gpus=1, required=scene.block)
     now = scene.until_bound("resized", 4)

@@ -102,7 +102,7 @@ def test_an_old_client_deactivates_and_activates_a_workload(scene: Scene) -> Non
     assert truth.slices_whole(now, "train", scene.rack, 4) == []
 
 
-def test_what_is_written_as_v1beta1_is_judged_and_used_as_v1beta2(scene: Scene) -> None:
+def test_cluster_queue_written_as_v1beta1_is_validated_and_used_as_v1beta2(scene: Scene) -> None:
     name = f"{scene.prefix}old"
     flavor: dict[str, Any] = {
         "name": f"{scene.prefix}flavor",

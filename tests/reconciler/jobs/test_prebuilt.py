@@ -72,7 +72,7 @@ def test_a_job_waits_for_a_workload_that_is_made_later(scene: Scene) -> None:
     scene.until_bound("early", 2)
 
 
-def test_a_workload_for_another_job_is_over_and_the_job_says_what_differs(scene: Scene) -> None:
+def test_prebuilt_workload_that_differs_from_its_job_is_out_of_sync_and_job_event_names_the_difference(scene: Scene) -> None:
     build(scene, "small", pods=1, gpus=8, required=scene.rack)
     scene.submit("large", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "small"})
     told = until_told(scene, "large", "WorkloadRefused")
@@ -87,7 +87,7 @@ def test_a_workload_for_another_job_is_over_and_the_job_says_what_differs(scene:
     scene.until_bound("large", 2)
 
 
-def test_what_a_manager_of_several_clusters_puts_here_waits_for_its_job(scene: Scene) -> None:
+def test_multikueue_copy_of_a_workload_keeps_its_quota_until_its_job_is_created(scene: Scene) -> None:
     """The copy has the label of the job there; it has quota before its job comes."""
     labels = {"kueue.x-k8s.io/job-uid": "of-another-cluster", "kueue.x-k8s.io/multikueue-origin": "multikueue"}
     build(scene, "remote", pods=2, gpus=8, required=scene.rack, labels=labels)

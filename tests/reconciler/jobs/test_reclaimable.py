@@ -108,7 +108,7 @@ def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():
     assert reclaimable._done(wire) == {"main": 1}
 
 
-def test_with_the_gate_off_nobody_goes_by_it():
+def test_reclaimable_pods_with_feature_gate_off_do_not_reduce_pod_set_count():
     assert read_gates(["ReclaimablePods=false"]).is_on("ReclaimablePods") is False
     wire = {**workload_json("w", [pod_set_json("main", 4)]), "status": {"reclaimablePods": [{"name": "main", "count": 3}]}}
     for reclaims, count in ((True, 1), (False, 4)):
@@ -119,7 +119,7 @@ def test_with_the_gate_off_nobody_goes_by_it():
 # --- on the real control plane ------------------------------------------------------------------------------
 
 
-def test_who_waits_for_quota_is_admitted_by_pods_that_are_done(scene: Scene, topogate: Topogate) -> None:
+def test_workload_that_waits_for_quota_is_admitted_when_pods_of_another_job_succeed(scene: Scene, topogate: Topogate) -> None:
     narrow(scene, 16)
     scene.submit("first", pods=4, gpus=4, unconstrained="true")
     scene.until_bound("first", 4)
@@ -178,7 +178,7 @@ def test_a_job_with_more_completions_than_pods_gives_back_at_its_end_only(scene:
     scene.eventually("it to be finished", lambda now: truth.is_true(now.workload_of("long"), "Finished"))
 
 
-def test_who_is_evicted_asks_only_for_what_it_still_needs(scene: Scene) -> None:
+def test_evicted_job_with_succeeded_pods_requests_only_its_remaining_pods(scene: Scene) -> None:
     scene.submit("train", pods=4, gpus=8, required=scene.block)
     scene.until_bound("train", 4)
     succeed(scene, "train", 3)

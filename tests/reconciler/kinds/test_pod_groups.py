@@ -60,7 +60,7 @@ def test_roles_of_a_group_are_pod_sets_and_a_pod_beyond_its_total_never_runs(sce
     assert {p["metadata"]["name"] for p in live(now, scene)} == {"small", "large"}
 
 
-def test_a_group_whose_pods_contradict_each_other_waits_and_says_why(scene: Scene) -> None:
+def test_pod_group_of_pods_with_different_total_counts_waits_and_an_event_names_the_difference(scene: Scene) -> None:
     scene.create(pod(scene, "one", group="torn", total=2))
     scene.create(pod(scene, "two", group="torn", total=3))
     now = scene.eventually("an event", lambda now: any(e["reason"] == "WorkloadRefused" for e in now.events))
@@ -70,7 +70,7 @@ def test_a_group_whose_pods_contradict_each_other_waits_and_says_why(scene: Scen
     assert waiting(live(now, scene), 2)
 
 
-def test_what_a_pod_cannot_be_queued_with_is_refused_with_its_field(scene: Scene) -> None:
+def test_queued_pod_with_invalid_annotations_is_rejected_with_each_field(scene: Scene) -> None:
     wrong = pod(scene, "wrong", group="g", total=2, required="no label")
     del wrong["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
     with pytest.raises(ApiError) as refused:
@@ -81,7 +81,7 @@ def test_what_a_pod_cannot_be_queued_with_is_refused_with_its_field(scene: Scene
     }
 
 
-def test_a_pod_is_not_queued_nor_moved_to_another_group_later(scene: Scene) -> None:
+def test_existing_pod_cannot_be_queued_or_moved_to_another_group(scene: Scene) -> None:
     path = f"/api/v1/namespaces/{scene.namespace}/pods"
     unqueued = pod(scene, "unqueued", gpus=0)
     unqueued["metadata"]["labels"] = {}

@@ -80,7 +80,7 @@ def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, 
 
 
 @pytest.mark.parametrize("kind", ["JobSet", "RayJob", "TrainJob"])
-def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_namespace(stage: Stage, kind: str) -> None:
+def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_namespace(stage: Stage, kind: str) -> None:
     """There whatever has no queue gets the default one, and is suspended; RayClusters of RayJobs and Jobs of JobSets must not be."""
     scene = stage.scene
     scenario = by_kind(kind)
@@ -108,7 +108,7 @@ def by_kind(kind: str) -> Scenario:
     return next(each for each in SCENARIOS if each.kind == kind)
 
 
-def test_a_job_waits_for_what_it_refers_to_and_says_so(stage: Stage) -> None:
+def test_train_job_with_a_missing_runtime_waits_and_an_event_names_the_runtime(stage: Stage) -> None:
     scene, scenario = stage.scene, by_kind("TrainJob")
     path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
     described = scene.api.get(path)
@@ -168,7 +168,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
         scene.api.patch(path, {"spec": runtime()["spec"]})
 
 
-def test_a_job_whose_pods_were_made_before_it_was_started_is_started_again_without_them(stage: Stage) -> None:
+def test_started_job_with_pods_made_while_suspended_is_started_again_without_these_pods(stage: Stage) -> None:
     """As a controller does that has not yet seen that the job was suspended again: such pods would be gated for ever."""
     scene, scenario = stage.scene, by_kind("PyTorchJob")
     created = stage.create(scenario, "early")

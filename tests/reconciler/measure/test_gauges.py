@@ -50,7 +50,7 @@ def pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
 # --- queues ----------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_active_until_it_is_refused_and_again_when_something_has_changed(harness: MeasuredHarness):
+def test_pending_workload_counts_as_active_until_refused_and_again_after_a_change(harness: MeasuredHarness):
     harness.workload("w", count=11, owner=None)
     assert pending(harness) == (1, 0)
     harness.decide()
@@ -78,7 +78,7 @@ def test_in_a_strict_queue_all_wait_for_their_turn(harness: MeasuredHarness):
     assert pending(harness) == (2, 0)
 
 
-def test_in_a_queue_that_is_stopped_nobody_is_active(harness: MeasuredHarness):
+def test_pending_workload_in_a_stopped_queue_counts_as_inadmissible(harness: MeasuredHarness):
     put_queue(harness, stopPolicy="Hold")
     harness.workload("w", count=1, owner=None)
     harness.decide()
@@ -87,7 +87,7 @@ def test_in_a_queue_that_is_stopped_nobody_is_active(harness: MeasuredHarness):
     assert rows == {("cq", "pending"): 1, ("cq", "active"): 0, ("cq", "terminating"): 0}
 
 
-def test_who_is_to_be_queued_again_only_later_is_not_active(harness: MeasuredHarness):
+def test_pending_workload_before_its_requeue_time_counts_as_inadmissible(harness: MeasuredHarness):
     workload = harness.workload("w", count=1, owner=None)
     harness.put({**workload, "status": {"requeueState": {"count": 1, "requeueAt": "2026-01-02T00:00:00Z"}}})
     harness.decide()
@@ -137,7 +137,7 @@ def test_shares_are_told_where_queues_share_fairly(harness: MeasuredHarness, fai
 # --- decisions -------------------------------------------------------------------------------------------
 
 
-def test_cycles_count_as_attempts_that_succeed_if_somebody_gets_quota(harness: MeasuredHarness):
+def test_scheduling_cycle_that_reserves_quota_counts_as_successful_attempt(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     harness.decide()
     harness.decide()
@@ -150,7 +150,7 @@ def test_cycles_count_as_attempts_that_succeed_if_somebody_gets_quota(harness: M
     assert found.value("topogate_admission_write_seconds_count") == 1
 
 
-def test_what_waits_to_be_decided_on_is_told_by_its_age(harness: MeasuredHarness):
+def test_scheduler_wait_metric_shows_age_of_the_oldest_undecided_change(harness: MeasuredHarness):
     harness.pass_time(60)
     assert harness.scrape().value("topogate_scheduler_wait_seconds") == 60, "for all that was put there"
     harness.scheduler._wake.clear()
@@ -175,7 +175,7 @@ def of_levels(harness: MeasuredHarness, name: str) -> dict[str, float]:
     return {level: value for (level,), value in harness.scrape().rows(f"topogate_level_{name}", "level").items()}
 
 
-def test_levels_tell_what_is_free_and_how_scattered_it_is(harness: MeasuredHarness):
+def test_level_metrics_show_free_capacity_and_fragmentation(harness: MeasuredHarness):
     harness.node("r1-m", "r1")
     harness.decide()  # builds the tree
     found = harness.scrape()
@@ -238,7 +238,7 @@ def test_drift_of_the_ledger_is_told(harness: MeasuredHarness):
     assert harness.scrape().value("topogate_ledger_drift_nodes") == 3
 
 
-def test_what_is_paused_is_told(harness: MeasuredHarness):
+def test_paused_metric_while_evictions_are_paused_is_one_for_evictions_only(harness: MeasuredHarness):
     read = [harness.scrape().value("topogate_paused", what=what) for what in ("admissions", "evictions")]
     harness.observed.state.observe_pause(Pause(evictions=Stop("evictions")))
     read += [harness.scrape().value("topogate_paused", what=what) for what in ("admissions", "evictions")]
@@ -295,7 +295,7 @@ def test_watches_tell_their_restarts_by_cause_and_how_long_they_are_silent(harne
     assert found.rows("topogate_watch_age_seconds", "resource") == {("pods",): 5}
 
 
-def test_controllers_tell_what_is_due_and_what_became_of_what_was(harness: MeasuredHarness):
+def test_controller_metrics_show_queue_age_and_reconcile_results(harness: MeasuredHarness):
     async def reconcile(item: Item) -> Result:
         return Done()
 

@@ -89,7 +89,7 @@ def test_pods_of_failed_nodes_move_within_their_rack_and_no_other_pod_is_touched
     assert said == {f"node {node}: it is not ready" for node in gone}
 
 
-def test_a_node_that_is_deleted_is_replaced_though_nobody_ended_its_pod(wide: Scene) -> None:
+def test_deleted_node_of_a_running_job_is_replaced_in_the_same_rack(wide: Scene) -> None:
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
     gone, *_ = sorted(places(wide.until_bound("train", 2), "train").values())
     wide.cluster.delete_nodes([gone])
@@ -114,7 +114,7 @@ def test_a_node_that_is_away_while_its_pods_run_changes_nothing(wide: Scene) -> 
     assert not [event for event in now.events if event["reason"] == "NodeUnhealthy"]
 
 
-def test_what_runs_on_a_cordoned_node_runs_on_and_what_ends_there_moves(wide: Scene) -> None:
+def test_pod_on_a_cordoned_node_keeps_running_and_moves_after_it_ends(wide: Scene) -> None:
     """As `kubectl drain` does: it cordons, then evicts."""
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
     before = places(wide.until_bound("train", 2), "train")
@@ -131,7 +131,7 @@ def test_what_runs_on_a_cordoned_node_runs_on_and_what_ends_there_moves(wide: Sc
     }
 
 
-def test_a_job_that_says_what_the_document_says_outlives_its_nodes_whatever_its_backoff_limit(wide: Scene) -> None:
+def test_job_with_the_documented_pod_failure_policy_survives_lost_nodes_at_backoff_limit_zero(wide: Scene) -> None:
     """Once by the Eviction API, as `kubectl drain` does it, and once by us, who end a pod that waits for a cordoned node."""
     (shown,) = re.findall(r"```yaml\n(spec:\n  podFailurePolicy:.*?)```", DOCUMENT.read_text(), re.DOTALL)
     spec = {**yaml.safe_load(shown)["spec"], "backoffLimit": 0}
@@ -200,7 +200,7 @@ def test_without_another_node_the_job_is_stopped_with_the_reason_and_comes_back_
 
 
 @pytest.mark.long
-def test_most_of_the_nodes_away_at_once_is_a_storm_in_which_nobody_is_moved(wide: Scene) -> None:
+def test_pods_are_not_moved_while_most_nodes_are_not_ready_at_once(wide: Scene) -> None:
     """Their pods are ended, too, which by itself would have each replaced."""
     wide.submit("train", pods=6, gpus=8, required=wide.rack)
     before = places(wide.until_bound("train", 6), "train")
@@ -229,7 +229,7 @@ def test_most_of_the_nodes_away_at_once_is_a_storm_in_which_nobody_is_moved(wide
     assert set(places(now, "train").values()) == set(before.values())
 
 
-def test_a_node_that_is_moved_to_another_rack_under_its_pods_is_told_and_ends_nobody(wide: Scene) -> None:
+def test_node_relabeled_to_another_rack_is_reported_and_its_pods_keep_running(wide: Scene) -> None:
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
     before = places(wide.until_bound("train", 2), "train")
     node, *_ = sorted(before.values())
@@ -268,7 +268,7 @@ def test_a_node_that_is_deleted_and_comes_back_elsewhere_is_not_taken_for_the_fo
     assert len(racks(wide, now, "train")) == 1
 
 
-def test_a_job_whose_rack_is_lost_comes_back_in_another_with_its_reason_told(wide: Scene) -> None:
+def test_job_in_a_failed_required_rack_is_admitted_in_another_rack(wide: Scene) -> None:
     """Of a rack that is required nothing is left: it is evicted, and fits another."""
     wide.submit("train", pods=3, gpus=8, required=wide.rack)
     now = wide.until_bound("train", 3)

@@ -75,7 +75,7 @@ def activate_anew(scene: Scene, job: str) -> None:
 
 
 @pytest.mark.long
-def test_who_loses_its_nodes_again_waits_longer_also_for_a_reconciler_that_was_started_anew(
+def test_job_that_loses_its_nodes_again_waits_for_its_requeue_time_also_after_a_restart(
     open_scene: Callable[..., Scene], topogate: Topogate, configured: Path
 ) -> None:
     tight = open_scene(racks=1, nodes=2)
@@ -112,7 +112,7 @@ def test_pods_that_were_deleted_by_force_do_not_keep_their_own_job_from_the_only
     assert truth.as_assigned(now, "train") == []
 
 
-def test_a_node_that_rejected_pods_of_a_job_is_not_what_it_gets_next(open_scene: Callable[..., Scene]) -> None:
+def test_node_that_rejected_pods_of_a_job_is_not_assigned_to_the_job_again(open_scene: Callable[..., Scene]) -> None:
     """As a kubelet writes it whose devices have gone while the node says that they are there."""
     hall = open_scene(racks=1, nodes=3)
     hall.submit("train", pods=2, gpus=8, required=hall.rack, indexed=True, spec=PATIENT)

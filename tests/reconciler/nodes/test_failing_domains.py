@@ -25,7 +25,7 @@ def by_rack(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 
 
 @pytest.mark.long
-def test_a_pod_whose_node_fails_runs_on_another_of_its_rack_and_one_whose_rack_has_none_comes_back_elsewhere(by_rack: Scene) -> None:
+def test_pod_on_a_failed_node_moves_within_its_rack_or_is_evicted_if_the_rack_is_full(by_rack: Scene) -> None:
     by_rack.submit("small", pods=1, gpus=8, required=by_rack.rack, spec={"backoffLimit": 100})
     now = by_rack.until_bound("small", 1)
     (node,), (rack,) = places(now, "small").values(), racks(by_rack, now, "small")

@@ -84,7 +84,7 @@ def broken(scene: Scene, facts: Collection[Fact], required: Mapping[str, str]) -
 
 
 @pytest.mark.long
-def test_a_job_of_64_pods_loses_a_node_then_three_then_a_rack_and_only_what_ran_there_moves(open_scene: Callable[..., Scene]) -> None:
+def test_job_of_64_pods_that_loses_a_node_then_three_then_a_rack_moves_only_the_affected_pods(open_scene: Callable[..., Scene]) -> None:
     """Two slices of 32 pods, each in a rack of their one block; slices stay whole, so a lost rack's goes to the third rack."""
     hall = open_scene(blocks=2, racks=3, nodes=6)
     with History(hall.cluster, hall.namespace) as history:
@@ -110,7 +110,7 @@ def test_a_job_of_64_pods_loses_a_node_then_three_then_a_rack_and_only_what_ran_
     assert evictions(facts) == set()
 
 
-def test_nodes_that_flap_change_nothing_neither_where_pods_run_nor_where_they_are_awaited(open_scene: Callable[..., Scene]) -> None:
+def test_flapping_nodes_change_no_placement_of_running_or_pending_pods(open_scene: Callable[..., Scene]) -> None:
     wide = open_scene(nodes=4)
     wide.submit("runs", pods=2, gpus=8, required=wide.rack)
     wide.until_bound("runs", 2)
@@ -320,7 +320,7 @@ def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_s
 
 
 @pytest.mark.long
-def test_slices_whose_rack_is_drained_node_by_node_are_whole_in_another_in_the_end(open_scene: Callable[..., Scene]) -> None:
+def test_slice_in_a_rack_drained_node_by_node_is_whole_in_another_rack(open_scene: Callable[..., Scene]) -> None:
     """Half a slice has no other place while its other half runs. The job is evicted with that reason and starts anew, unless the
     drain was faster than topogate: then only the slice has moved."""
     hall = open_scene(racks=3, nodes=2)

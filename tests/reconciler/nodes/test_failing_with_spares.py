@@ -109,7 +109,7 @@ def test_the_spare_takes_the_pods_of_a_lost_node_in_one_write_while_another_job_
     assert spares(now, "train") == []
 
 
-def test_whoever_decides_next_keeps_the_same_nodes(wide: Scene, topogate: Topogate) -> None:
+def test_restarted_reconciler_holds_the_same_spare_nodes(wide: Scene, topogate: Topogate) -> None:
     _, spare = with_a_spare(wide, "train")
     topogate.kill_reconciler()
     topogate.start_reconciler()
@@ -144,7 +144,7 @@ def test_a_job_waits_for_its_spares_and_is_told_how_many_there_is_room_for(wide:
     assert "has room for the pods and 1 of the 2 spare nodes" in message
 
 
-def test_what_is_no_number_is_refused_where_it_stands(wide: Scene) -> None:
+def test_spare_nodes_annotation_that_is_no_number_is_rejected_with_its_field(wide: Scene) -> None:
     with pytest.raises(ApiError, match=r"spec\.template\.metadata\.annotations\[topogate\.dev/spare-nodes\].*a whole number of nodes"):
         wide.submit("train", pods=1, required=wide.rack, annotations={SPARE_NODES: "two"})
 

@@ -51,7 +51,9 @@ def lent(scene: Scene, high: str) -> tuple[dict[str, str], str]:
     return places(now, "train"), spare
 
 
-def test_the_borrower_goes_when_a_node_fails_and_the_holder_is_whole_whoever_leads(wide: Scene, topogate: Topogate, high: str) -> None:
+def test_borrower_leaves_the_lent_spare_when_a_node_of_the_holder_fails_also_after_a_restart(
+    wide: Scene, topogate: Topogate, high: str
+) -> None:
     before, spare = lent(wide, high)
     borrower = workload(wide.read(), "low")
     assert json.loads(borrower["metadata"]["annotations"][BORROWED_SPARES]) == {"main": [spare]}
@@ -87,7 +89,7 @@ def test_the_borrower_goes_when_a_node_fails_and_the_holder_is_whole_whoever_lea
 
 
 @pytest.mark.parametrize("instead", [None, "{}"])
-def test_what_a_borrower_says_of_that_is_written_again_when_somebody_changes_it(wide: Scene, high: str, instead: str | None) -> None:
+def test_borrowed_spares_annotation_that_a_user_changed_is_written_again(wide: Scene, high: str, instead: str | None) -> None:
     _, spare = lent(wide, high)
     name = workload(wide.read(), "low")["metadata"]["name"]
     path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{wide.namespace}/workloads/{name}"
@@ -102,7 +104,7 @@ def test_what_a_borrower_says_of_that_is_written_again_when_somebody_changes_it(
     wide.eventually("the holder to know it", lambda now: f"1 of these lent: {spare} to {wide.namespace}/{name}" in told(now, "train")[1])
 
 
-def test_what_is_neither_true_nor_false_is_refused_where_it_stands(wide: Scene) -> None:
+def test_lend_spares_annotation_that_is_not_boolean_is_rejected_with_its_field(wide: Scene) -> None:
     with pytest.raises(
         ApiError, match=r"spec\.template\.metadata\.annotations\[topogate\.dev/lend-spares\].*\"true\" or \"false\" is expected"
     ):

@@ -125,7 +125,7 @@ def test_the_share_of_a_daemon_set_is_kept_on_a_node_that_joins(cluster: Cluster
     scene.close()
 
 
-def test_without_reservation_a_job_takes_what_a_daemon_set_has_not_taken_yet(cluster: Cluster, topogate: Topogate) -> None:
+def test_job_without_daemon_set_reservation_uses_gpus_that_a_pending_daemon_set_requests(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster, racks=1, nodes=1).open()
     start_held_daemon_set(scene, gpus=1)
     scene.submit("whole", pods=1, gpus=8, required=scene.rack)

@@ -82,7 +82,7 @@ def test_the_worst_is_told_alone(scene: Scene):
     assert scene.troubles.why() == "the API server https://api.example:6443 cannot be reached: GET /api/v1/pods: no answer within 30 s"
 
 
-def test_what_was_listed_once_is_told_of_only_where_it_lasts(scene: Scene):
+def test_sync_error_after_the_first_list_is_reported_only_if_it_lasts(scene: Scene):
     scene.sync()
     scene.fail(Unreachable("broken"))
     assert scene.troubles.why() == ""

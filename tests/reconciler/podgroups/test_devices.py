@@ -87,7 +87,7 @@ async def started(made: Devices) -> bool:
     return was_missing
 
 
-async def test_what_is_served_is_listed_before_anything_is_decided(clock: ManualClock) -> None:
+async def test_device_kinds_that_are_served_are_listed_before_the_first_decision(clock: ManualClock) -> None:
     made = devices([list(PLURALS)], clock)
     assert not await started(made)
     assert all(informer.synced for informer in made.informers)
@@ -101,7 +101,7 @@ async def test_what_is_served_is_listed_before_anything_is_decided(clock: Manual
         (["resourceclaims"], True, pacing.DISCOVERY_S),
     ],
 )
-async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
+async def test_device_kinds_that_are_not_served_do_not_delay_the_start_and_are_watched_later(
     answer: Any, is_missing: bool, after_s: float, clock: ManualClock
 ) -> None:
     made, began = devices([answer, answer, list(PLURALS)], clock), clock.time
@@ -111,7 +111,7 @@ async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
     assert made.lack == ""
 
 
-async def test_what_cannot_be_listed_holds_up_nothing_else(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_device_kinds_that_cannot_be_listed_do_not_delay_the_start(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.plan.steps.pacing.LISTED_S", 0.0)
 
     async def never(informer: Informer) -> Never:

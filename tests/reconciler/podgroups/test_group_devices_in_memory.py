@@ -130,7 +130,7 @@ def test_devices_that_do_not_lie_together_are_told() -> None:
     )
 
 
-def test_a_successor_counts_what_its_predecessor_decided() -> None:
+def test_new_reconciler_counts_devices_that_its_predecessor_assigned() -> None:
     before = hall(RIGHT)
     gang(before, 2)
     before.settle()
@@ -142,7 +142,7 @@ def test_a_successor_counts_what_its_predecessor_decided() -> None:
     assert "h0" not in after.where()
 
 
-def test_what_cannot_be_served_is_told_and_nobody_is_let_go() -> None:
+def test_group_with_an_unsupported_device_request_is_invalid_and_its_pods_stay_gated() -> None:
     harness = hall(RIGHT)
     odd: dict[str, Any] = {"devices": {"requests": [{"name": "any", "firstAvailable": [{"name": "a"}]}]}}
     harness.devices(template(spec=odd, namespace=NAMESPACE))
@@ -179,7 +179,7 @@ def test_events_of_devices_wake_only_groups_with_constraints_on_devices() -> Non
     assert due(harness) == {GroupKey(NAMESPACE, "g"), GroupKey(NAMESPACE, "large")}
 
 
-def test_a_claim_that_is_made_wakes_nobody_unless_it_may_be_for_all() -> None:
+def test_new_resource_claim_requeues_a_group_only_if_it_is_owned_by_no_pod() -> None:
     harness = hall(LEFT)
     gang(harness, 3)
     harness.settle()

@@ -160,7 +160,7 @@ def test_a_job_that_is_resized_takes_its_group_along(hall: Scene) -> None:
     hall.eventually("its group to follow", lambda _: groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}})
 
 
-def test_a_group_that_somebody_deletes_or_changes_is_made_anew(hall: Scene) -> None:
+def test_pod_group_of_a_job_that_a_user_deletes_or_changes_is_restored(hall: Scene) -> None:
     hall.create(job("train", hall.namespace, 2, hall.rack, gpus=4))
     until_bound(hall, 2)
     (group,) = groups(hall)
@@ -200,7 +200,7 @@ def test_beside_annotations_of_queued_jobs_or_a_queue_it_is_refused_and_leaves_n
     assert hall.api.find(f"{JOBS.format(hall.namespace)}/both") is None
 
 
-def test_a_dry_run_says_what_would_be_stored_and_leaves_nothing(hall: Scene) -> None:
+def test_dry_run_of_a_job_returns_the_stored_object_and_creates_no_pod_group(hall: Scene) -> None:
     obj = job("dry", hall.namespace, 2, hall.rack)
     stored = hall.api.create(f"{manifests.path(obj)}?dryRun=All", obj)
     assert stored["spec"]["template"]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
@@ -209,7 +209,7 @@ def test_a_dry_run_says_what_would_be_stored_and_leaves_nothing(hall: Scene) -> 
     hall.eventually("the group of a later one", lambda _: [g["metadata"]["name"][:8] for g in groups(hall)] == ["job-wet-"])
 
 
-def test_it_is_settled_when_the_job_is_created_and_whoever_replaces_it_keeps_it(hall: Scene) -> None:
+def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) -> None:
     obj = job("train", hall.namespace, 2, hall.rack)
     hall.create(obj)
     for value in (None, hall.block):

@@ -96,7 +96,7 @@ def test_a_job_gets_its_group_once(kind: str) -> None:
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (kind, "train", "u", True)
 
 
-def test_who_does_not_ask_is_never_looked_at() -> None:
+def test_job_that_requests_no_pod_group_is_never_due() -> None:
     harness = JobsHarness()
     harness.submit(made("Job", None))
     assert harness.due() == set()
@@ -117,7 +117,7 @@ def test_a_job_that_is_resized_takes_its_group_along() -> None:
     assert harness.group["metadata"]["uid"] == group["metadata"]["uid"]
 
 
-def test_what_others_make_of_it_is_mended_and_its_status_is_nobodys_business() -> None:
+def test_pod_group_of_a_job_is_restored_after_a_spec_change_or_deletion_but_not_after_a_status_change() -> None:
     harness = JobsHarness()
     harness.submit(made("Job"))
     harness.look()
@@ -134,7 +134,7 @@ def test_what_others_make_of_it_is_mended_and_its_status_is_nobodys_business() -
     assert harness.applied == 3
 
 
-def test_what_becomes_of_a_group_is_told_of_its_job_once() -> None:
+def test_condition_of_a_pod_group_is_reported_once_on_its_job() -> None:
     harness = JobsHarness()
     harness.submit(made("Job"))
     harness.look()
@@ -147,7 +147,7 @@ def test_what_becomes_of_a_group_is_told_of_its_job_once() -> None:
     assert harness.applied == 1
 
 
-def test_what_was_told_before_a_start_is_not_told_again() -> None:
+def test_condition_of_a_pod_group_reported_before_a_restart_is_not_reported_again() -> None:
     harness = JobsHarness()
     harness.submit(made("Job"))
     harness.look()
@@ -182,7 +182,7 @@ def test_a_job_that_goes_gets_none_any_more() -> None:
 
 
 @pytest.mark.parametrize("error", [Invalid(422, "Invalid", "too many levels"), Forbidden(403, "Forbidden", "quota of objects")])
-def test_what_the_api_server_does_not_take_is_told_and_tried_again(error: KubeError) -> None:
+def test_pod_group_of_a_job_that_the_api_server_rejects_is_reported_and_retried(error: KubeError) -> None:
     harness = JobsHarness()
     harness.submit(made("Job"))
     harness.fail(error)
@@ -198,7 +198,7 @@ def test_what_the_api_server_does_not_take_is_told_and_tried_again(error: KubeEr
     ("error", "seconds"),
     [(Conflict(409, "Conflict", "another uid"), 1.0), (NotFound(404, "NotFound", "no such kind"), pacing.JOB_GROUP_REFUSED_S)],
 )
-def test_who_comes_too_late_looks_again_and_seldom_where_nobody_serves_groups(error: KubeError, seconds: float) -> None:
+def test_pod_group_of_a_job_after_a_conflict_or_not_found_error_is_retried_without_an_event(error: KubeError, seconds: float) -> None:
     harness = JobsHarness()
     harness.submit(made("Job"))
     harness.fail(error)

@@ -137,7 +137,7 @@ def test_a_group_without_a_constraint_is_kube_schedulers(hall: Scene) -> None:
     hall.eventually("its condition", lambda _: told(hall, "free").get("reason") == "NoConstraint")  # written after the pods are let go
 
 
-def test_what_the_document_shows_is_placed(hall: Scene) -> None:
+def test_documented_pod_group_example_is_placed_in_one_rack(hall: Scene) -> None:
     """Its level, under the name that a NodeTopology gives it there, too."""
     texts = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     for obj in yaml.safe_load_all(texts[0]):
@@ -149,7 +149,7 @@ def test_what_the_document_shows_is_placed(hall: Scene) -> None:
     assert len(racks_of(hall, now, "train")) == 1
 
 
-def test_a_level_that_nobody_has_named_is_told(hall: Scene) -> None:
+def test_group_with_an_unknown_level_is_invalid_until_a_node_topology_names_the_level(hall: Scene) -> None:
     group(hall, "odd", "rack-of-ours", {"basic": {}})
     add(hall, "odd", 0)
     hall.eventually("it to be told", lambda _: told(hall, "odd").get("reason") == "Invalid")
@@ -217,7 +217,7 @@ def test_killed_between_the_writes_of_a_gang_it_is_whole_with_the_next_process(
 
 
 @pytest.mark.parametrize("at", mark_long([1, 3, 4, 6], but={1, 3}))
-def test_a_write_whose_answer_is_lost_is_found_out_about(at: int, cut_hall: Scene, proxy: WritesProxy) -> None:
+def test_pod_group_write_with_a_lost_answer_is_resolved_and_both_gangs_are_bound(at: int, cut_hall: Scene, proxy: WritesProxy) -> None:
     proxy.cut(Cut(at, True, lambda: None))
     for name in ("one", "other"):
         gang(cut_hall, name, 2)

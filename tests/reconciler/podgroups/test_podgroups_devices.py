@@ -213,7 +213,7 @@ def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
     assert told(small, "apart")["status"] == "False"
 
 
-def test_what_cannot_be_served_is_told(small: Hall) -> None:
+def test_group_with_an_unsupported_allocation_mode_is_reported_invalid(small: Hall) -> None:
     spec = small.asking(1)
     spec["devices"]["requests"][0]["exactly"] = {"deviceClassName": small.driver, "allocationMode": "All"}
     small.create(template("all", spec, small.namespace))
@@ -225,7 +225,7 @@ def test_what_cannot_be_served_is_told(small: Hall) -> None:
     )
 
 
-def test_what_the_document_shows_is_placed(small: Hall) -> None:
+def test_documented_device_constraint_example_is_placed(small: Hall) -> None:
     texts = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     (text,) = (text for text in texts if "draConstraints" in text)
     driver, nodes = "gpu.example.com", sorted(name for name in small.read().nodes if name.startswith(small.prefix))

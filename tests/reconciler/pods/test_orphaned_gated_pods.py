@@ -101,7 +101,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("case", STRANGERS)
-def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(harness: Watched, case: str):
+def test_orphaned_gated_pod_gets_one_event_with_cause_and_remedy(harness: Watched, case: str):
     pod, told = STRANGERS[case]
     harness.put(workload())
     orphan = workload(None, **{JOB_UID_LABEL: "uid-gone"})
@@ -140,7 +140,7 @@ def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(harness: Watc
     assert harness.look() == ["LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod"]
 
 
-def test_a_pod_whose_workload_is_there_or_that_waits_for_its_turn_is_told_nothing(harness: Watched):
+def test_gated_pod_with_a_workload_or_a_queue_gets_no_event(harness: Watched):
     harness.put(workload())
     for pod in (gated("w", JOB), queued({}), {**gated("none-such"), "status": {"phase": "Failed"}}):
         harness.put(pod)

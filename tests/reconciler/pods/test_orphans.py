@@ -114,7 +114,7 @@ def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
 
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
-def test_what_orphaned_pods_use_is_free_when_the_last_of_them_is_over(scene: Scene, topogate: Topogate, kind: str, restarted: bool) -> None:
+def test_quota_of_orphaned_pods_is_released_when_the_last_pod_ends(scene: Scene, topogate: Topogate, kind: str, restarted: bool) -> None:
     name, pods = orphaned(scene, kind)
     scene.submit("next", pods=2, gpus=8, required=scene.rack)
     scene.until_waiting("next", "WaitingForQuota")
@@ -135,7 +135,7 @@ def test_what_orphaned_pods_use_is_free_when_the_last_of_them_is_over(scene: Sce
     scene.eventually("its workload to be gone", lambda now: workload_named(now, name) is None)
 
 
-def test_orphaned_pods_that_ended_while_nobody_looked_hold_nothing(scene: Scene, topogate: Topogate) -> None:
+def test_orphaned_pods_that_ended_while_the_reconciler_was_down_hold_no_quota(scene: Scene, topogate: Topogate) -> None:
     name, pods = orphaned(scene, "Job")
     topogate.kill_reconciler()
     for found in pods:
@@ -146,7 +146,7 @@ def test_orphaned_pods_that_ended_while_nobody_looked_hold_nothing(scene: Scene,
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet", "Pod"])
-def test_quota_is_kept_while_the_pods_of_what_was_deleted_are_terminating(scene: Scene, kind: str, policy: str) -> None:
+def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene: Scene, kind: str, policy: str) -> None:
     obj = made(kind, scene)
     pods = until_running(scene, kind)
     for found in pods:

@@ -75,7 +75,7 @@ def test_pod_beyond_the_total_that_has_a_controller_stays_gated(admitted: PodsHa
     assert {event.reason for event in admitted.events if event.key == "ns/more"} == {"WorkloadRefused"}
 
 
-def test_a_pod_with_another_total_does_not_change_what_was_admitted(admitted: PodsHarness):
+def test_pod_with_another_total_count_does_not_change_the_admitted_workload(admitted: PodsHarness):
     admitted.put(pod("liar", total=100))
     admitted.run()
     assert started(admitted) == {"a", "b"}
@@ -103,7 +103,7 @@ def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: PodsHar
     assert "admission webhook" in message
 
 
-def test_a_pod_whose_gate_somebody_took_off_is_deleted_before_it_is_admitted(harness: PodsHarness):
+def test_pod_of_a_group_without_its_gate_is_deleted_before_admission(harness: PodsHarness):
     harness.put(pod("a"))
     thief = pod("b")
     thief["spec"]["schedulingGates"] = []
@@ -241,7 +241,7 @@ def test_a_workload_that_is_deleted_takes_its_pods_along(admitted: PodsHarness):
     assert admitted.all("Workload") == []
 
 
-def test_what_a_gated_pod_asks_for_may_change(harness: PodsHarness):
+def test_topology_request_of_a_gated_pod_may_change(harness: PodsHarness):
     harness.put(pod("alone", group=None, notes={REQUIRED_TOPOLOGY: "nowhere"}))
     harness.run()
     (workload,) = harness.all("Workload")
@@ -291,7 +291,7 @@ def test_a_replacement_of_a_running_pod_starts_when_that_is_gone(admitted: PodsH
     assert started(admitted) == {"b", "c"}
 
 
-def test_a_pod_that_is_no_part_of_what_was_admitted_is_deleted_once(admitted: PodsHarness):
+def test_ungated_pod_outside_the_admitted_pods_is_deleted_once(admitted: PodsHarness):
     thief = pod("thief", cpu="64")
     thief["spec"]["schedulingGates"] = []
     admitted.put(thief)

@@ -323,7 +323,7 @@ def test_a_parent_on_its_way_out_does_not_take_the_place_of_pods_that_it_let_go_
     assert harness.all("Workload") == []
 
 
-def test_a_parent_on_its_way_out_whose_workload_was_let_go_of_first_keeps_its_pods(harness: PodsHarness):
+def test_terminating_parent_with_a_workload_without_owner_reference_keeps_its_pods(harness: PodsHarness):
     owner = harness.put(stateful_set(1))
     harness.run()
     name = harness.all("Workload")[0]["metadata"]["name"]
@@ -338,7 +338,7 @@ def test_a_parent_on_its_way_out_whose_workload_was_let_go_of_first_keeps_its_po
     assert [w["metadata"]["name"] for w in harness.all("Workload")] == [name]
 
 
-def test_what_is_asked_for_all_pods_is_followed_and_brings_back_what_was_wrong(harness: PodsHarness):
+def test_changed_annotations_of_a_stateful_set_update_and_reactivate_its_workload(harness: PodsHarness):
     harness.put(stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "nowhere", PLACEMENT_PROFILE: "compact"}))
     harness.run()
     (workload,) = harness.all("Workload")

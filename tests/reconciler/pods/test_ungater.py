@@ -276,7 +276,7 @@ def test_pods_without_an_owner_are_not_ungated_for_a_workload_that_lost_its_own(
     assert harness.ungated == []
 
 
-def test_what_orphaned_pods_of_a_part_use_is_counted_once():
+def test_usage_of_orphaned_pods_of_a_child_job_is_counted_once():
     """Pods of a JobSet's Job: the JobSet is gone, the Job that made them is not."""
     harness = Ungated()
     job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True}

@@ -70,7 +70,7 @@ def test_killed_at_any_write_both_jobs_still_end_up_bound(
 
 
 @pytest.mark.parametrize("at", mark_long(range(3, 9), but={0, 3}))
-def test_a_write_whose_answer_is_lost_is_found_out_about_and_never_books_twice(
+def test_admission_write_with_a_lost_answer_is_resolved_and_usage_is_not_counted_twice(
     at: int, scene: Scene, topogate: Topogate, proxy: WritesProxy
 ) -> None:
     """The server did the write, the reconciler lives on and does not know. Both jobs want all nodes of the block."""

@@ -102,7 +102,7 @@ def test_of_requests_a_quarter_fails_and_every_job_is_placed_once(scene: Scene, 
     assert [line for line in lines if "exception" in line or line["level"] == "error"] == []
 
 
-def test_who_cannot_be_asked_is_asked_seldom_and_what_came_meanwhile_is_done(
+def test_unreachable_api_server_is_requested_seldom_and_jobs_created_meanwhile_are_bound(
     scene: Scene, topogate: Topogate, failing: FailingServer
 ) -> None:
     scene.submit("before", pods=2, gpus=1, required=scene.rack)
@@ -119,7 +119,9 @@ def test_who_cannot_be_asked_is_asked_seldom_and_what_came_meanwhile_is_done(
     assert topogate.reconciler.is_running
 
 
-def test_who_starts_beside_a_server_that_fails_comes_up(scene: Scene, topogate: Topogate, failing: FailingServer, tmp_path: Path) -> None:
+def test_reconciler_that_starts_beside_a_failing_api_server_binds_jobs(
+    scene: Scene, topogate: Topogate, failing: FailingServer, tmp_path: Path
+) -> None:
     topogate.kill_reconciler()
     failing.share = 2 * SHARE
     topogate.start_reconciler(kubeconfig=failing.write_kubeconfig(tmp_path / "another"), wait=False)

@@ -94,7 +94,7 @@ def test_gates_that_are_always_on_set_to_false_stay_on_with_a_warning():
         ("TASProfileMixed=true,TASBalancedPlacement=T", Profile("kep", balanced=True)),
     ],
 )
-def test_gates_say_what_kep_means(text: str, profile: Profile):
+def test_feature_gates_define_the_kep_profile(text: str, profile: Profile):
     settings = with_gates(text)
     assert settings.profiles.default == settings.profiles.named["kep"] == profile
     assert profile_from_gates(settings.gates.values) == profile
@@ -115,7 +115,7 @@ def test_profile_gates_are_accepted_with_a_warning(name: str):
 # --- beside the profile ---------------------------------------------------------------------------------
 
 
-def test_what_is_traced_and_whither_is_as_the_environment_says_unless_flags_say_otherwise():
+def test_tracing_flags_override_the_environment():
     left = parse([])
     assert (left.otlp_protocol, left.trace_ratio, left.trace_slow_s) == (None, None, 0.25)
     said = parse(["--otlp-protocol", "grpc", "--trace-ratio", "0.05", "--trace-slow", "1"])
@@ -141,7 +141,7 @@ def test_compact_and_a_gate_that_says_otherwise_contradict_each_other(capsys: py
     with_gates("TASProfileMixed=true,TASBalancedPlacement=false", profile="compact")
 
 
-def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
+def test_compact_profile_is_selectable_by_annotation_when_gates_define_the_kep_profile():
     profiles = with_gates("TASBalancedPlacement=true").profiles
     assert profiles.nearest(None, "compact") == COMPACT
     assert profiles.nearest("kep", "compact").balanced
@@ -193,7 +193,7 @@ def config(tmp_path: Path) -> Callable[[str], list[str]]:
     return write
 
 
-def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
+def test_configuration_file_sets_values_that_no_flag_sets(config: Callable[[str], list[str]]):
     settings = parse(
         config(
             "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m, blockAdmission: false}\n"
@@ -292,7 +292,7 @@ def test_a_file_that_cannot_be_read_ends_the_process_with_one_line(capsys: pytes
         assert line.startswith(f"python -m reconciler: argument --config: {path}: {why}")
 
 
-def test_what_the_file_holds_in_vain_is_logged(config: Callable[[str], list[str]]):
+def test_configuration_keys_without_effect_are_logged_as_ignored(config: Callable[[str], list[str]]):
     text = "metrics: {enableClusterQueueResources: true}\nwebhook: {port: 1}\n"
     command = [sys.executable, "-m", "reconciler", *config(text), "--kubeconfig", "/nowhere"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -90,7 +90,7 @@ def test_a_hog_is_cut_back_to_its_share(shared: Scene) -> None:
     until_share(shared, f"cohorts/{shared.prefix}cohort", 0)
 
 
-def test_turns_are_taken_by_share_and_not_by_who_came_first(shared: Scene) -> None:
+def test_fair_sharing_admits_workloads_by_share_instead_of_creation_order(shared: Scene) -> None:
     path, flavor = f"{ROOT}/cohorts/{shared.prefix}cohort", f"{shared.prefix}flavor"
     shared.api.patch(path, {"spec": cohort_quota(flavor, 0)})
     first = submit(shared, "main", 8)

@@ -23,7 +23,7 @@ def put_job(harness: QueuesHarness) -> None:
     harness.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"suspend": True}})
 
 
-def test_a_job_that_waits_is_told_what_its_workload_is_told_and_as_often(harness: QueuesHarness):
+def test_waiting_job_gets_the_same_events_as_its_workload(harness: QueuesHarness):
     put_job(harness)
     harness.workload("job-train", count=6, owner=JOB, topology={"required": RACK})
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_of_a_pod_group_one_pod_is_told(harness: QueuesHarness):
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["made anew under its name", "gone"])
-def test_a_job_that_is_gone_is_not_told_nor_is_another_of_its_name(harness: QueuesHarness, there: bool):
+def test_refusal_of_a_deleted_job_is_not_reported_on_another_job_of_the_same_name(harness: QueuesHarness, there: bool):
     if there:
         put_job(harness)
         harness.put({**harness.get("Job", "train"), "metadata": {"name": "train", "uid": "another"}})

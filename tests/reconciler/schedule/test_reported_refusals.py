@@ -71,7 +71,7 @@ def test_that_it_waits_for_others_for_another_reason_is_told_in_time_and_not_at_
     assert reasons(harness) == {"waits": REASON_TOPOLOGY_PLACEMENT_FAILED}
 
 
-def test_whoever_waits_for_some_to_go_is_not_told_at_once_each_time_that_one_has_gone(harness: QueuesHarness):
+def test_preemptor_that_waits_for_victims_gets_no_message_for_each_victim_that_ends(harness: QueuesHarness):
     """Only a verdict with victims does something: they are told to go with it."""
     put_queue(harness, 8, preemption={"withinClusterQueue": "LowerPriority"})
     for name in ("low-1", "low-2"):

@@ -195,7 +195,7 @@ async def test_with_fail_fast_off_it_keeps_its_place_and_is_told() -> None:
         assert "r3-n" in harness.nodes()
 
 
-async def test_who_waits_is_told_what_quota_counts() -> None:
+async def test_waiting_workload_reports_its_requests_as_quota_counts_them() -> None:
     harness = PassHarness(checked=False, rules=ResourceRules((), (Transformation("cpu", True, {"credits": 1000}),)))
     harness.submit(3)
     async with harness.running():

@@ -28,7 +28,7 @@ def borrower(said: str | None, *hosts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("says", [None, "", "{}", '{"main":["n2"]}', "no JSON"])
-def test_who_says_less_and_stands_where_it_stood_has_been_changed(says: str | None) -> None:
+def test_borrower_with_a_shorter_annotation_on_the_same_nodes_is_unsaid(says: str | None) -> None:
     assert find_unsaid(Change(borrower(SAID, "n1", "n2"), borrower(says, "n1", "n2"))) == SAID
 
 
@@ -46,5 +46,5 @@ def test_who_says_less_and_stands_where_it_stood_has_been_changed(says: str | No
         Change(borrower(SAID, "n1"), borrower(None, "n2")),
     ],
 )
-def test_else_it_says_what_it_is_to_say(change: Change) -> None:
+def test_borrower_with_a_right_annotation_is_not_unsaid(change: Change) -> None:
     assert find_unsaid(change) is None

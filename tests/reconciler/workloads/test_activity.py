@@ -129,7 +129,7 @@ def test_a_job_that_runs_for_longer_than_it_may_is_stopped_and_runs_again_once_a
     assert reason(now, "long", REQUEUED) == "Reactivated"
 
 
-def test_an_eviction_keeps_what_was_used_of_the_time(scene: Scene) -> None:
+def test_evicted_job_keeps_its_accumulated_execution_time(scene: Scene) -> None:
     scene.submit("long", pods=2, gpus=8, required=scene.rack, labels={MAX_EXEC_TIME_LABEL: "600"})
     scene.until_bound("long", 2)
     scene.eventually("a second to be over", lambda now: _age_s(now.workload_of("long")) >= 2)
@@ -171,7 +171,7 @@ def test_a_deactivated_workload_frees_its_quota_only_with_its_pods_and_forgets_i
     assert "requeueState" not in activated["status"]
 
 
-def test_what_waits_is_told_to_be_deactivated_and_comes_back(scene: Scene) -> None:
+def test_waiting_workload_that_is_deactivated_is_reported_and_admitted_after_reactivation(scene: Scene) -> None:
     scene.submit("first", pods=4, gpus=8, required=scene.block)
     scene.until_bound("first", 4)
     scene.submit("waits", pods=4, gpus=8, required=scene.block)

@@ -143,7 +143,7 @@ def test_a_queue_says_which_check_is_missing_or_inactive(scene: Scene, judges: l
     judges.clear()
 
 
-def test_a_check_that_is_withdrawn_evicts_what_runs_by_it(scene: Scene, judges: list[Judge]) -> None:
+def test_admission_check_that_changes_to_retry_or_rejected_evicts_the_running_workload(scene: Scene, judges: list[Judge]) -> None:
     judge = Judge(scene, CUSTOM)
     judges.append(judge)
     scene.submit("train", pods=1, gpus=8, required=scene.rack)

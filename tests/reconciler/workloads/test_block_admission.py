@@ -39,7 +39,7 @@ def is_admitted(now: truth.Snapshot, job: str) -> bool:
     return truth.is_true(now.workload_of(job), "Admitted")
 
 
-def test_nobody_is_admitted_while_the_pods_of_another_are_not_ready(scene: Scene, follow: Follow) -> None:
+def test_workload_is_not_admitted_while_pods_of_another_workload_are_not_ready(scene: Scene, follow: Follow) -> None:
     follow(BLOCKING)
     scene.submit("stuck", pods=1, gpus=1, required=scene.rack, pod_spec=NOBODY)
     scene.eventually("stuck to be admitted", lambda now: is_admitted(now, "stuck"))
@@ -105,7 +105,7 @@ def both_start(scene: Scene) -> list[str]:
 
 
 @pytest.mark.usefixtures("quota_only")
-def test_story_1_without_blocking_two_jobs_hold_what_the_other_waits_for(scene: Scene, follow: Follow) -> None:
+def test_two_jobs_of_kep_349_story_1_without_blocking_deadlock(scene: Scene, follow: Follow) -> None:
     follow({"timeout": "5m"})
     kept = both_start(scene)
     scene.eventually("all nodes to be taken", lambda now: (bound(now, "one"), bound(now, "two")) == (2, 2))

@@ -41,7 +41,7 @@ def test_each_queue_tells_its_own(harness: MeasuredHarness):
     assert found.value("kueue_admitted_workloads_total", cluster_queue="cq") == 2
 
 
-def test_what_is_reserved_and_not_admitted_is_not_used_and_an_eviction_has_its_reason(harness: MeasuredHarness):
+def test_reserved_workload_that_is_not_admitted_counts_as_reservation_and_its_eviction_has_a_reason(harness: MeasuredHarness):
     harness.workload("w", count=2, owner=None)
     harness.decide()
     harness.set_condition("w", "Admitted", status=False)

@@ -87,7 +87,7 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     assert condition(scene, "Active")["status"] == "True"
 
 
-def test_the_command_waits_until_all_queues_say_so_and_tells_who_was_first(scene: Scene, button: Button):
+def test_pause_command_waits_for_all_queues_and_reports_an_earlier_pause(scene: Scene, button: Button):
     began = time.monotonic()
     said = button("pause", "all", "--reason", "maintenance")
     print(f"\nboth in force after {time.monotonic() - began:.2f} s: {said}")
@@ -109,7 +109,7 @@ def test_the_command_waits_until_all_queues_say_so_and_tells_who_was_first(scene
     assert condition(scene, EVICTIONS_PAUSED) == {}
 
 
-def test_what_cannot_be_read_pauses_until_it_is_resumed(scene: Scene, button: Button):
+def test_pause_key_that_cannot_be_read_pauses_until_resume(scene: Scene, button: Button):
     """Whoever wrote it by hand wanted something stopped."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "topogate-pause"}}
     scene.api.create(CONFIG_MAPS, body | {"data": {"admissions": "yes, please"}, "binaryData": {"evictions": "AAA="}})
@@ -130,7 +130,7 @@ def test_a_namespace_without_a_reconciler_is_told_and_so_is_one_that_is_not_ther
     assert "--reason is for pausing" in button("pause", "status", "--reason", "x", code=2)
 
 
-def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Button, high: str):
+def test_workload_is_not_preempted_while_evictions_are_paused(scene: Scene, button: Button, high: str):
     scene.allow_preemption()
     for name in ("one", "two"):
         scene.submit(name, pods=2, gpus=8, required=scene.rack)
@@ -146,7 +146,7 @@ def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Bu
     scene.until_bound("large", 2)
 
 
-def test_pods_of_what_was_admitted_before_are_ungated_meanwhile(scene: Scene, button: Button):
+def test_replacement_pod_of_an_admitted_job_is_ungated_while_admissions_are_paused(scene: Scene, button: Button):
     scene.submit("train", pods=2, gpus=1, required=scene.rack)
     first = {pod["metadata"]["name"] for pod in scene.until_bound("train", 2).pods_of("train")}
     button("pause", "all")
@@ -160,7 +160,7 @@ def test_pods_of_what_was_admitted_before_are_ungated_meanwhile(scene: Scene, bu
     assert truth.together(now, "train", scene.rack) == []
 
 
-def test_who_suspends_his_own_job_gets_his_way_whatever_is_paused(scene: Scene, button: Button):
+def test_job_suspended_by_its_user_releases_quota_while_everything_is_paused(scene: Scene, button: Button):
     scene.submit("train", pods=2, gpus=1, required=scene.rack)
     scene.submit("other", pods=2, gpus=1, required=scene.rack)
     for name in ("train", "other"):

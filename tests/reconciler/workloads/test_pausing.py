@@ -124,7 +124,7 @@ async def test_another_place_for_pods_that_are_stuck_that_was_not_sent_yet_is_ta
         assert all(harness.is_true("Admitted", name) for name in names)
 
 
-async def test_who_has_passed_its_checks_is_admitted_when_it_goes_on(harness: PauseHarness):
+async def test_workload_with_ready_checks_is_admitted_after_resume(harness: PauseHarness):
     put_check(harness, "check")
     put_queue(harness, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     async with harness.running():
@@ -175,7 +175,7 @@ async def test_the_time_in_which_a_place_must_be_found_begins_when_it_is_looked_
 # --- evictions --------------------------------------------------------------------------------------------
 
 
-async def test_who_is_not_ready_in_time_is_evicted_when_it_goes_on_unless_it_is_ready_by_then(harness: PauseHarness):
+async def test_workload_past_its_pods_ready_timeout_is_evicted_after_resume_unless_ready(harness: PauseHarness):
     for name in ("slow", "train"):
         put_job(harness, name, ready=1)
         harness.workload(name, count=2, owner=("batch/v1", "Job", name))
@@ -215,7 +215,7 @@ async def test_a_time_limit_holds_again_when_it_goes_on(harness: PauseHarness):
 
 @pytest.mark.parametrize("state", ["Retry", "Rejected"])
 @pytest.mark.parametrize("checks", [1, 2], ids=["runs by it", "has quota"])
-async def test_what_a_check_refuses_keeps_what_it_has_and_stays_active(harness: PauseHarness, state: str, checks: int):
+async def test_workload_with_a_failed_check_keeps_its_quota_while_evictions_are_paused(harness: PauseHarness, state: str, checks: int):
     named = ["check", "another"][:checks]
     for name in named:
         put_check(harness, name)
@@ -301,7 +301,7 @@ async def test_a_preemption_that_was_decided_and_not_sent_yet_is_not_begun(harne
         assert harness.is_true("Evicted", "low")
 
 
-async def test_what_is_to_be_deactivated_stays_active_while_it_has_something(harness: PauseHarness):
+async def test_workload_with_deactivation_target_stays_active_while_evictions_are_paused(harness: PauseHarness):
     target = {
         "type": "DeactivationTarget",
         "status": "True",
@@ -323,7 +323,7 @@ async def test_what_is_to_be_deactivated_stays_active_while_it_has_something(har
         assert harness.said("Evicted")[0] == "DeactivatedDueToBecause"
 
 
-async def test_what_its_user_deactivates_gives_back_what_it_has(harness: PauseHarness):
+async def test_workload_deactivated_by_its_user_releases_quota_while_everything_is_paused(harness: PauseHarness):
     put_check(harness, "check")
     put_queue(harness, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     async with harness.running():
@@ -340,7 +340,7 @@ async def test_what_its_user_deactivates_gives_back_what_it_has(harness: PauseHa
 # --- what the process says --------------------------------------------------------------------------------
 
 
-async def test_the_log_and_the_state_tell_what_is_paused(harness: PauseHarness, caplog: pytest.LogCaptureFixture):
+async def test_pause_config_map_changes_are_logged_and_set_the_state(harness: PauseHarness, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     harness.pause("admissions")
     assert harness.pausing.state.admissions is not None

@@ -56,7 +56,7 @@ def fail_a_pod(scene: Scene, job: str) -> None:
     scene.api.patch(f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}", body)
 
 
-def test_without_the_feature_no_condition_is_written_and_with_it_one_for_what_runs_already(scene: Scene, follow: Follow) -> None:
+def test_pods_ready_condition_is_written_for_running_workloads_only_with_the_feature_on(scene: Scene, follow: Follow) -> None:
     follow(None)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.eventually("its pods to be ready", lambda _: scene.job("train")["status"].get("ready") == 2)

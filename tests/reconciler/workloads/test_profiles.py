@@ -81,7 +81,7 @@ def test_job_queue_and_topology_may_name_a_profile_and_an_unknown_one_is_told_of
     uneven.close()
 
 
-def test_feature_gates_say_what_the_default_profile_does(uneven: Scene, topogate: Topogate) -> None:
+def test_feature_gates_define_the_default_profile(uneven: Scene, topogate: Topogate) -> None:
     topogate.kill_reconciler()
     topogate.start_reconciler(options=["--feature-gates", "TASProfileBestFit=true,TASRespectNodeAffinityPreferred=true"])
     try:

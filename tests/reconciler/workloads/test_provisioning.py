@@ -138,7 +138,7 @@ def test_nodes_scattered_over_racks_are_asked_for_once_more_and_then_no_more(sce
     assert not has_quota(now)
 
 
-def test_who_never_gets_nodes_is_deactivated_and_has_all_attempts_anew_when_activated(scene: Scene, make: Make) -> None:
+def test_workload_after_failed_provisioning_is_deactivated_and_starts_all_attempts_after_reactivation(scene: Scene, make: Make) -> None:
     nodes = make(ONCE_MORE)
     nodes.answer(Refusal("no such machines in zone a"), Refusal("and none in zone b"), Nodes([nodes.node(1)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
@@ -214,7 +214,7 @@ def test_quota_is_taken_while_nodes_are_on_their_way(scene: Scene, make: Make) -
     assert len(nodes.asked()) == 1
 
 
-def test_what_a_deactivated_workload_asked_for_is_withdrawn(scene: Scene, make: Make) -> None:
+def test_provisioning_request_of_a_deactivated_workload_is_deleted(scene: Scene, make: Make) -> None:
     nodes = make()
     nodes.answer(Eta("in about ten minutes"), Nodes([nodes.node(1)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
@@ -227,7 +227,7 @@ def test_what_a_deactivated_workload_asked_for_is_withdrawn(scene: Scene, make: 
     assert len(nodes.asked()) == 2
 
 
-def test_who_needs_nothing_that_is_provisioned_asks_for_nothing(scene: Scene, make: Make) -> None:
+def test_workload_without_provisioned_resources_creates_no_provisioning_request(scene: Scene, make: Make) -> None:
     nodes = make(managedResources=["example.com/other"])
     nodes.answer(Refusal("should not have been asked"))
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
@@ -236,7 +236,7 @@ def test_who_needs_nothing_that_is_provisioned_asks_for_nothing(scene: Scene, ma
     assert not nodes.asked()
 
 
-def test_a_check_says_what_it_lacks_and_is_active_once_that_is_there(scene: Scene, make: Make, autoscaler: AutoscalerStandIn) -> None:
+def test_provisioning_check_is_inactive_while_its_config_or_api_is_missing(scene: Scene, make: Make, autoscaler: AutoscalerStandIn) -> None:
     nodes = make()
     nodes.answer(Nodes())
     config = scene.api.get(f"{ROOT}/provisioningrequestconfigs/{nodes.config}")
@@ -280,7 +280,7 @@ STATUS = "PATCH .*/workloads/.*/status"
     ("only", "at"),
     mark_long([("POST .*/podtemplates", 1), ("POST .*/provisioningrequests", 1), (STATUS, 1), (STATUS, 2), (STATUS, 3)], but={1, 3}),
 )
-def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
+def test_restarted_reconciler_creates_no_second_provisioning_request(
     only: str, at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
 ) -> None:
     nodes = make()
@@ -300,7 +300,7 @@ def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
 
 
 @pytest.mark.parametrize(("at", "after"), mark_long(product([2, 3, 4], (False, True)), but={3}))
-def test_whoever_follows_a_killed_reconciler_counts_a_failure_once(
+def test_restarted_reconciler_counts_a_provisioning_failure_once(
     at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
 ) -> None:
     nodes = make()

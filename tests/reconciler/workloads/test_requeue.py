@@ -78,7 +78,9 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
 
 
 @pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
-async def test_who_has_run_well_begins_anew_also_where_the_eviction_fails_at_first(looptime: Any, error: Exception | None) -> None:
+async def test_workload_that_ran_well_starts_requeue_counting_anew_also_after_a_failed_eviction_write(
+    looptime: Any, error: Exception | None
+) -> None:
     """What is forgotten is written before it, and stands there already when it is decided on anew."""
     harness = LosingHarness()
     async with harness.running(requeue=RULES):

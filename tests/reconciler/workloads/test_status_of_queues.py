@@ -29,7 +29,7 @@ def _is_gone(scene: Scene, path: str) -> bool:
     return scene.api.find(f"{ROOT}/{path}") is None
 
 
-def test_counters_and_usage_follow_what_is_admitted_and_what_waits(scene: Scene) -> None:
+def test_queue_status_counts_admitted_and_pending_workloads_with_their_usage(scene: Scene) -> None:
     scene.submit("runs", pods=2, gpus=8, required=scene.rack)
     scene.submit("waits", pods=3, gpus=8, required=scene.rack)
     scene.until_bound("runs", 2)
@@ -73,7 +73,7 @@ def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_com
     scene.close()
 
 
-def test_what_is_in_use_is_held_by_a_finalizer_until_it_no_longer_is(cluster: Cluster, topogate: Topogate) -> None:
+def test_object_in_use_is_held_by_a_finalizer_until_its_queue_is_deleted(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster).open()
     for path in (f"resourceflavors/{scene.prefix}flavor", f"topologies/{scene.prefix}topology"):
         _until(scene, path, f"{path} to be held", lambda obj: RESOURCE_IN_USE_FINALIZER in (obj["metadata"].get("finalizers") or ()))
@@ -85,7 +85,7 @@ def test_what_is_in_use_is_held_by_a_finalizer_until_it_no_longer_is(cluster: Cl
     scene.close()
 
 
-def test_nodes_whose_place_is_not_known_are_left_out_and_named(scene: Scene) -> None:
+def test_nodes_without_valid_level_labels_are_left_out_and_named_in_the_condition(scene: Scene) -> None:
     nowhere = node_object(scene.pool, 1, 1, 8)
     del nowhere["metadata"]["labels"][scene.rack]
     twin = node_object(scene.pool, 1, 1, 9)
