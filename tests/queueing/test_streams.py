@@ -62,7 +62,9 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(2, 14), st.booleans())
-def test_no_stream_exceeds_quota_or_nodes_and_who_fits_is_in(events: list[tuple[Any, ...]], quota: int, strict: bool):
+def test_random_stream_never_exceeds_quota_or_nodes_and_leaves_no_fitting_workload_waiting(
+    events: list[tuple[Any, ...]], quota: int, strict: bool
+):
     made, submitted = scene(quota, strict), 0
     for event in events:
         if event[0] == "submit":

@@ -55,7 +55,7 @@ def test_the_next_starts_as_soon_as_the_pods_are_ready():
         scene._write(name, condition_json("PodsReady", time=scene.now))
 
 
-def test_who_is_evicted_or_finished_holds_up_nobody():
+def test_evicted_or_finished_workload_does_not_block_admission():
     for how in ("Evicted", "Finished"):
         scene = scene_with(PodsReadyRules(blocks=Scope.CLUSTER))
         scene.run()

@@ -55,7 +55,7 @@ def test_two_that_want_the_last_rack_in_one_cycle():
 # --- order --------------------------------------------------------------------------------------------
 
 
-def test_priority_goes_first_then_time_then_who_came_first():
+def test_queue_order_is_by_priority_then_creation_time_then_uid():
     scene = Scene()
     created = times("abcd")
     for name, priority in (("d", 0), ("c", 5), ("b", 0), ("a", 5)):
@@ -78,7 +78,7 @@ def test_a_blocked_strict_head_is_not_overtaken_by_one_of_the_same_second(uids: 
     assert isinstance(scene.run()["head"], NotAdmissible)
 
 
-def test_who_was_evicted_queues_up_from_then_on():
+def test_evicted_workload_is_queued_since_its_eviction():
     def facts(*conditions: dict[str, str]) -> WorkloadFacts:
         return WorkloadFacts.read(workload_json("w", [], created="2026-01-01T00:00:00Z", conditions=conditions))
 
@@ -194,7 +194,7 @@ def test_a_refused_workload_is_not_judged_again_while_nothing_happens(judged: Co
     assert judged["w"] == 1
 
 
-def test_nor_when_what_happens_cannot_help(judged: Counter[str]):
+def test_refused_workload_is_not_judged_again_after_changes_that_cannot_help(judged: Counter[str]):
     scene = waiting(judged)
     scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 4000, "pods": 10}))  # a heartbeat
     scene.pod(pod_json("new", node="r-n0", cpu="500m", phase="Running"))  # less room, not more
@@ -269,7 +269,7 @@ def test_room_given_back_by_another_workload_lets_it_in():
     assert admitted(scene.run()) == {"second"}
 
 
-def test_a_decision_whose_write_failed_never_was():
+def test_admission_with_a_failed_write_is_decided_again():
     scene = Scene(quota="4")
     scene.rack("r", 1)
     key = scene.submit("w", 4)
@@ -344,7 +344,7 @@ def spoil(scene: Scene, how: str) -> None:
         ("another namespace", REASON_MISCONFIGURED, "namespace ns doesn't match the selector of ClusterQueue cq"),
     ],
 )
-def test_a_workload_whose_queue_cannot_serve_it_says_so_and_comes_in_when_it_can(how: str, reason: str, message: str):
+def test_workload_of_an_unusable_queue_reports_the_reason_and_is_admitted_after_repair(how: str, reason: str, message: str):
     scene = Scene()
     scene.rack("r", 1)
     spoil(scene, how)
@@ -363,7 +363,7 @@ def test_a_workload_whose_queue_cannot_serve_it_says_so_and_comes_in_when_it_can
     assert admitted(scene.run()) == {"w"}
 
 
-def test_an_inactive_queue_names_what_is_missing():
+def test_inactive_queue_names_its_missing_flavor_or_topology():
     scene = Scene()
     queue = scene.state.cluster_queues["cq"]
     assert inactive_reason(scene.state, queue) is None
@@ -431,7 +431,7 @@ def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
     assert "late" in admitted(scene.run())
 
 
-def test_whose_verdict_is_being_written_is_not_judged(judged: Counter[str]):
+def test_workload_with_a_verdict_being_written_is_not_judged(judged: Counter[str]):
     scene = waiting(judged)
     scene.rack("big", 2)
     assert scene.verdicts("w") == []

@@ -58,7 +58,7 @@ def test_others_that_came_since_are_seen(scene: Scene):
     assert "r1 with room for 8, the tightest of 2" in after
 
 
-def test_one_without_a_place_or_whose_nodes_are_gone_has_nothing_to_tell(scene: Scene):
+def test_workload_without_an_assignment_or_with_deleted_nodes_has_no_explanation(scene: Scene):
     waiting = scene.submit("large", 100)
     key = scene.submit("w", 6)
     scene.run()

@@ -63,7 +63,7 @@ def run_pods(scene: Grown) -> None:
         scene.pod(pod_json(f"p{i}", workload="w1", owner=OWNER, node=node, phase="Running"))
 
 
-def test_it_grows_next_to_what_runs():
+def test_growing_workload_is_placed_next_to_its_running_pods():
     scene = Grown(4)
     run_pods(scene)
     before = scene.nodes()
@@ -104,7 +104,7 @@ def test_growth_keeps_pods_on_a_node_that_is_doubtful(doubt: dict[str, Any]):
     assert len({name.partition("-")[0] for name in counts}) == 1
 
 
-def test_beyond_its_rack_it_waits_and_says_what_runs_on():
+def test_workload_that_outgrows_its_rack_waits_and_reports_its_running_pods():
     scene = Grown(4)
     outcome = scene.write("w2", scene.ask("w2", 13, replaces="w1"))
     assert isinstance(outcome, NotAdmissible)
@@ -121,7 +121,7 @@ def test_quota_is_needed_for_the_difference():
     assert isinstance(scene.write("w3", scene.ask("w3", 6, replaces="w1")), Admissible)
 
 
-def test_of_what_was_replaced_nothing_is_decided_any_more():
+def test_replaced_workload_gets_no_more_decisions():
     scene = Grown(4)
     scene.write("w2", scene.ask("w2", 6, replaces="w1"))
     assert scene.run() == {}
@@ -135,7 +135,7 @@ def test_without_the_one_that_it_replaces_it_is_admitted_by_itself():
     assert scene.used() == 6
 
 
-def test_nobody_takes_over_what_is_anothers():
+def test_workload_cannot_replace_a_workload_of_another_owner():
     """Whoever may write Workloads must not get another's place and quota by an annotation."""
     scene = Grown(4, quota="6")
     wire = workload_json("thief", [pod_set_json(count=6, topology=scene.topology)], owner="another")

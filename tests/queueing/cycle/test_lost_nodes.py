@@ -78,7 +78,7 @@ def test_a_pod_that_is_stuck_gets_another_place_once_and_those_beside_it_stay() 
 
 
 @pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
-def test_nobody_is_evicted_for_a_pod_that_is_stuck_and_it_is_told_what_lacks(replacement: NodeReplacement) -> None:
+def test_workload_with_a_stuck_pod_and_no_other_node_is_not_evicted_and_reports_the_lack(replacement: NodeReplacement) -> None:
     scene = running(replacement, nodes=3)
     scene.submit("w", 6, cpu="2")
     scene.run()
@@ -103,7 +103,7 @@ def test_failed_nodes_are_replaced_before_pods_that_are_stuck() -> None:
     assert scene.where("w") == {"r0-n1": 2, "r0-n2": 2, "r0-n3": 2}
 
 
-def test_who_does_not_run_has_no_pod_that_is_stuck() -> None:
+def test_evicted_workload_with_a_stuck_pod_is_not_due_for_a_second_pass() -> None:
     scene = running()
     scene.submit("w", 6, cpu="2")
     scene.run()
@@ -191,7 +191,7 @@ def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something
     assert scene.where("w")["r0-n9"] == 1
 
 
-def test_half_a_slice_whose_rack_is_drained_waits_for_the_other_half_with_fail_fast_off() -> None:
+def test_half_slice_in_a_drained_rack_with_fail_fast_off_waits_for_the_other_half() -> None:
     scene = running(KEEPS, racks=2, nodes=2)
     sliced = {"preferred": RACK, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
     scene.submit("w", 2, cpu="4", topology=sliced)
@@ -223,7 +223,7 @@ def test_with_the_gate_off_nothing_is_replaced() -> None:
     assert due_for_second_pass(scene.state) != []
 
 
-def test_gates_say_what_is_done() -> None:
+def test_node_replacement_follows_its_feature_gates() -> None:
     off = [f"{name}=false" for name in ("TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast")]
     found = [NodeReplacement.from_gates(read_gates(gates)) for gates in ([], off[:1], off[1:], off)]
     assert [(each.is_on, each.fails_fast) for each in found] == [(True, True), (False, True), (True, False), (False, False)]
@@ -237,7 +237,7 @@ def test_nodes_that_it_does_not_use_are_none_of_its_business() -> None:
     assert scene.run() == {}
 
 
-def test_who_is_evicted_or_over_or_inactive_gets_nothing() -> None:
+def test_evicted_finished_or_inactive_workload_gets_no_replacement_node() -> None:
     scene = running()
     for name in ("evicted", "finished"):
         scene.submit(name, 1)
@@ -279,7 +279,7 @@ def test_pods_on_a_node_that_is_deleted_are_replaced() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
 
 
-def test_who_has_pods_on_a_node_that_is_not_named_yet_is_judged_when_it_is() -> None:
+def test_workload_with_an_unreported_failed_node_is_judged_once_the_node_is_reported() -> None:
     scene = running()
     scene.submit("w", 2, cpu="4")
     scene.run()
@@ -348,7 +348,7 @@ def test_where_racks_are_the_lowest_level_pods_move_within_the_rack_or_to_anothe
     assert scene.where("w") == {"r1": 2}
 
 
-def test_the_old_place_is_nobody_elses_until_the_new_one_is_written() -> None:
+def test_failed_node_stays_booked_until_its_replacement_is_written() -> None:
     scene = running(nodes=3)
     scene.submit("w", 1, cpu="4")
     scene.run()
@@ -381,7 +381,7 @@ def test_a_replacement_that_could_not_be_written_never_was() -> None:
     assert isinstance(scene.run()["w"], Admissible)
 
 
-def test_what_checks_have_added_counts_for_replacements_too() -> None:
+def test_node_selector_added_by_an_admission_check_applies_to_replacements() -> None:
     scene = Running(KEEPS)
     for i, pool in enumerate(("new", "new", "old")):
         scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}", "pool": pool}, {"cpu": 4000, "pods": 10}))

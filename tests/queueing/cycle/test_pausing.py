@@ -37,7 +37,7 @@ NO_ADMISSIONS, NO_EVICTIONS = Pause(admissions=ADMISSIONS), Pause(evictions=EVIC
 # --- admissions -------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_admitted_and_who_waits_is_told_by_whom_since_when_why_and_the_way_out():
+def test_workload_while_admissions_are_paused_waits_and_reports_author_time_reason_and_resume_command():
     scene = Scene()
     scene.rack("r", 1)
     scene.state.observe_pause(NO_ADMISSIONS)
@@ -52,7 +52,7 @@ def test_nobody_is_admitted_and_who_waits_is_told_by_whom_since_when_why_and_the
     assert admitted(scene.run()) == {"w"}
 
 
-def test_who_waits_already_is_told_too_and_what_it_waits_for_when_that_is_over():
+def test_waiting_workload_reports_the_pause_and_after_resume_its_former_reason():
     scene = Scene(quota="1")
     scene.rack("r", 1)
     scene.submit("runs")
@@ -79,7 +79,7 @@ def test_another_reason_given_is_told():
     ("how", "reason"),
     [("no LocalQueue", REASON_MISCONFIGURED), ("stopped ClusterQueue", REASON_SUSPENDED), ("another namespace", REASON_MISCONFIGURED)],
 )
-def test_what_is_wrong_with_its_queue_is_told_first_since_it_can_be_mended_meanwhile(how: str, reason: str):
+def test_workload_of_an_unusable_queue_while_paused_reports_the_queue_first(how: str, reason: str):
     scene = Scene()
     spoil(scene, how)
     scene.state.observe_pause(NO_ADMISSIONS)
@@ -142,7 +142,7 @@ def preempting(sharing: FairSharing | None = None) -> Shared:
 
 
 @pytest.mark.parametrize("sharing", [None, FairSharing()], ids=["priority", "fair sharing"])
-def test_who_could_preempt_waits_and_is_told_and_preempts_when_that_is_over(sharing: FairSharing | None):
+def test_preemptor_while_evictions_are_paused_waits_and_preempts_after_resume(sharing: FairSharing | None):
     scene = preempting(sharing)
     scene.state.observe_pause(NO_EVICTIONS)
     scene.submit("high", 4, queue="a", priority=1)
@@ -156,7 +156,7 @@ def test_who_could_preempt_waits_and_is_told_and_preempts_when_that_is_over(shar
     assert scene.evicted() == {"low"}
 
 
-def test_who_would_rather_preempt_than_take_the_next_flavor_takes_that():
+def test_workload_that_prefers_preemption_uses_the_next_flavor_while_evictions_are_paused():
     scene = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"})
     scene.state.observe_pause(NO_EVICTIONS)
     assert flavors_of(scene.run()["high"]) == [{"cpu": "spare"}]
@@ -173,7 +173,7 @@ def test_a_preemption_that_was_begun_leads_to_its_admission():
     assert "high" in admitted(scene.run())
 
 
-def test_who_has_no_other_nodes_is_not_evicted_for_that_until_evictions_go_on():
+def test_workload_without_replacement_nodes_is_evicted_only_after_evictions_resume():
     scene = Running()
     scene.rack("r", 1)
     scene.submit("w", 4)

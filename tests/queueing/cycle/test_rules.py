@@ -82,7 +82,7 @@ def test_want_of_room_or_quota_breaks_no_rule(scene: Scene):
         assert not found.breaks_rule
 
 
-def test_one_flavor_whose_topology_has_the_level_is_enough(scene: Scene):
+def test_rule_is_kept_if_the_topology_of_one_flavor_has_the_requested_level(scene: Scene):
     scene.state.observe_topology("other", TopologyFacts.read(topology_json("other", [BLOCK, RACK, HOSTNAME_LABEL])))
     scene.flavor("wide", "other")
     scene.queue("cq", {"tas": "100", "wide": "0"})

@@ -52,7 +52,7 @@ def test_without_a_place_it_keeps_its_quota_and_is_tried_again_when_told_to() ->
     assert isinstance(scene.run()["w"], Admissible)
 
 
-def test_who_has_lost_nodes_and_waits_for_a_place_gets_both() -> None:
+def test_workload_with_a_lost_node_and_a_delayed_topology_request_gets_both() -> None:
     scene = Running()
     scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
     scene.flavor("late", "t", nodeLabels={"pool": "late"})

@@ -82,7 +82,7 @@ def sparing(*racks: int) -> Sparing:
     return scene
 
 
-def test_nobody_else_is_placed_on_a_spare() -> None:
+def test_spare_node_is_not_assigned_to_other_workloads() -> None:
     scene = sparing()
     scene.ask("w", 2, 1)
     assert admitted(scene.run()) == {"w"}
@@ -94,7 +94,7 @@ def test_nobody_else_is_placed_on_a_spare() -> None:
     assert scene.where("one") == {"r0-n3": 1}
 
 
-def test_who_is_refused_for_want_of_spares_speaks_for_nobody_who_asks_for_fewer() -> None:
+def test_refusal_for_lack_of_spares_does_not_apply_to_workloads_that_request_fewer_spares() -> None:
     scene = sparing(1)
     scene.ask("a", 1, 1)
     scene.ask("b", 1, 0)
@@ -156,7 +156,7 @@ def test_where_more_nodes_are_lost_than_are_spare_the_others_are_looked_for() ->
     assert "r0-n2" in scene.where("w")
 
 
-def test_a_spare_that_is_too_small_for_what_the_fullest_node_has_by_now_is_none_any_more() -> None:
+def test_spare_node_smaller_than_the_usage_of_the_fullest_node_is_released() -> None:
     """Found by `test_and_nobody_gets_a_node_that_is_kept_free_for_another`: more was held than the node has."""
     scene = Sparing()
     for node, cpu in (("n0", 1), ("n1", 1), ("n2", 3), ("n3", 1)):
@@ -218,7 +218,7 @@ def test_spares_are_given_back_with_the_workload() -> None:
     assert not scene.state.ledger.drift()
 
 
-def test_whoever_starts_later_holds_the_same() -> None:
+def test_restarted_scheduler_holds_the_same_spare_nodes() -> None:
     scene = sparing()
     scene.ask("w", 2, 1)
     scene.run()
@@ -282,7 +282,7 @@ def test_where_nodes_that_stay_are_to_be_had_none_is_kept_that_is_about_to_go() 
     assert scene.keep("w").serving == ("r0-n2",)
 
 
-def test_while_others_make_room_for_somebody_no_node_is_taken_that_is_not_held() -> None:
+def test_keep_spares_without_fill_adds_no_new_spare_node() -> None:
     scene = sparing(3)
     scene.ask("w", 1, 1)
     scene.run()
@@ -296,7 +296,7 @@ def test_while_others_make_room_for_somebody_no_node_is_taken_that_is_not_held()
     assert kept.nodes == ("r0-n2",)
 
 
-def test_somebody_for_whom_others_go_makes_room() -> None:
+def test_cycle_with_a_preemptor_makes_room() -> None:
     scene = sparing(1)
     scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
     scene.submit("low", 1, cpu="4")
@@ -307,7 +307,7 @@ def test_somebody_for_whom_others_go_makes_room() -> None:
     assert scene.cycle.makes_room
 
 
-def test_what_grows_keeps_its_spares_and_does_not_wait_for_them() -> None:
+def test_growing_workload_keeps_its_spares_and_does_not_wait_for_new_ones() -> None:
     scene = sparing(4)
     scene.ask("w", 1, 1)
     scene.run()
@@ -325,7 +325,7 @@ def test_what_grows_keeps_its_spares_and_does_not_wait_for_them() -> None:
         assert not scene.state.ledger.drift()
 
 
-def test_two_pod_sets_each_keep_what_their_own_pods_need() -> None:
+def test_two_pod_sets_with_spares_share_one_spare_node_that_fits_both() -> None:
     """On one node, if that has room for both: when the node that they share is lost, both have a place."""
     scene = sparing(4)
     sets = []
@@ -385,7 +385,7 @@ def test_the_spare_of_one_pod_set_has_room_for_another_of_another_flavor_too(spa
     assert scene.where("w") == {left: 2}
 
 
-def test_what_others_wrote_is_held_only_as_far_as_it_may() -> None:
+def test_spares_annotation_written_by_a_user_is_held_only_for_allowed_nodes() -> None:
     """Whoever may write Workloads names a node of another rack: it is exchanged at the next look."""
     scene = sparing(2, 2)
     scene.ask("w", 1, 1)
@@ -439,7 +439,7 @@ def test_where_it_is_chosen_they_use_as_much_as_they_hold_whatever_becomes_of_th
     assert used(scene) == 0
 
 
-def test_who_has_the_quota_for_the_pods_alone_waits_and_is_told() -> None:
+def test_workload_with_quota_for_its_pods_but_not_for_its_spares_waits() -> None:
     scene = counting(quota="11")
     scene.ask("w", 2, 1)
     outcome = scene.run()["w"]
@@ -449,7 +449,7 @@ def test_who_has_the_quota_for_the_pods_alone_waits_and_is_told() -> None:
     assert admitted(scene.run()) == {"w"}
 
 
-def test_the_next_in_line_sees_what_they_use() -> None:
+def test_quota_used_by_spares_counts_for_the_next_workload_of_the_cycle() -> None:
     scene = counting(quota="15")
     scene.ask("w", 2, 1)
     scene.submit("next", 1, cpu="4")
@@ -460,7 +460,7 @@ def test_the_next_in_line_sees_what_they_use() -> None:
     assert "1 cpu of quota are missing, 12 of 15 are in use" in refused.message
 
 
-def test_two_pod_sets_use_what_both_hold() -> None:
+def test_quota_of_two_pod_sets_includes_the_spares_of_both() -> None:
     scene = counting(quota="7")
     sets = []
     for name in ("a", "b"):
@@ -478,7 +478,7 @@ def test_two_pod_sets_use_what_both_hold() -> None:
 
 
 @given(st.data())
-def test_whatever_happens_to_nodes_spares_are_whole_in_the_domain_and_nobody_elses(data: st.DataObject) -> None:
+def test_spares_under_random_node_changes_stay_in_their_domain_and_exclusive(data: st.DataObject) -> None:
     scene = sparing(4, 4)
     for i in range(3):
         asked: list[dict[str, Any]] = [{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}]
@@ -543,7 +543,7 @@ def check(scene: Sparing, everybody: list[str]) -> None:
             assert len({node[:2] for node in pods | spares}) == 1
 
 
-def test_a_node_whose_kubelet_rejected_pods_of_it_is_kept_only_where_there_is_no_other() -> None:
+def test_node_that_rejected_pods_of_the_workload_is_a_spare_only_without_alternative() -> None:
     scene = sparing()
     scene.ask("w", 2, 1)
     scene.run()

@@ -94,7 +94,7 @@ def job(spares: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def test_who_asks_for_spares_of_lone_pods_is_warned() -> None:
+def test_deployment_with_spare_nodes_annotation_gets_a_warning() -> None:
     deployment = {**job("1"), "apiVersion": "apps/v1", "kind": "Deployment"}
     deployment["spec"] = {"replicas": 3, "selector": {}, "template": deployment["spec"]["template"]}
     (warning,) = Deployment().validate_create(deployment).warnings

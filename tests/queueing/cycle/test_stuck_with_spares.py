@@ -46,7 +46,7 @@ def test_one_that_is_about_to_go_is_not_the_first_to_be_taken() -> None:
     check(scene, ["w"])
 
 
-def test_what_is_kept_free_for_others_is_not_taken() -> None:
+def test_stuck_pod_does_not_move_to_a_spare_node_of_another_workload() -> None:
     scene = sparing(4)
     scene.ask("w", 4, 0, cpu="2")
     scene.ask("other", 1, 1, cpu="4")

@@ -89,7 +89,7 @@ def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
         (3, REASON_WAITING_FOR_QUOTA, "1 cpu of quota are missing, 3 of 4 are in use"),
     ],
 )
-def test_a_quota_shortage_says_what_is_missing_or_that_it_never_can_be(used: int, reason: str, words: str):
+def test_quota_shortage_message_names_the_missing_amount_or_that_quota_never_suffices(used: int, reason: str, words: str):
     scene = Scene(quota="4")
     scene.rack("r", 4)
     if used:
@@ -147,7 +147,7 @@ def test_labels_and_taints_of_a_flavor_keep_pods_off(flavor: dict[str, Any], spe
         assert serves in refusal(outcome, REASON_NO_MATCHING_FLAVOR)
 
 
-def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_else():
+def test_workload_with_invalid_node_affinity_is_refused_and_others_are_admitted():
     scene = Scene()
     scene.rack("r", 2, gen="7")
     scene.flavor("tas", "t", nodeLabels={"gen": "7"})
@@ -162,7 +162,7 @@ def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_e
     assert verdicts["odd"].message.count("pod set main") == 1, "who is spoken of is named once"
 
 
-def test_an_absurd_request_is_refused_and_stops_nobody_else():
+def test_workload_with_an_absurd_request_is_refused_and_others_are_admitted():
     scene = Scene(quota="9E")
     scene.rack("r", 1)
     scene.submit("absurd", 3, cpu="99999999999999999999", priority=5)
@@ -180,7 +180,7 @@ def test_a_resource_without_quota_is_named():
     assert "no quota for example.com/fpga" in refusal(judge(scene, pod_set), REASON_NO_MATCHING_FLAVOR)
 
 
-def test_pod_sets_of_one_workload_see_what_those_before_them_take():
+def test_later_pod_sets_of_a_workload_count_usage_of_earlier_pod_sets():
     scene = Scene()
     scene.rack("r1", 1)
     scene.rack("r2", 1)
@@ -244,7 +244,7 @@ def test_a_quota_over_which_a_queue_already_is_does_not_keep_out_pods_that_ask_f
         ({"schedulerName": "volcano"}, "schedulerName volcano"),
     ],
 )
-def test_a_refusal_names_what_kube_scheduler_goes_by_and_topogate_does_not(spec: dict[str, Any], field: str):
+def test_refusal_names_pod_fields_that_only_kube_scheduler_evaluates(spec: dict[str, Any], field: str):
     scene = Scene()
     scene.rack("r", 2)
     message = refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
@@ -312,7 +312,7 @@ def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
         {"schedulerName": "default-scheduler"},
     ],
 )
-def test_what_keeps_no_pod_from_a_node_is_not_named(spec: dict[str, Any]):
+def test_refusal_does_not_name_pod_fields_that_exclude_no_node(spec: dict[str, Any]):
     scene = Scene()
     scene.rack("r", 2)
     assert "Not judged" not in refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)

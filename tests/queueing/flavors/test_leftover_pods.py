@@ -24,7 +24,7 @@ def submit(scene: Running, name: str = "w", count: int = 1, **options: Any) -> N
     scene.submit(name, count, cpu="4", owner=f"job-{name}", **options)
 
 
-def test_who_has_only_the_node_on_which_they_are_gets_it_and_nothing_is_booked_twice() -> None:
+def test_workload_that_fits_only_on_the_nodes_of_its_leftover_pods_is_placed_there_and_counted_once() -> None:
     scene = running(nodes=2)
     leave(scene, "p0", "r0-n0")
     leave(scene, "p1", "r0-n1")
@@ -47,14 +47,14 @@ def test_another_place_comes_first() -> None:
     assert scene.where("w") == {"r0-n1": 1}
 
 
-def test_it_is_nobody_elses() -> None:
+def test_room_of_leftover_pods_is_not_given_to_another_workload() -> None:
     scene = running(nodes=1)
     leave(scene, "p", "r0-n0", of="other")
     submit(scene)
     told(scene.run()["w"])
 
 
-def test_pods_whose_end_is_waited_for_keep_their_room() -> None:
+def test_terminating_pods_within_their_grace_period_keep_their_room() -> None:
     scene = running(nodes=1)
     leave(scene, "p", "r0-n0", grace_s=30)
     submit(scene)
@@ -71,7 +71,7 @@ def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
     assert isinstance(outcomes["w"], Admissible)
 
 
-def test_nobody_is_preempted_where_it_has_that_room() -> None:
+def test_workload_with_room_of_its_leftover_pods_preempts_no_workload() -> None:
     scene = running(nodes=2)
     scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
     submit(scene, "low")
@@ -106,7 +106,7 @@ def test_its_place_may_follow_the_quota() -> None:
     assert scene.where("w") == {"r0-n0": 1}
 
 
-def test_what_is_left_of_pods_that_are_gone_is_nothing() -> None:
+def test_room_of_deleted_leftover_pods_is_not_reserved() -> None:
     scene = running(nodes=1)
     leave(scene, "p", "r0-n0")
     scene.state.observe_pod(f"{NAMESPACE}/p", None)
@@ -159,7 +159,7 @@ def test_a_pod_that_failed_by_itself_says_nothing_of_its_node(reason: str) -> No
     assert scene.where("w") == {"r0-n0": 1}
 
 
-def test_what_others_went_through_says_nothing_of_its_own_pods() -> None:
+def test_node_that_rejected_pods_of_another_workload_is_not_avoided() -> None:
     scene = running(nodes=2)
     reject(scene, "p", "r0-n0", of="other")
     submit(scene)
@@ -194,7 +194,7 @@ def test_pods_that_lose_another_node_do_not_come_back_to_it_either() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}, "where there is no other it does"
 
 
-def test_who_only_prefers_a_rack_is_placed_without_it_too() -> None:
+def test_workload_with_a_preferred_rack_avoids_the_node_that_rejected_its_pods() -> None:
     scene = running(racks=2, nodes=2)
     reject(scene, "p", "r0-n0")
     scene.submit("w", 2, cpu="4", topology={"preferred": RACK}, owner="job-w")

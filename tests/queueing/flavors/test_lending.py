@@ -93,7 +93,7 @@ def one_lent(**options: Any) -> Lending:
 # --- who borrows ----------------------------------------------------------------------------------------
 
 
-def test_who_has_no_other_place_stands_on_a_spare_of_a_higher_priority_and_knows_it() -> None:
+def test_workload_without_other_nodes_borrows_a_spare_of_a_higher_priority_and_records_it() -> None:
     scene = lending(3)
     scene.ask("w", 2, 1)
     scene.run()
@@ -107,7 +107,7 @@ def test_who_has_no_other_place_stands_on_a_spare_of_a_higher_priority_and_knows
     assert not scene.state.ledger.drift()
 
 
-def test_what_is_free_is_taken_before_what_is_lent() -> None:
+def test_free_node_is_assigned_before_a_lent_spare() -> None:
     scene = lending(4)
     scene.ask("w", 2, 1)
     scene.submit("low", 1, cpu="4")
@@ -117,7 +117,7 @@ def test_what_is_free_is_taken_before_what_is_lent() -> None:
 
 
 @pytest.mark.parametrize(("lends", "priority"), [("false", 0), ("true", 10), ("true", 11)])
-def test_nobody_borrows_what_is_not_lent_or_of_one_that_is_not_of_higher_priority(lends: str, priority: int) -> None:
+def test_spare_that_is_not_lent_or_of_no_higher_priority_is_not_borrowed(lends: str, priority: int) -> None:
     scene = lending(3)
     scene.ask("w", 2, 1, lends=lends)
     scene.run()
@@ -156,7 +156,7 @@ def test_the_borrower_uses_quota_of_its_own_as_always() -> None:
     assert scene.state.quota.usage("cq")["tas", "cpu"] == 16000
 
 
-def test_who_waited_is_judged_again_when_somebody_begins_to_lend() -> None:
+def test_waiting_workload_is_judged_again_when_a_holder_starts_to_lend() -> None:
     scene = lending(3)
     scene.ask("w", 2, 1, lends="false")
     scene.submit("low", 1, cpu="4")
@@ -167,7 +167,7 @@ def test_who_waited_is_judged_again_when_somebody_begins_to_lend() -> None:
     assert admitted(scene.run()) == {"low"}
 
 
-def test_who_waited_is_judged_again_when_the_holder_is_whole_again() -> None:
+def test_waiting_workload_is_judged_again_when_the_holder_has_no_lost_node() -> None:
     scene = lending(3)
     scene.ask("w", 2, 1)
     scene.run()
@@ -178,7 +178,7 @@ def test_who_waited_is_judged_again_when_the_holder_is_whole_again() -> None:
     assert admitted(scene.run()) == {"low"}
 
 
-def test_who_has_others_go_for_its_sake_waits_for_that() -> None:
+def test_preemptor_waits_for_its_victims_instead_of_borrowing_a_spare() -> None:
     scene = lending(4)
     scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
     scene.ask("w", 2, 1, lends="false")
@@ -199,7 +199,7 @@ def test_who_has_others_go_for_its_sake_waits_for_that() -> None:
 # --- given back -------------------------------------------------------------------------------------------
 
 
-def test_a_lost_node_takes_its_spare_back_and_nobody_else_gets_it_meanwhile() -> None:
+def test_holder_with_a_lost_node_reclaims_its_lent_spare_and_no_other_workload_gets_it() -> None:
     scene = one_lent()
     scene.submit("lurks", 1, cpu="4", priority=5)
     scene.break_down("r0-n1")
@@ -222,7 +222,7 @@ def test_a_lost_node_takes_its_spare_back_and_nobody_else_gets_it_meanwhile() ->
     assert not scene.state.ledger.drift()
 
 
-def test_a_victim_is_told_once_and_who_could_not_be_told_again() -> None:
+def test_borrower_to_evict_is_named_once_and_again_after_a_failed_write() -> None:
     scene = one_lent()
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
@@ -240,7 +240,7 @@ def test_a_victim_is_told_once_and_who_could_not_be_told_again() -> None:
     assert len(preempting.victims) == 1
 
 
-def test_another_node_of_the_domain_is_taken_first_and_nobody_goes() -> None:
+def test_holder_with_a_lost_node_uses_a_free_node_before_it_reclaims_a_lent_spare() -> None:
     scene = one_lent()
     scene.node(Node("r0-n5", {RACK: "r0", HOSTNAME_LABEL: "r0-n5"}, {"cpu": 4000, "pods": 10}))
     scene.break_down("r0-n1")
@@ -250,7 +250,7 @@ def test_another_node_of_the_domain_is_taken_first_and_nobody_goes() -> None:
     assert (scene.held("w"), scene.lent()) == (("r0-n2",), {"r0-n2": ("low",)})
 
 
-def test_what_was_lent_is_taken_back_rather_than_pods_spread_wider() -> None:
+def test_lent_spare_is_reclaimed_before_pods_of_a_preferred_rack_spread() -> None:
     scene = lending(3)
     scene.ask("w", 2, 1, topology={"preferred": RACK})
     scene.run()
@@ -265,7 +265,7 @@ def test_what_was_lent_is_taken_back_rather_than_pods_spread_wider() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
 
 
-def test_a_spare_that_nobody_borrowed_is_used_first() -> None:
+def test_spare_without_a_borrower_is_used_before_a_lent_spare() -> None:
     scene = lending(4)
     scene.ask("w", 2, 2)
     scene.run()
@@ -299,7 +299,7 @@ def test_only_as_many_go_as_must() -> None:
     assert list(scene.lent().values()) == [(left,)]
 
 
-def test_who_stands_beside_the_spare_on_a_larger_node_does_not_go() -> None:
+def test_workload_beside_the_spare_on_a_larger_node_is_not_evicted_by_reclaim() -> None:
     scene = Lending()
     for node, cpu in (("n0", 4), ("n1", 4), ("n2", 8)):
         scene.node(Node(f"r0-{node}", {RACK: "r0", HOSTNAME_LABEL: f"r0-{node}"}, {"cpu": cpu * 1000, "pods": 10}))
@@ -317,7 +317,7 @@ def test_who_stands_beside_the_spare_on_a_larger_node_does_not_go() -> None:
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/low"]
 
 
-def test_room_that_is_half_given_back_is_lent_to_nobody() -> None:
+def test_partly_vacated_spare_is_not_lent_again() -> None:
     scene = lending(3)
     scene.ask("w", 2, 1)
     scene.run()
@@ -334,7 +334,7 @@ def test_room_that_is_half_given_back_is_lent_to_nobody() -> None:
     assert admitted(scene.run()) == {"w"}
 
 
-def test_who_leaves_already_is_waited_for_before_another_has_to_go() -> None:
+def test_reclaim_waits_for_a_leaving_borrower_before_it_evicts_another() -> None:
     scene = Lending()
     for node, cpu in (("n0", 4), ("n1", 4), ("n2", 8)):
         scene.node(Node(f"r0-{node}", {RACK: "r0", HOSTNAME_LABEL: f"r0-{node}"}, {"cpu": cpu * 1000, "pods": 10}))
@@ -382,7 +382,7 @@ def test_a_borrower_that_was_raised_keeps_its_place_and_another_spare_is_kept() 
     assert scene.where("low") == {"r0-n2": 1}
 
 
-def test_while_evictions_are_paused_nobody_goes_and_the_holder_keeps_what_it_has() -> None:
+def test_reclaim_of_a_lent_spare_while_evictions_are_paused_evicts_no_workload() -> None:
     scene = one_lent()
     scene.state.observe_pause(Pause(evictions=Stop("evictions", "why", "who", NOW)))
     scene.break_down("r0-n1")
@@ -444,7 +444,7 @@ def test_a_lent_spare_serves_and_its_borrower_is_named() -> None:
     assert str(kept).endswith(f": r0-n2; 1 of these lent: r0-n2 to {NAMESPACE}/low")
 
 
-def test_whoever_starts_later_knows_the_same_loans() -> None:
+def test_restarted_scheduler_reads_the_same_loans() -> None:
     scene = one_lent()
     later = lending(3)
     for name in ("low", "w"):
@@ -465,7 +465,7 @@ def grow(scene: Lending, before: str, name: str, count: int, *, spares: int = 0,
     scene.workload(heir)
 
 
-def test_what_grows_on_a_borrowed_spare_goes_on_borrowing_it_and_borrows_no_other() -> None:
+def test_growing_borrower_keeps_its_borrowed_spare_and_borrows_no_other() -> None:
     scene = lending(4)
     scene.ask("w", 2, 2)
     scene.run()

@@ -123,7 +123,7 @@ def test_no_node_holds_more_pods_than_it_has_room_for_and_only_the_lower_borrow(
 
 @settings(max_examples=scale_examples(1.5))
 @given(st.data())
-def test_a_holder_has_its_spare_once_those_are_gone_who_stand_there(data: st.DataObject) -> None:
+def test_holder_gets_its_spare_once_its_borrowers_are_gone(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
     for _ in range(data.draw(st.integers(0, 4))):
         step(scene, data)
@@ -192,7 +192,7 @@ def losing(scene: Lives, data: st.DataObject) -> Promise | None:
 
 @settings(max_examples=scale_examples(2.5))
 @given(st.data())
-def test_for_whose_sake_somebody_went_is_whole_once_they_are_gone_whoever_comes_meanwhile(data: st.DataObject) -> None:
+def test_holder_that_reclaims_its_spare_is_whole_after_evictions_under_random_events(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
     for _ in range(data.draw(st.integers(0, 3))):
         step(scene, data)
@@ -249,7 +249,7 @@ def test_when_nothing_happens_any_more_it_comes_to_rest(data: st.DataObject) -> 
 
 
 @given(st.data())
-def test_without_the_annotation_nothing_is_lent_and_nobody_is_told_otherwise(data: st.DataObject) -> None:
+def test_spares_without_the_lend_annotation_are_never_lent(data: st.DataObject) -> None:
     scene = begun(data, lends="false")
     for _ in range(data.draw(st.integers(1, 5))):
         step(scene, data)
@@ -262,7 +262,7 @@ def test_without_the_annotation_nothing_is_lent_and_nobody_is_told_otherwise(dat
 
 
 @given(st.data())
-def test_whoever_starts_later_sees_the_same_in_whatever_order(data: st.DataObject) -> None:
+def test_restarted_scheduler_reads_the_same_state_in_any_order_of_events(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
     for _ in range(data.draw(st.integers(0, 4))):
         step(scene, data)

@@ -98,7 +98,7 @@ def test_a_workload_tied_to_one_domain_has_all_its_pod_sets_there():
     assert racks_of(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose)) == [{"r2"}, {"r2"}]
 
 
-def test_one_that_no_domain_holds_waits_and_says_who_asks_for_it_unless_it_is_only_preferred():
+def test_workload_topology_that_no_domain_fits_is_refused_if_required_and_ignored_if_preferred():
     scene = Scene()
     scene.rack("r1", 1, cpu=4)
     scene.rack("r2", 1, cpu=4)

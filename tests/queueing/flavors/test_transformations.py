@@ -44,7 +44,7 @@ def given(outcome: Admissible | NotAdmissible) -> tuple[dict[str, str], dict[str
     return dict(pod_set.flavors), dict(pod_set.usage)
 
 
-def test_what_only_quota_counts_needs_no_topology() -> None:
+def test_resource_that_only_quota_counts_needs_no_topology() -> None:
     scene = scene_with(CREDITS, cpu=("tas", "10"), credits=("bank", "10"))
     assert given(submit(scene, cpu="2")) == ({"cpu": "tas", "credits": "bank"}, {"cpu": 4000, "credits": 4})
     assert scene.state.quota.usage("cq") == {("tas", "cpu"): 4000, ("bank", "credits"): 4}
@@ -58,7 +58,7 @@ def test_too_few_credits_are_too_little_quota() -> None:
     assert "4 credits are asked for" in outcome.message
 
 
-def test_what_is_replaced_needs_no_quota_of_its_own_but_room_on_nodes() -> None:
+def test_replaced_resource_needs_no_quota_but_room_on_nodes() -> None:
     rules = ResourceRules((), (Transformation("cpu", False, {"credits": 1000}),))
     assert given(submit(scene_with(rules, credits=("tas", "10")), cpu="2")) == ({"credits": "tas"}, {"credits": 4})
     assert isinstance(submit(scene_with(rules, credits=("tas", "100")), cpu="5"), NotAdmissible), "no node has five"

@@ -74,7 +74,7 @@ def used(made: Shared) -> dict[str, int]:
         ({"a": "0", "b": "0"}, {"a": 6, "b": 6}),
     ],
 )
-def test_what_a_cohort_has_is_divided_by_weight_whoever_came_first(weights: dict[str, str], shares: dict[str, int]):
+def test_fair_sharing_divides_cohort_quota_by_weight(weights: dict[str, str], shares: dict[str, int]):
     made = scene(**weights)
     for name in weights:
         for i in range(12):
@@ -83,7 +83,7 @@ def test_what_a_cohort_has_is_divided_by_weight_whoever_came_first(weights: dict
     assert used(made) == shares
 
 
-def test_without_fair_sharing_whoever_came_first_has_it_all():
+def test_first_queue_without_fair_sharing_gets_all_cohort_quota():
     made = Shared()
     made.rack("r1", 10)
     for name, nominal in (("lender", "4"), ("a", "0"), ("b", "0")):
@@ -113,14 +113,14 @@ def test_a_lower_share_goes_before_a_higher_priority_in_another_queue_but_not_in
     assert order(made) == ["poor", "important", "plain"]
 
 
-def test_what_a_head_asks_for_counts_in_its_share():
+def test_share_of_a_queue_includes_the_request_of_its_head():
     made = scene(a="1", b="1")
     made.submit("large", 6, queue="a", topology=ANYWHERE)
     made.submit("small", 1, queue="b", topology=ANYWHERE)
     assert order(made) == ["small", "large"]
 
 
-def test_whoever_need_not_borrow_goes_before_all_who_must():
+def test_workload_within_nominal_quota_is_ordered_before_borrowing_workloads():
     """b's own quota is its own, though its cohort's other member has borrowed much already."""
     made = Shared(sharing=FairSharing())
     made.rack("r1", 10)
@@ -187,7 +187,7 @@ def test_the_flavor_that_has_the_quota_is_the_one_that_counts():
     assert order(made) == ["later", "borrows"]
 
 
-def test_those_without_a_queue_are_told_and_hold_nobody_up():
+def test_workload_without_a_queue_is_judged_and_does_not_block_others():
     made = scene(a="1")
     made.submit("lost", queue="nowhere")
     made.submit("found", queue="a")
@@ -313,7 +313,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=10))
 @settings(max_examples=scale_examples(1.5))
-def test_nobody_who_fits_is_left_waiting(made: Shared, coming: list[Job]):
+def test_waiting_workload_under_fair_sharing_exceeds_available_quota(made: Shared, coming: list[Job]):
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
     while any(isinstance(outcome, Admissible) for outcome in made.run().values()):

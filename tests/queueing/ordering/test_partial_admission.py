@@ -134,7 +134,7 @@ def test_others_go_for_some_pods_where_all_are_out_of_reach():
     assert counts(made.run()["high"]) == [5]
 
 
-def test_what_some_pods_take_is_what_counts():
+def test_partially_admitted_workload_counts_only_its_admitted_pods():
     made = scene("8")
     submit(made, "some", pods(12, 1))
     submit(made, "next", pods(1, None))
@@ -145,7 +145,7 @@ def test_what_some_pods_take_is_what_counts():
     assert made.state.ledger.drift() == {}
 
 
-def test_those_who_ask_for_the_same_but_not_for_the_same_least_are_judged_each():
+def test_workloads_with_equal_requests_and_different_minimum_counts_are_judged_separately():
     made = scene("5")
     submit(made, "all", pods(8, None))
     submit(made, "some", pods(8, 2))

@@ -56,7 +56,7 @@ def test_of_all_that_ask_for_the_same_one_is_judged(judged: Counter[str]):
     assert sum(judged.values()) == 1
 
 
-def test_what_another_cohort_gives_back_makes_nobody_be_judged_who_lacks_quota(judged: Counter[str]):
+def test_quota_released_in_another_cohort_causes_no_new_judgement(judged: Counter[str]):
     scene = two_cohorts()
     scene.submit("runs-a", 8, queue="a")
     scene.submit("runs-b", 8, queue="b")
@@ -72,7 +72,7 @@ def test_what_another_cohort_gives_back_makes_nobody_be_judged_who_lacks_quota(j
     assert admitted(scene.run()) == {"waits"}
 
 
-def test_too_little_quota_given_back_makes_nobody_be_judged(judged: Counter[str]):
+def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counter[str]):
     scene = two_cohorts()
     for name in ("a", "b"):
         for i in range(8):
@@ -88,7 +88,7 @@ def test_too_little_quota_given_back_makes_nobody_be_judged(judged: Counter[str]
     assert "waits" in admitted(scene.run())
 
 
-def test_a_cycle_that_was_cut_off_goes_on_with_those_who_had_no_turn(judged: Counter[str]):
+def test_cycle_after_an_interrupted_cycle_continues_with_unjudged_workloads(judged: Counter[str]):
     scene = two_cohorts()
     scene.submit("runs", 16, queue="a", topology={"unconstrained": True})
     scene.run()
@@ -113,7 +113,7 @@ def _some(turns: int) -> Callable[[], bool]:
 @pytest.mark.parametrize("shares", [False, True])
 @given(data=st.data())
 @settings(max_examples=scale_examples(2))
-def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, is_slow: bool, data: st.DataObject):
+def test_waiting_workload_is_refused_by_a_fresh_cycle_too(shares: bool, is_slow: bool, data: st.DataObject):
     """Also where each queue may have two decisions in a round."""
     scene = data.draw(scenes(FairSharing() if shares else None))
     if is_slow:

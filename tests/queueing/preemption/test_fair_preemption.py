@@ -101,7 +101,7 @@ def test_strategies(strategies: tuple[PreemptionStrategy, ...], sizes: tuple[int
     assert set(found.values()) <= {REASON_FAIR_SHARING}
 
 
-def test_whoever_is_preempted_says_so_by_fair_sharing():
+def test_preemption_message_by_fair_sharing_names_the_reason_and_the_victim():
     made = scene(a="1", b="1")
     hog(made, "a", 12)
     made.submit("wanting", 4, queue="b", topology=ANYWHERE)
@@ -113,7 +113,7 @@ def test_whoever_is_preempted_says_so_by_fair_sharing():
 @pytest.mark.parametrize(
     ("policy", "priority", "goes"), [("Never", 9, False), ("LowerPriority", 1, False), ("LowerPriority", 2, True), ("Any", 0, True)]
 )
-def test_reclaim_within_cohort_says_whose_workloads_may_go(policy: str, priority: int, goes: bool):
+def test_reclaim_within_cohort_policy_limits_victims_by_priority(policy: str, priority: int, goes: bool):
     made = scene(a="1", b="1", policy={"reclaimWithinCohort": policy})
     hog(made, "a", 6, 6, priority=1)
     assert bool(preempted(made, "b", 6, priority=priority)) == goes
@@ -126,7 +126,7 @@ def test_borrow_within_cohort_says_nothing():
     assert preempted(made, "b", 6, priority=9) == {}
 
 
-def test_what_is_its_own_a_queue_reclaims_whatever_the_shares():
+def test_queue_with_weight_zero_reclaims_its_nominal_quota():
     made = scene(a="1")
     made.pool("owner", "4", "cohort", preemption=ANY, fairSharing={"weight": "0"})
     hog(made, "a", 16)
@@ -141,7 +141,7 @@ def test_the_queue_that_has_most_gives_first():
     assert victim.startswith("b")
 
 
-def test_whoever_has_no_weight_gives_before_anybody_else():
+def test_queue_with_weight_zero_loses_workloads_first():
     made = scene(a="1", b="0", c="1")
     hog(made, "a", 2, 2, 2, 2)
     hog(made, "b", 2, 2, priority=9)
@@ -172,7 +172,7 @@ def test_cohorts_are_compared_where_queues_meet():
     assert preempted(made, "a", 2) == {}
 
 
-def test_what_was_made_free_goes_to_the_one_it_was_made_for():
+def test_room_made_by_fair_preemption_goes_to_its_preemptor():
     """a's next is small: with its large one gone a would be below b, and its turn before b's."""
     made = scene(INITIAL, a="1", b="1")
     hog(made, "a", 12)
@@ -355,5 +355,7 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     st.data(),
 )
 @settings(max_examples=scale_examples(1.5))
-def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
+def test_preemptor_under_fair_sharing_and_random_events_gets_its_room_and_no_workload_is_lost(
+    scene: Shared, coming: list[Job], data: st.DataObject
+):
     live(scene, coming, data)

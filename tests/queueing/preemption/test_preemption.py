@@ -70,7 +70,7 @@ def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, 
     assert "newest" not in scene.run() or scene.evicted() == ({"newer"} if goes else set())
 
 
-def test_nobody_goes_for_nothing():
+def test_workload_that_would_not_fit_after_preemption_preempts_no_workload():
     """With all of lower priority gone it would still not fit."""
     scene = one_queue(nominal="100")
     scene.submit("low", 4, queue="q")
@@ -109,7 +109,7 @@ def test_a_lower_priority_goes_before_fewer_of_higher():
     assert victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
 
 
-def test_of_equals_the_one_goes_who_has_lost_least():
+def test_younger_of_two_equal_workloads_is_preempted():
     scene = one_queue(nominal="100")
     for name in ("older", "younger"):
         scene.submit(name, 4, queue="q")
@@ -139,7 +139,7 @@ def test_victims_are_chosen_in_one_rack():
     assert "high" in scene.running()
 
 
-def test_nobody_else_takes_the_room_that_was_made():
+def test_room_made_for_a_preemptor_is_not_given_to_another_workload():
     scene = one_queue(nominal="100")
     scene.submit("a", 4, queue="q")
     scene.submit("b", 4, queue="q")
@@ -156,7 +156,7 @@ def test_nobody_else_takes_the_room_that_was_made():
     assert scene.running() == {"high"}
 
 
-def test_nor_while_the_verdict_that_made_it_is_still_being_written():
+def test_room_made_for_a_preemptor_is_reserved_while_its_verdict_is_being_written():
     scene = one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.run()
@@ -169,7 +169,7 @@ def test_nor_while_the_verdict_that_made_it_is_still_being_written():
     assert scene.running() == {"high"}
 
 
-def test_who_is_before_the_preemptor_gets_it_once_the_preemptor_has_it():
+def test_workload_with_higher_priority_than_the_preemptor_preempts_it_after_its_admission():
     """Whoever could take it first could also be one whose own victims come back for it: evictions would never end."""
     scene = one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
@@ -187,7 +187,7 @@ def test_who_is_before_the_preemptor_gets_it_once_the_preemptor_has_it():
     assert scene.running() == {"top"}
 
 
-def test_a_scheduler_that_starts_anew_evicts_nobody_twice():
+def test_restarted_scheduler_evicts_no_second_victim():
     scene = one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.submit("other", 8, queue="q")
@@ -228,7 +228,7 @@ def two_queues(**preemption: object) -> Shared:
     return scene
 
 
-def test_what_is_not_used_is_lent():
+def test_unused_quota_is_lent_within_the_cohort():
     scene = two_queues()
     scene.submit("big", 8, queue="theirs")
     scene.run()
@@ -237,7 +237,7 @@ def test_what_is_not_used_is_lent():
     assert refused(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
 
 
-def test_what_was_lent_is_reclaimed():
+def test_borrowed_quota_is_reclaimed_by_the_queue_that_owns_it():
     scene = two_queues()
     scene.submit("kept", 4, queue="theirs", priority=9)
     scene.run()
@@ -247,7 +247,7 @@ def test_what_was_lent_is_reclaimed():
     assert victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
 
 
-def test_nobody_is_brought_below_what_is_its_own():
+def test_workload_within_its_nominal_quota_is_not_reclaimed():
     scene = two_queues()
     scene.submit("kept", 4, queue="theirs")
     scene.run()
@@ -278,7 +278,7 @@ def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workl
     assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
 
 
-def test_what_others_have_borrowed_is_told_as_that():
+def test_refusal_names_quota_that_other_queues_have_borrowed():
     scene = two_queues(reclaimWithinCohort="LowerPriority")
     scene.submit("borrowed", 8, queue="theirs", priority=1)
     scene.run()
@@ -326,7 +326,7 @@ def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
     assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
 
 
-def test_what_is_reclaimed_is_not_borrowed_again_by_a_higher_priority():
+def test_reclaimed_quota_is_not_borrowed_again_by_a_higher_priority():
     """The borrower is before the owner in the queue: if it had its turn first, the two would go round for ever."""
     scene = two_queues()
     scene.submit("borrower", 8, queue="theirs", priority=9)
@@ -338,7 +338,7 @@ def test_what_is_reclaimed_is_not_borrowed_again_by_a_higher_priority():
     assert scene.running() == {"owner"}
 
 
-def test_who_has_borrowed_all_that_it_may_reads_so_and_not_that_nobody_lends():
+def test_workload_at_its_borrowing_limit_reports_the_limit():
     scene = Shared()
     scene.rack("r1", 20)
     scene.pool("limited", "4", "c", borrowingLimit="2")
@@ -402,7 +402,7 @@ def test_chain_of_1000_cohorts_lends_and_is_reclaimed_from(sharing: FairSharing 
     assert refused(scene.run())["reclaims"].preempting is not None
 
 
-def test_a_circle_of_cohorts_admits_nobody():
+def test_cycle_of_cohorts_admits_no_workload():
     scene = Shared()
     scene.rack("r1", 1)
     scene.cohort("left", "right")
@@ -476,7 +476,7 @@ def test_small_workload_goes_rather_than_a_large_one_that_began_last():
     assert victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
 
 
-def test_who_could_not_be_told_that_it_preempts_asks_for_its_victims_again():
+def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
     scene = one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
@@ -497,7 +497,7 @@ def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
     assert victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
 
 
-def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
+def test_preemptor_moved_to_another_queue_reserves_nothing_in_its_former_queue():
     scene = one_queue()
     scene.pool("elsewhere", "0")
     scene.submit("low", 8, queue="q", priority=0)

@@ -108,5 +108,5 @@ def test_where_not_all_can_be_tried_each_victim_is_needed(scene: Shared, job: Jo
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=8), st.data())
 @settings(max_examples=scale_examples(1.5))
-def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
+def test_preemptor_under_random_events_gets_its_room_and_no_workload_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
     live(scene, coming, data)

@@ -50,7 +50,7 @@ def is_whole(scene: Lending) -> bool:
 
 
 @pytest.mark.parametrize("priority", [0, 10, 20])
-def test_nobody_takes_meanwhile_what_it_is_to_get_beside_its_spare(priority: int) -> None:
+def test_free_node_promised_beside_the_spare_is_not_given_to_another_workload(priority: int) -> None:
     scene = waiting()
     scene.submit("thief", 1, cpu="4", priority=priority)
     assert told(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
@@ -61,7 +61,7 @@ def test_nobody_takes_meanwhile_what_it_is_to_get_beside_its_spare(priority: int
     assert is_whole(scene)
 
 
-def test_what_it_does_not_need_of_that_node_is_free_for_all() -> None:
+def test_rest_of_a_node_promised_beside_the_spare_is_free_for_other_workloads() -> None:
     scene = waiting(cpu=6)
     scene.submit("beside", 1, cpu="2")
     scene.submit("thief", 1, cpu="1")
@@ -81,7 +81,7 @@ def test_its_ports_are_kept_for_it_too() -> None:
     assert is_whole(scene)
 
 
-def test_nor_does_another_that_loses_a_node_then_and_comes_before_it() -> None:
+def test_free_node_promised_beside_the_spare_is_no_replacement_for_a_higher_priority() -> None:
     scene = waiting()
     scene.rack("r1", 1)
     scene.submit("first", 1, cpu="4", priority=20, topology={"preferred": RACK})
@@ -95,7 +95,7 @@ def test_nor_does_another_that_loses_a_node_then_and_comes_before_it() -> None:
     assert is_whole(scene)
 
 
-def test_nor_do_the_spares_of_another() -> None:
+def test_cycle_makes_room_until_the_holder_has_reclaimed_its_spare() -> None:
     scene = waiting()
     assert scene.cycle.makes_room
     scene.leave("low")
@@ -119,7 +119,7 @@ def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be()
     assert is_whole(scene)
 
 
-def test_whoever_starts_later_keeps_it_as_well() -> None:
+def test_restarted_scheduler_reserves_the_node_promised_beside_the_spare() -> None:
     scene, later = waiting(), Lending()
     for i in range(4):
         later.state.observe_node(f"r0-n{i}", scene.state.nodes[f"r0-n{i}"])
@@ -158,7 +158,7 @@ def test_it_is_not_evicted_for_a_node_that_fails_while_others_go_for_its_sake() 
 
 
 @pytest.mark.parametrize("spare_fails", [False, True])
-def test_it_is_evicted_where_nobody_goes_any_more_or_from_a_node_that_has_failed(spare_fails: bool) -> None:
+def test_holder_with_a_failed_promised_node_or_spare_is_evicted(spare_fails: bool) -> None:
     scene = waiting()
     scene.break_down("r0-n3")
     if spare_fails:
@@ -173,7 +173,7 @@ def test_it_is_evicted_where_nobody_goes_any_more_or_from_a_node_that_has_failed
     assert not scene.cycle.makes_room
 
 
-def test_nor_is_it_kept_for_one_that_could_not_be_told_to_go() -> None:
+def test_holder_with_a_borrower_that_was_not_evicted_is_evicted_when_the_promised_node_fails() -> None:
     scene = waiting()
     low = scene.objects["low"]
     conditions = [one for one in low["status"]["conditions"] if one["type"] not in (EVICTED, PREEMPTED)]
