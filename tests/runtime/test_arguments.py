@@ -23,7 +23,7 @@ def read(*arguments: str, **environ: str) -> Given:
     return make_parser().read(arguments, environ)
 
 
-def test_what_is_not_said_stands_at_the_default():
+def test_argument_with_an_empty_variable_has_its_default():
     given = read(X_PORT="", X_WORD="  ", X_OTHER="1", WORD="b")
     assert (given.get("port"), given.get("word"), given.get("many"), given.get("is_on")) == (1, None, None, None)
     assert given.get("port", in_file=7) == 7
@@ -31,7 +31,7 @@ def test_what_is_not_said_stands_at_the_default():
     assert given.mistakes == []
 
 
-def test_a_variable_says_what_its_flag_would():
+def test_environment_variable_sets_the_value_of_its_flag():
     given = read(X_PORT=" 2 ", X_WORD="b", X_MANY="3, 4,", X_IS_ON="true")
     assert (given.get("port"), given.get("word"), given.get("many"), given.get("is_on")) == (2, "b", [3, 4], True)
     assert given.get("port", in_file=7) == 2
@@ -45,7 +45,7 @@ def test_a_flag_is_stronger_and_the_last_of_several_holds():
     assert given.where("port") == "argument --port, with environment variable X_PORT"
 
 
-def test_what_kubernetes_says_of_a_service_of_that_name_is_passed_over():
+def test_port_variable_that_kubernetes_sets_for_a_service_is_ignored():
     assert read(X_PORT="tcp://10.96.0.12:443").get("port") == 1
     (mistake,) = read(X_WORD="tcp://10.96.0.12:443").mistakes
     assert "environment variable X_WORD" in mistake

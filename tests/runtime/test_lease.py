@@ -296,7 +296,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_lease_taken_by_somebody_else_ends_the_work_at_once(looptime):
+async def test_lease_taken_by_another_holder_ends_the_work_at_once(looptime):
     server = LeaseServer()
 
     async def work() -> None:
@@ -313,7 +313,7 @@ async def test_a_lease_taken_by_somebody_else_ends_the_work_at_once(looptime):
 
 
 @pytest.mark.looptime
-async def test_a_lease_touched_by_somebody_who_does_not_want_it_is_kept():
+async def test_lease_with_changed_labels_stays_with_its_holder():
     server = LeaseServer()
 
     async def work() -> None:

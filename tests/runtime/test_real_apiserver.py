@@ -251,9 +251,7 @@ async def test_a_restart_of_the_api_server_mid_watch_is_survived(cluster: Cluste
         assert following.asked.total() - asked <= 3 + seconds / 0.8, "no hot loop while it was away"
 
 
-async def test_a_restarted_api_server_has_forgotten_what_was_before_and_is_listed_anew(
-    cluster: Cluster, namespace: str, client: Client, tmp_path: Path
-):
+async def test_restarted_api_server_without_history_is_listed_again(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
     """Its new watch cache begins at the newest version: a real 410 to an older one, and a deletion that nobody watched."""
     async with through_proxy(cluster, tmp_path) as (proxied, proxy):
         following = Following(proxied, namespace)
@@ -380,7 +378,7 @@ def _trust(cluster: Cluster) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(cluster.ca_file))
 
 
-async def test_apply_owns_fields_and_says_who_is_in_the_way(namespace: str, client: Client):
+async def test_server_side_apply_conflict_names_the_owning_field_manager(namespace: str, client: Client):
     await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "1", "y": "1"}}, field_manager="one")
     with pytest.raises(errors.Conflict) as conflict:
         await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "2"}}, field_manager="two", force=False)

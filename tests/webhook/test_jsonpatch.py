@@ -37,7 +37,7 @@ def test_values_that_only_python_takes_for_equal_are_told_apart(old: Any, new: A
     assert list(diff({"a": old}, {"a": new})) == [{"op": "replace", "path": "/a", "value": new}]
 
 
-def test_only_what_changed_is_in_the_patch():
+def test_json_patch_contains_only_changed_fields():
     old = {"metadata": {"labels": {"a/b": "1", "keep": "1"}}, "spec": {"suspend": False, "gates": [1]}}
     new = {"metadata": {"labels": {"keep": "1"}}, "spec": {"suspend": True, "gates": [1, 2]}, "x": {}}
     operations = sorted(diff(old, new), key=lambda operation: operation["path"])

@@ -79,13 +79,13 @@ def child(*references: Json) -> Json:
     ],
     ids=["of one above", "of its own", "owner is not queued", "another uid", "no controller", "no owner", "unknown kind", "none", "odd"],
 )
-def test_what_a_queued_objects_controller_makes_is_not_queued_itself(references: list[Json], part: bool):
+def test_child_of_a_queued_object_is_not_queued_itself(references: list[Json], part: bool):
     made = asking(Cluster(TRAIN, JOBSET, LONE)).mutate(child(*references))
     assert (QUEUE_NAME_LABEL in made["metadata"].get("labels", {})) == (not part)
     assert bool(made["spec"].get("suspend")) == (not part)
 
 
-def test_who_has_no_owner_costs_no_lookup():
+def test_object_without_an_owner_causes_no_lookup():
     cluster = Cluster()
     asking(cluster).mutate(child())
     assert cluster.lookups == []
@@ -171,7 +171,7 @@ def is_queued_itself(cluster: Cluster, obj: Json, **changes: Any) -> bool:
 
 
 @pytest.mark.parametrize("owner", [SET, REPLICAS, LEADERS, WORKERS], ids=lambda owner: owner["metadata"]["name"])
-def test_pods_of_what_an_app_wrapper_holds_are_not_queued_a_second_time(owner: Json):
+def test_pod_of_an_object_in_an_app_wrapper_is_not_queued_itself(owner: Json):
     assert not is_queued_itself(THERE, pod(owner))
 
 
@@ -230,7 +230,7 @@ def test_a_pod_that_no_start_has_marked_and_one_that_names_its_queue_cost_no_loo
     assert cluster.lookups == ["ReplicaSet replicas", "Deployment deployment", "AppWrapper wrapper"]
 
 
-def test_a_pod_whose_owner_cannot_be_looked_up_is_not_let_past_its_queue():
+def test_pod_of_an_owner_that_cannot_be_looked_up_is_rejected_with_503():
     webhook = asking(Cluster())
 
     async def fail(resource: Resource, name: str, namespace: str) -> Json | None:
@@ -241,7 +241,7 @@ def test_a_pod_whose_owner_cannot_be_looked_up_is_not_let_past_its_queue():
     assert (response["allowed"], response["status"]["code"]) == (False, 503)
 
 
-def test_what_an_app_wrapper_holds_hands_no_queue_on():
+def test_object_in_an_app_wrapper_gives_its_template_no_queue():
     for kind, queue_of in (("StatefulSet", WRAPPER), ("Deployment", WRAPPER)):
         template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
         obj = {**above(kind, "made", queue_of), "spec": {"template": template}}

@@ -115,13 +115,13 @@ def test_a_good_job_is_stored_suspended_with_the_gate(cluster: Cluster, namespac
     assert gates(plain) == [TOPOLOGY_GATE], "whatever it asks for: unsuspended by hand it must not slip past its queue"
 
 
-def test_a_dry_run_says_what_would_be_stored(cluster: Cluster, namespace: str):
+def test_dry_run_of_a_job_returns_the_gated_job_and_stores_nothing(cluster: Cluster, namespace: str):
     job = manifests.job("dry", namespace, pods=2, required=RACK_LABEL)
     assert gates(create(cluster, job, "?dryRun=All")) == [TOPOLOGY_GATE]
     assert cluster.api.find(f"/apis/batch/v1/namespaces/{namespace}/jobs/dry") is None
 
 
-def test_a_job_that_is_not_ours_is_neither_touched_nor_asked_about(cluster: Cluster, namespace: str, receiver: Receiver):
+def test_job_without_a_queue_is_not_changed_and_not_reviewed(cluster: Cluster, namespace: str, receiver: Receiver):
     stored = create(cluster, manifests.job("not-ours", namespace, pods=1, queue=None, required=RACK_LABEL))
     assert stored["spec"]["suspend"] is False
     assert gates(stored) == []
@@ -183,7 +183,7 @@ def test_a_wrong_cluster_queue_is_refused_with_every_mistake_at_once(cluster: Cl
         assert f"{field}: " in shown
 
 
-def test_only_what_an_administrator_wrote_and_is_not_served_draws_a_warning(cluster: Cluster):
+def test_cluster_queue_gets_warnings_only_for_unsupported_fields_that_were_set(cluster: Cluster):
     """The API server has filled in preemption and flavorFungibility by the time we are asked."""
     assert kubectl_create(cluster, manifests.cluster_queue("plain", {"a": {"cpu": "1"}})) == (True, "")
     scope = {"admissionMode": "NoAdmissionFairSharing"}
@@ -235,7 +235,7 @@ def unconcerned(namespace: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_dead_webhook_blocks_those_who_use_it_and_nobody_else(
+def test_stopped_webhook_blocks_only_objects_that_use_topogate(
     cluster: Cluster, namespace: str, managed_namespace: str, topogate: Topogate
 ):
     create(cluster, manifests.job("before", namespace, pods=1))

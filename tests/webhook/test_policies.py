@@ -145,13 +145,13 @@ def templates_of(shape: Shape) -> int:
             return 0
 
 
-def test_what_says_of_which_replica_a_pod_is_cannot_be_changed():
+def test_pod_policy_guards_the_replica_labels_of_leader_worker_sets():
     expressions = [v["expression"] for v in by_name("topogate-pods")["spec"]["validations"]]
     for label in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL):
         assert any(f"'{label}' in oldObject.metadata.labels" in expression for expression in expressions)
 
 
-def test_whoever_can_be_between_a_pod_and_what_is_queued_for_it_has_its_owners_guarded():
+def test_owner_policies_guard_each_kind_between_a_pod_and_its_queued_object():
     owners = by_name("topogate-owners")["spec"]["matchConstraints"]["resourceRules"]
     pods = by_name("topogate-owned-by-pods")["spec"]["matchConstraints"]
     between = {kind.plural for kind in pod_kinds() if kind.kind != "Pod"} | {"replicasets"}

@@ -204,7 +204,7 @@ def ask(port: int, review: bytes) -> tuple[int, dict[str, Any]]:
         connection.close()
 
 
-def test_a_signal_lets_it_answer_what_it_was_asked_and_end_in_good_order(folder: Path, api_server: SlowApiServer):
+def test_webhook_process_on_a_signal_answers_pending_reviews_and_ends(folder: Path, api_server: SlowApiServer):
     write_kubeconfig(folder, api_server.url)
     (port,) = find_free_ports(1)
     job = manifests.job("train", "team-a", pods=1, queue=None)
@@ -255,7 +255,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     assert abs(found.value("topogate_certificate_expiry_seconds") - left) < 60
 
 
-def test_a_collector_of_metrics_that_is_not_there_is_told_of_once_and_holds_nobody_up(folder: Path):
+def test_missing_metrics_collector_is_logged_once_and_delays_no_review(folder: Path):
     port, nobody = find_free_ports(2)
     collector = {
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{nobody}/v1/metrics",
@@ -283,7 +283,7 @@ def test_a_collector_of_metrics_that_is_not_there_is_told_of_once_and_holds_nobo
     assert slowest < 1.0, "a review waited for the exporter"
 
 
-def test_who_serves_with_a_certificate_that_is_over_is_not_ready(folder: Path):
+def test_webhook_with_an_expired_certificate_is_not_ready(folder: Path):
     old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
     (folder / "tls.crt").write_bytes(old.certificate)
     (folder / "tls.key").write_bytes(old.key)

@@ -78,7 +78,7 @@ def test_every_kind_is_asked_about_but_no_status():
     assert resources - scaled == queued | {rules.plural for rules in OBJECTS}
 
 
-def test_pods_of_what_is_queued_itself_are_sorted_out_by_the_api_server():
+def test_match_conditions_exclude_pods_of_queued_owners():
     for hook in (*MUTATING["webhooks"], *VALIDATING["webhooks"]):
         expressions = " ".join(condition["expression"] for condition in hook.get("matchConditions", ()))
         if hook["rules"][0]["resources"] != ["pods"]:
@@ -128,7 +128,7 @@ def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start
     assert all(hook["objectSelector"]["matchExpressions"][0]["operator"] == "Exists" for hook in seen)
 
 
-def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothing_sees_what_is_being_deleted():
+def test_mutating_webhooks_review_updates_only_of_serving_kinds_and_skip_terminating_objects():
     renewed = {
         resource
         for hook in MUTATING["webhooks"]
@@ -144,7 +144,7 @@ def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothin
 
 
 @pytest.mark.parametrize("configuration", [MUTATING, VALIDATING], ids=["mutating", "validating"])
-def test_who_asks_for_a_group_is_asked_about_after_queues_were_given_and_anywhere(configuration: dict[str, Any]):
+def test_pod_group_webhooks_run_after_queue_defaulting_and_in_each_namespace(configuration: dict[str, Any]):
     names = [hook["name"][1:] for hook in configuration["webhooks"]]
     for kind in GROUPED:
         (hook,) = (hook for hook in configuration["webhooks"] if hook["name"][1:] == f"{kind.lower()}.podgroups.topogate.dev")

@@ -191,7 +191,7 @@ class AskingClock(ManualClock):
     [(0, QUIET_S), (4, 4 * 0.05 + QUIET_WHERE_ASKED_S), (1000, LINGER_S)],
     ids=["nobody asks", "some ask", "many ask"],
 )
-async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times: int, lasts_s: float):
+async def test_stopping_server_answers_while_requests_arrive_and_closes_each_connection(times: int, lasts_s: float):
     clock = AskingClock(times)
     async with serving(Webhook().reviews, clock=clock) as (clock.client, server):
         client, server.ready = clock.client, True
@@ -205,7 +205,7 @@ async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times
 
 
 @pytest.mark.parametrize(("times", "lasts_s"), [(0, QUIET_S), (1, LINGER_S)], ids=["nobody asks", "somebody asks"])
-async def test_who_stops_waits_for_connections_by_which_reviews_may_come_where_any_came(times: int, lasts_s: float):
+async def test_stopping_server_waits_for_open_connections_only_if_reviews_came(times: int, lasts_s: float):
     clock = AskingClock(times)
     async with serving(Webhook().reviews, clock=clock) as (clock.client, server):
         began = clock.time
@@ -218,9 +218,7 @@ async def test_who_stops_waits_for_connections_by_which_reviews_may_come_where_a
     [(LATELY_S - 0.1, 3, LINGER_S), (LATELY_S - 0.1, 0, QUIET_WHERE_ASKED_S), (LATELY_S, 3, QUIET_S)],
     ids=["lately, by connections that are open", "lately, by none that is left", "long ago"],
 )
-async def test_who_asked_lately_is_waited_for_although_a_busy_machine_is_silent_at_that_moment(
-    ago_s: float, connections: int, lasts_s: float
-):
+async def test_stopping_server_waits_for_a_recent_client_that_is_silent(ago_s: float, connections: int, lasts_s: float):
     """18 of 4,069 reviews failed where nothing came for the first quarter of a second, and then all at once."""
     clock = AskingClock(0)
     async with serving(Webhook().reviews, clock=clock) as (client, server):

@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
-def test_the_file_says_what_neither_flag_nor_variable_says(config: Callable[[str], str]):
+def test_webhook_configuration_file_applies_without_flag_or_variable(config: Callable[[str], str]):
     path = config("webhook: {port: 1, host: 127.0.0.2, certDir: /certs}\nmetrics: {bindAddress: ':2'}\nwaitForPodsReady: {timeout: 1m}\n")
     settings = parse(["--config", path], environ={})
     assert (settings.host, settings.port, settings.metrics_host, settings.metrics_port) == ("127.0.0.2", 1, "127.0.0.2", 2)
@@ -80,7 +80,7 @@ def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str]
     ]
 
 
-def test_what_is_missing_is_told_unless_the_line_could_not_be_taken_apart(capsys: pytest.CaptureFixture[str]):
+def test_missing_webhook_flag_is_reported_unless_the_command_line_cannot_be_parsed(capsys: pytest.CaptureFixture[str]):
     for arguments, said in (
         (["--cert-file=a"], "the following arguments are required: --key-file"),
         (["--cert-file"], "argument --cert-file: expected one argument"),

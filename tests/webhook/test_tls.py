@@ -103,7 +103,7 @@ def test_a_new_pair_is_served_to_new_handshakes_and_old_connections_go_on(files:
     assert not serving.reload(), "it is taken over once"
 
 
-def test_when_what_is_served_ends_is_told(files: Files):
+def test_serving_certificate_reports_its_end_after_reload(files: Files):
     serving = files.serving()
     assert serving.not_after == FIRST.not_after
     longer = pki.issue_serving(CA, ["127.0.0.1"], NOW, timedelta(days=400))
@@ -234,7 +234,7 @@ def test_bytes_that_are_no_good_pair_never_replace_one(name: str):
     assert Connection(held.context).certificate == FIRST.certificate
 
 
-def test_when_what_is_served_runs_out_is_known(files: Files):
+def test_end_of_a_served_or_held_certificate_is_known_after_reload(files: Files):
     later = NOW + timedelta(days=3)
     newer = pki.issue_serving(CA, ["127.0.0.1"], later)
     serving, held = files.serving(), HeldCertificate()

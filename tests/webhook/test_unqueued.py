@@ -110,7 +110,7 @@ READ_BY = "Job, JobSet, MPIJob and LeaderWorkerSet read it"
 
 
 @pytest.mark.parametrize("kind", ["Pod", "StatefulSet", "Deployment"])
-def test_the_annotation_of_a_group_on_what_does_not_read_it(cluster: Cluster, namespace: str, kind: str):
+def test_pod_group_annotation_on_a_kind_that_ignores_it_gets_a_warning(cluster: Cluster, namespace: str, kind: str):
     shown = f"metadata.annotations[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; {READ_BY}"
     assert told(cluster, obj(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})) == [shown]
 
@@ -141,7 +141,7 @@ def test_a_queue_named_on_the_pod_template(cluster: Cluster, namespace: str):
     assert told(cluster, obj("Deployment", namespace, {**NAMED, **ASKS})) == [], "its pods are queued themselves"
 
 
-def test_what_a_controller_makes_and_what_is_in_other_hands_is_left_alone(cluster: Cluster, namespace: str):
+def test_object_of_a_controller_or_in_kube_system_gets_no_warning(cluster: Cluster, namespace: str):
     owner = create(cluster, obj("Job", namespace))
     named = {part: owner["metadata"][part] for part in ("name", "uid")}
     reference = {"apiVersion": "batch/v1", "kind": "Job", **named, "controller": True}

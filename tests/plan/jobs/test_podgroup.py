@@ -94,7 +94,7 @@ def test_pods_of_a_job_that_have_succeeded_and_may_be_gone_are_not_waited_for(sp
     assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": expected}}
 
 
-def test_nor_are_those_of_jobs_of_a_job_set():
+def test_pod_group_of_a_job_set_keeps_pods_of_succeeded_jobs_and_counts_the_first_job_if_in_order():
     obj = {**made("JobSet"), "status": {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}}
     assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 6}}
     obj["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
@@ -157,7 +157,7 @@ def test_a_leader_worker_set_is_a_group_per_replica(spec: Obj, expected: tuple[i
 
 
 @pytest.mark.parametrize("change", ["not asked", "no member", "queued", "no levels"])
-def test_who_does_not_ask_or_is_no_member_or_is_queued_has_none(change: str):
+def test_job_that_requests_no_group_or_is_no_member_or_is_queued_has_no_pod_group(change: str):
     obj = made("Job", None if change == "not asked" else "rack of ours" if change == "no levels" else RACK)
     if change == "queued":
         obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
@@ -165,7 +165,7 @@ def test_who_does_not_ask_or_is_no_member_or_is_queued_has_none(change: str):
     assert build_pod_group(kind_of(obj), stored) is None
 
 
-def test_nobody_is_placed_by_a_part_of_what_was_asked_for():
+def test_pod_group_topology_with_an_invalid_level_has_no_levels():
     assert read_levels(f"{RACK},?") == ()
 
 

@@ -82,7 +82,7 @@ def test_a_jobset_gives_back_the_jobs_that_have_succeeded():
     assert JobSet().reclaimable_pods({"spec": {"replicatedJobs": spec}}) == {}
 
 
-def test_only_kinds_whose_status_tells_reclaim():
+def test_only_kinds_with_succeeded_pods_in_their_status_have_reclaimable_pods():
     assert {kind.kind for kind in KINDS if isinstance(kind, Reclaiming)} == {"Job", "JobSet", "TrainJob"}
 
 
@@ -115,7 +115,7 @@ def test_it_goes_down_only_once_the_quota_is_given_back():
 # --- what it is good for ------------------------------------------------------------------------------------
 
 
-def test_what_waits_asks_for_what_it_still_needs():
+def test_waiting_workload_with_reclaimable_pods_requests_its_remaining_pods():
     (pod_set,) = WorkloadFacts.read(workload(reclaimable=3)).pod_sets
     assert (pod_set.count, pod_set.reclaimed) == (1, 3)
     (pod_set,) = WorkloadFacts.read(workload(reclaimable=9)).pod_sets

@@ -132,7 +132,7 @@ def test_a_toleration_of_more_than_a_hundred_years_is_for_ever(seconds: int):
     assert judge(node(taints=[taint("NoExecute")]), RUNNING, rules=BY_TIME, tolerations=long) == NodeVerdict()
 
 
-def test_what_is_tolerated_for_ever_is_no_loss():
+def test_node_with_a_taint_tolerated_for_ever_is_not_lost():
     for_ever = ({"key": "broken", "operator": "Exists"},)
     for effect in ("NoExecute", "NoSchedule"):
         assert judge(node(taints=[taint(effect)]), rules=BY_TIME, tolerations=for_ever) == NodeVerdict()
@@ -174,13 +174,13 @@ def test_pods_that_wait_for_a_node_in_vain_are_ended(found: dict[str, Any] | Non
     assert judge(found, PINNED, assigned=assigned).in_the_way == ((PINNED,) if ended else ())
 
 
-def test_where_others_run_nobody_is_ended_though_the_node_takes_none():
+def test_pending_pod_beside_running_pods_on_an_unschedulable_node_is_not_ended():
     """A cordoned node with one pod that has failed: ending its successor would only have another one made, until the job has failed."""
     for found in (node(unschedulable=True), node(taints=[taint("NoSchedule")]), node("False", 3600)):
         assert judge(found, RUNNING, FAILED, PINNED, assigned=2) == NodeVerdict()
 
 
-def test_who_is_gated_bound_or_over_is_in_nobodys_way():
+def test_gated_bound_or_finished_pods_are_not_in_the_way():
     gated = PodFacts.read(
         {
             "metadata": {"name": "g", "namespace": "ns"},

@@ -72,7 +72,7 @@ def test_a_pod_is_told_its_levels_its_rank_and_its_domain():
     assert stamps["ns/p2"].annotations[DOMAIN_SIZE_ANNOTATION] == "2"
 
 
-def test_what_a_user_wrote_under_these_names_is_overwritten():
+def test_coordinates_written_by_a_user_are_overwritten():
     pod = indexed(0, gated=True)
     pod["metadata"]["labels"] |= {f"{LEVEL_PREFIX}0": "forged", f"{LEVEL_PREFIX}7": "forged"}  # type: ignore[index]
     pod["metadata"]["annotations"] |= {f"{LEVEL_PREFIX}1": "forged", RANK_ANNOTATION: "99"}  # type: ignore[index]

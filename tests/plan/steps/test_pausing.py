@@ -151,13 +151,13 @@ def stopped_by(pause: Pause, before: Callable[[], Json], change: Change) -> str 
 
 
 @pytest.mark.parametrize(("before", "change"), ADMITS)
-def test_what_admits_waits_while_admissions_are_paused_and_only_then(before: Callable[[], Json], change: Change):
+def test_admitting_write_is_stopped_only_while_admissions_are_paused(before: Callable[[], Json], change: Change):
     by = {pause: stopped_by(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
     assert by == {Pause(): None, BY_ADMISSIONS: "admissions", BY_EVICTIONS: None, BY_BOTH: "admissions"}
 
 
 @pytest.mark.parametrize(("before", "change"), EVICTS)
-def test_what_evicts_waits_while_evictions_are_paused_and_only_then(before: Callable[[], Json], change: Change):
+def test_evicting_write_is_stopped_only_while_evictions_are_paused(before: Callable[[], Json], change: Change):
     by = {pause: stopped_by(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
     assert by == {Pause(): None, BY_ADMISSIONS: None, BY_EVICTIONS: "evictions", BY_BOTH: "evictions"}
 
@@ -171,11 +171,11 @@ def test_no_preemption_is_begun_while_either_is_paused():
 
 
 @pytest.mark.parametrize(("before", "change"), [*BY_USERS, *NEITHER])
-def test_what_its_user_says_and_what_neither_admits_nor_evicts_is_written_whatever_is_paused(before: Callable[[], Json], change: Change):
+def test_write_of_a_user_or_without_admission_or_eviction_is_never_stopped(before: Callable[[], Json], change: Change):
     assert [stopped_by(pause, before, change) for pause in (BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)] == [None, None, None]
 
 
-def test_who_is_kept_is_told_why_it_would_go_and_who_keeps_it():
+def test_stopped_eviction_reports_its_reason_and_the_pause():
     workload = running()
     found = find_stopped(BY_EVICTIONS, workload, evict_for(REASON_PODS_READY_TIMEOUT)(workload))
     assert found is not None
@@ -184,7 +184,7 @@ def test_who_is_kept_is_told_why_it_would_go_and_who_keeps_it():
 
 
 @pytest.mark.parametrize(("before", "holds"), [(waiting, False), (reserved, True), (running, True), (evicted, False)])
-def test_deactivating_takes_something_from_who_has_quota(before: Callable[[], Json], holds: bool):
+def test_workload_runs_or_holds_quota_from_reservation_until_eviction(before: Callable[[], Json], holds: bool):
     assert runs_or_holds(before()) == holds
 
 
@@ -193,7 +193,7 @@ def test_a_deactivation_of_ours_begins_an_eviction():
     assert find_held_eviction(BY_EVICTIONS, REASON_SUSPENDED_BY_USER, "") is None
 
 
-def test_nobody_deactivates_or_writes_an_admission_past_the_gate():
+def test_deactivation_and_admission_writes_exist_only_behind_the_pause_gate():
     """A new way to evict that is not one of these writes would not be held by a pause (`reconciler.execute.executor`)."""
     root = Path(__file__).parents[3]
     found: dict[str, set[str]] = {}

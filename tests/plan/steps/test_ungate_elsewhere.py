@@ -59,7 +59,7 @@ def test_of_several_only_as_many_wait_as_are_followed():
     assert [action.pod.key for action in plan.actions] == ["ns/a"]
 
 
-def test_what_has_succeeded_needs_no_place():
+def test_succeeded_pod_needs_no_node_and_a_pending_pod_waits_for_a_terminating_one():
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
     done = PodFacts.read(
@@ -73,7 +73,7 @@ def test_what_has_succeeded_needs_no_place():
     assert (plan.actions, plan.held) == ((), 1)
 
 
-def test_of_ranks_those_wait_whose_own_predecessor_ends():
+def test_ranked_pod_waits_only_for_its_own_terminating_predecessor():
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
     pods = [ranked("ends", 0, "n0", ending=True), ranked("first", 0), ranked("second", 1)]

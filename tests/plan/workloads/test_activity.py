@@ -45,7 +45,7 @@ def plan(wire: Json, now_s: float) -> Action | None:
     return plan_activity(wire, T0 + timedelta(seconds=now_s))
 
 
-def test_who_has_no_maximum_runs_for_ever():
+def test_workload_without_maximum_execution_time_runs_without_limit():
     assert plan(admitted(), 1e6) is None
 
 
@@ -82,7 +82,7 @@ def test_time_that_was_used_up_by_an_older_process_is_over_at_once():
     ],
     ids=["waits", "has quota only", "is being stopped", "is over", "is deleted", "is deactivated by hand"],
 )
-def test_only_what_runs_has_its_time_counted(wire: Json):
+def test_workload_that_does_not_run_is_not_evicted_for_execution_time(wire: Json):
     assert plan(wire, 1000) is None or isinstance(plan(wire, 1000), Amend)
     assert not isinstance(plan(wire, 1000), Evict)
 
@@ -99,7 +99,7 @@ def test_deactivation_goes_on_from_wherever_it_stopped():
     assert plan(workload(evicted, mark, active=False), 0) is None
 
 
-def test_who_is_deactivated_by_hand_is_marked_once_it_has_stopped_and_begins_anew():
+def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_reactivation():
     state = {"count": 2, "requeueAt": at(60)}
     assert plan(admitted(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
     assert plan(workload(condition(QUOTA_RESERVED), active=False), 0) is None, "whoever judges its checks gives its quota back"
@@ -128,7 +128,7 @@ def test_a_mark_has_no_reason_of_an_eviction_for_something_else():
 
 
 @pytest.mark.parametrize(("reason", "left"), [("Preempted", 12 + 30), (BY_TIME, None)], ids=["kept", "begins anew"])
-def test_the_end_of_an_admission_adds_its_time_but_for_who_has_used_all_of_it(reason: str, left: int | None):
+def test_released_workload_adds_its_execution_time_unless_it_used_all_of_it(reason: str, left: int | None):
     wire = admitted(condition(EVICTED, reason=reason), since=20, accumulatedPastExecutionTimeSeconds=12, admission={"clusterQueue": "q"})
     assert released_status(wire, "m", at(50)).get("accumulatedPastExecutionTimeSeconds") == left
     assert evicted_status(wire, reason, "m", at(50))["accumulatedPastExecutionTimeSeconds"] == 12, "it still runs"

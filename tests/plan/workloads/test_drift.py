@@ -67,7 +67,7 @@ def test_where_pods_were_sent_is_no_drift():
     assert drift(workload("a1", "a2"), [pod("p", "a1"), pod("q", "a2")], nodes(a1="r1", a2="r1")) == []
 
 
-def test_a_node_in_another_rack_splits_what_requires_one():
+def test_pods_in_two_racks_are_drift_only_if_one_rack_is_required():
     found = drift(workload("a1", "a2"), [pod("p", "a1"), pod("q", "a2")], nodes(a1="r1", a2="r2"))
     assert found == [(DriftKind.SPLIT, "pods of pod set main run in r1 (1), r2 (1), though one rack is required")]
     assert drift(workload("a1", "a2", required=False), [pod("p", "a1"), pod("q", "a2")], nodes(a1="r1", a2="r2")) == []
@@ -84,7 +84,7 @@ def test_a_node_with_another_hostname_is_told_as_it_is_and_was():
     assert drift(workload("a1"), [pod("p", "a1")], there) == [(DriftKind.RELABELLED, "pod set main: node a1 is other now, and was a1")]
 
 
-def test_a_pod_that_somebody_bound_elsewhere_is_outside():
+def test_pod_bound_outside_its_assignment_is_reported_as_drift():
     found = drift(workload("a1"), [pod("p", "a9")], nodes(a1="r1", a9="r1"))
     assert found == [(DriftKind.OUTSIDE, "pod set main: outside of its assignment: p on node a9")]
 

@@ -105,7 +105,7 @@ def test_a_condition_that_stands_is_not_written_again(stands: Json, seen: Seen):
         workload(condition(ADMITTED), active=False),
     ],
 )
-def test_nothing_is_done_with_what_is_not_running(wire: Json):
+def test_workload_that_does_not_run_gets_no_pods_ready_action(wire: Json):
     assert plan(wire, NOT_READY, 10_000) is None
 
 
@@ -183,7 +183,7 @@ def test_deactivation_goes_on_from_wherever_it_stopped():
     assert (again.requeue_state, again.set[0].reason) == (None, "Reactivated")
 
 
-def test_who_is_deactivated_by_hand_while_held_back_begins_anew_too():
+def test_manually_deactivated_workload_in_requeue_backoff_starts_anew():
     held = workload(condition(EVICTED, reason="PodsReadyTimeout"), active=False, requeue_state={"count": 1, "requeueAt": at(60)})
     mark = plan(held, NOT_READY, 0)
     assert isinstance(mark, Amend)
@@ -194,7 +194,7 @@ def test_who_is_deactivated_by_hand_while_held_back_begins_anew_too():
     assert isinstance(plan(held, NOT_READY, 0), Amend)
 
 
-def test_what_is_to_be_deactivated_does_not_wait_for_admission():
+def test_workload_with_a_deactivation_target_is_not_active():
     assert not WorkloadFacts.read(workload(TARGET)).active
     facts = WorkloadFacts.read(workload(condition(EVICTED, reason="PodsReadyTimeout"), requeue_state={"requeueAt": at(5)}))
     assert (facts.active, facts.evicted_for, facts.requeue_at) == (True, "PodsReadyTimeout", at(5))
@@ -205,7 +205,7 @@ def test_what_is_to_be_deactivated_does_not_wait_for_admission():
 
 
 @pytest.mark.parametrize("before", [RUNS, LOST])
-def test_what_is_released_waits_for_its_start_and_says_how_long_it_is_held_back(before: Json):
+def test_released_workload_waits_for_start_and_reports_its_requeue_time(before: Json):
     state = {"count": 1, "requeueAt": at(60)}
     wire = admitted(before, requeue_state=state)
     wire["status"] = released_status(wire, "why", at(20))

@@ -68,7 +68,7 @@ def judged(action: Any) -> Json:
 # --- states -------------------------------------------------------------------------------------------
 
 
-def test_what_was_not_asked_for_is_asked_for_once():
+def test_provisioning_request_that_does_not_exist_is_created_once():
     wire = workload()
     action = plan(wire, entry())
     assert isinstance(action, Make)
@@ -95,7 +95,7 @@ def test_what_was_not_asked_for_is_asked_for_once():
         ("Rejected", "Failed", False, None),
     ],
 )
-def test_what_a_condition_makes_of_a_check(state: str, kind: str, admitted: bool, becomes: str | None):
+def test_condition_of_a_provisioning_request_sets_the_check_state(state: str, kind: str, admitted: bool, becomes: str | None):
     wire = workload()
     action = plan(wire, entry(state), request(wire, condition_json(kind, message="so it is")), admitted=admitted)
     if becomes is None:
@@ -122,7 +122,7 @@ def test_the_backoff_doubles_up_to_its_maximum(attempt: int, delay: int):
     assert RetryStrategy().delay_s(attempt) == delay
 
 
-def test_ready_tells_pods_whose_nodes_they_use_and_where_those_are():
+def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_sets():
     wire = workload(pod_set_json("a"), pod_set_json("b"))
     config = ProvisioningConfig("config", "class", selectors=(("group", "NodeGroup"), ("zone", "Missing")))
     found = request(wire, condition_json("Provisioned"), config=config, provisioningClassDetails={"NodeGroup": "g-7"})
@@ -156,7 +156,7 @@ def test_a_request_for_something_else_is_dropped_first():
     assert plan(wire, entry("Ready"), request(wire), config=other) == WaitForProvider(), "what has been provisioned is used"
 
 
-def test_what_ended_in_an_earlier_reservation_is_dropped_and_not_counted():
+def test_provisioning_request_expired_in_an_earlier_reservation_is_dropped_without_a_retry():
     """Bookings always expire; who was preempted after that has lost no attempt by it."""
     old = request(workload(reserved=BEFORE), condition_json("Provisioned"), condition_json("BookingExpired"))
     assert isinstance(plan(workload(reserved=NOW), entry(), old), Drop)
@@ -214,7 +214,9 @@ def test_earlier_attempts_go_when_the_next_one_is_there():
         (False, False, False, "Failed", False),
     ],
 )
-def test_what_nobody_would_use_is_not_asked_for_any_more(active: bool, holds: bool, finished: bool, condition: str, goes: bool):
+def test_provisioning_request_of_a_workload_that_cannot_use_it_is_withdrawn(
+    active: bool, holds: bool, finished: bool, condition: str, goes: bool
+):
     wire = workload()
     found = request(wire, condition_json(condition))
     wire["spec"]["active"] = active
@@ -232,7 +234,7 @@ def test_what_nobody_would_use_is_not_asked_for_any_more(active: bool, holds: bo
         ({"parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "config"}}, True, "Active"),
     ],
 )
-def test_a_check_says_what_it_lacks(spec: Json, installed: bool, reason: str):
+def test_provisioning_check_condition_names_its_missing_parts(spec: Json, installed: bool, reason: str):
     check = CheckFacts.read({"metadata": {"name": "nodes"}, "spec": {"controllerName": "c", **spec}})
     condition = active_condition(check, {"config": CONFIG}, installed=installed)
     assert (condition.reason, condition.status) == (reason, reason == "Active")
@@ -260,7 +262,7 @@ def build(wire: Json, config: ProvisioningConfig = CONFIG) -> Any:
     return build_wanted(wire, admission_of(wire), config, "w-nodes-1", FLAVORS)
 
 
-def test_a_template_is_what_will_start_without_gates():
+def test_provisioning_pod_template_is_the_pod_set_without_topogate_gates():
     gates = [{"name": "kueue.x-k8s.io/topology"}, {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/own"}]
     containers = [{"name": "c", "resources": {"limits": {"gpu": "8", "cpu": "4"}, "requests": {"cpu": "1"}}}]
     wire = workload(pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))

@@ -120,7 +120,7 @@ def test_a_message_of_any_length_says_when_it_is_queued_again():
         (300, (False, REASON_WAIT_FOR_START), 3),
     ],
 )
-def test_what_went_before_is_forgotten_once_it_has_run_well_for_a_while(ran_s: float, ready: tuple[bool, str] | None, times: int):
+def test_failures_in_a_row_are_reset_after_a_long_ready_run(ran_s: float, ready: tuple[bool, str] | None, times: int):
     life = Life()
     for now in (0.0, 100.0):
         life.admit(now)
@@ -132,7 +132,7 @@ def test_what_went_before_is_forgotten_once_it_has_run_well_for_a_while(ran_s: f
     assert count_in_a_row(life.wire) == times
 
 
-def test_what_waits_for_its_pods_is_counted_apart():
+def test_node_failures_do_not_count_as_pods_ready_timeouts():
     """Neither brings a workload nearer to its deactivation for the other, nor makes it wait longer."""
     life = Life(requeueState={"count": 1})
     for now, held in ((0, None), (2, 10), (20, 20)):
@@ -190,13 +190,13 @@ def test_a_restart_between_the_two_writes_changes_nothing():
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "", "99"])
-def test_whatever_somebody_writes_there_is_read(text: str):
+def test_forgotten_failures_annotation_with_any_text_is_read(text: str):
     life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
     life.annotate({FORGOTTEN_FAILURES: text})
     assert count_in_a_row(life.wire) == (0 if text == "99" else 3)
 
 
-def test_who_is_activated_again_begins_anew():
+def test_reactivated_workload_starts_failure_counting_anew():
     life = Life()
     for now in (0.0, 100.0):
         life.admit(now)
@@ -225,7 +225,7 @@ def test_waits_grow_and_have_an_end(base_s: float, more_s: float, times: int):
     assert rules.wait_s(times + 1) <= max(base_s, 2 * rules.wait_s(times))
 
 
-def test_without_a_base_nobody_waits():
+def test_requeue_rules_with_base_zero_cause_no_wait():
     life = Life(RequeueRules(base_s=0))
     for now in range(5):
         life.admit(now * 2)

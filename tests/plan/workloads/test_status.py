@@ -64,7 +64,7 @@ def test_every_body_carries_all_that_the_manager_owns():
     assert ["admission" in body for body in bodies] == [True, True, False, True, False]
 
 
-def test_admission_sets_both_conditions_and_takes_back_what_stood_against_it():
+def test_admitted_status_sets_both_conditions_and_clears_eviction_and_unhealthy_nodes():
     old = workload(condition_json(EVICTED, message="no room"), condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}])
     status = admitted_status(old, ADMISSION, NOW)
     conditions = by_type(status)
@@ -87,7 +87,7 @@ def lived_through(why: str, was: str, then: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("then", "said"), [("rack r2 (node c)", "rack r2 (node c)"), ("rack r1 (node a)", "the same"), ("rack", "rack")])
-def test_who_is_admitted_again_says_where_it_was_and_where_it_is(then: str, said: str):
+def test_readmitted_workload_status_names_its_former_and_its_new_place(then: str, said: str):
     wire = lived_through("node a was lost.", "rack r1 (node a)", then)
     told = f"node a was lost. It was on rack r1 (node a). Placed again on {said}"
     assert by_type(wire["status"])[EVICTED] | {"lastTransitionTime": ""} == {
@@ -114,7 +114,7 @@ def test_where_it_was_is_told_of_the_eviction_alone_and_leaves_the_rest_of_it():
     assert by_type(released_status(workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
 
 
-def test_waiting_says_what_is_asked_for():
+def test_waiting_status_contains_the_resource_requests():
     status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2"}}]
     assert by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"} == by_type(status)[QUOTA_RESERVED]
@@ -123,13 +123,13 @@ def test_waiting_says_what_is_asked_for():
     assert by_type(again)[ADMITTED]["status"] == "False"
 
 
-def test_waiting_says_what_quota_counts():
+def test_waiting_status_contains_transformed_resource_requests():
     rules = ResourceRules((), (Transformation("cpu", True, {"credits": 2000}),))
     status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW, rules)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2", "credits": "4"}}]
 
 
-def test_who_is_evicted_has_no_node_to_be_replaced_any_more():
+def test_evicted_status_contains_no_unhealthy_nodes():
     old = workload(condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
     for status in (evicted_status(old, "R", "m", NOW), preempted_status(old, "R", "m", NOW)):
         assert "unhealthyNodes" not in status

@@ -157,7 +157,7 @@ def test_where_more_nodes_are_lost_than_are_spare_the_others_are_looked_for() ->
 
 
 def test_spare_node_smaller_than_the_usage_of_the_fullest_node_is_released() -> None:
-    """Found by `test_and_nobody_gets_a_node_that_is_kept_free_for_another`: more was held than the node has."""
+    """A random test found this: more was held than the node has."""
     scene = Sparing()
     for node, cpu in (("n0", 1), ("n1", 1), ("n2", 3), ("n3", 1)):
         scene.node(Node(f"r0-{node}", {RACK: "r0", HOSTNAME_LABEL: f"r0-{node}"}, {"cpu": cpu * 1000, "pods": 10}))

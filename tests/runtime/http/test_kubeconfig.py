@@ -45,7 +45,7 @@ async def refusal(path: str | None) -> str:
     ],
     ids=["broken YAML", "empty", "a list", "binary", "no context", "no certificate"],
 )
-async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(content: bytes, told: str, tmp_path: Path):
+async def test_unusable_kubeconfig_is_reported_with_its_path_and_cause(content: bytes, told: str, tmp_path: Path):
     path = tmp_path / "config"
     path.write_bytes(content)
     text = await refusal(str(path))

@@ -73,7 +73,7 @@ async def test_one_object_that_cannot_be_converted_fails_the_review_with_the_rea
     assert response["result"]["message"].startswith(f"Workload 'w' cannot be converted to {API_VERSION}: {where} has not one value")
 
 
-async def test_another_kind_or_version_fails_with_what_can_be_converted():
+async def test_conversion_of_an_unknown_kind_or_version_fails_with_a_short_message():
     for asked in (review([{**queue(), "kind": "K" * 10_000}]), review([queue()], "kueue.x-k8s.io/v7")):
         message = (await ask(asked))["result"]["message"]
         assert "cannot be converted to kueue.x-k8s.io/v" in message

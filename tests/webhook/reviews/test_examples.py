@@ -97,7 +97,7 @@ def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
             cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "-f", str(path))
 
 
-def test_the_guide_has_each_kind_and_names_what_is_there():
+def test_kinds_guide_has_a_heading_for_each_kind_and_links_existing_examples():
     text = (ROOT / "docs" / "kinds.md").read_text()
     headings = {kind.strip() for line in re.findall(r"^## (.*)$", text, re.MULTILINE) for kind in line.split(",")}
     assert {kind.kind for kind in KINDS} | {"StatefulSet", "Deployment", "LeaderWorkerSet", "Pods"} <= headings

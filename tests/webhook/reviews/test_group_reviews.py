@@ -146,7 +146,7 @@ def test_the_name_of_a_group_can_be_a_label_and_the_name_of_an_object(metadata: 
 
 
 @pytest.mark.parametrize("kind", GROUPED)
-def test_what_replaces_the_whole_object_leaves_its_pods_in_their_group(kind: str):
+def test_replaced_object_keeps_its_pods_in_their_group(kind: str):
     stored = mutated(made(kind), uid="1")
     replaced = mutated(made(kind), stored, uid="2")
     assert replaced == stored
@@ -168,7 +168,7 @@ def with_owner() -> Obj:
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-def test_what_a_queued_object_makes_is_placed_with_that(is_queued: bool):
+def test_child_of_a_queued_object_gets_a_warning_and_no_pod_group(is_queued: bool):
     webhook = Webhook()
 
     async def find(*_: object) -> Obj:
@@ -316,7 +316,7 @@ def test_pods_that_kube_scheduler_places_name_its_group_and_have_no_gate():
     assert judged(again, stored) == {"uid": "4f0c", "allowed": True}
 
 
-def test_who_places_them_is_said_either_way():
+def test_placed_by_annotation_with_value_topogate_equals_the_default():
     assert mutated(by_kube_scheduler(placed_by="topogate"))["spec"] == mutated(made("Job"))["spec"]
 
 
@@ -356,11 +356,11 @@ def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
         ),
     ],
 )
-def test_what_kube_scheduler_cannot_be_told(obj: Obj, expected: dict[str, str]):
+def test_pod_group_that_kube_scheduler_cannot_express_is_refused_with_its_fields(obj: Obj, expected: dict[str, str]):
     assert causes(judged(mutated(obj))) == expected
 
 
-def test_where_the_api_server_does_not_keep_whose_pods_they_are_the_job_is_refused():
+def test_job_with_a_scheduling_group_that_the_api_server_drops_is_refused():
     stored = mutated(by_kube_scheduler())
     del stored["spec"]["template"]["spec"]["schedulingGroup"]
     assert causes(judged(stored)) == {
@@ -370,7 +370,7 @@ def test_where_the_api_server_does_not_keep_whose_pods_they_are_the_job_is_refus
 
 
 @pytest.mark.parametrize(("before", "after"), [("kube-scheduler", "topogate"), ("topogate", "kube-scheduler")])
-def test_who_places_the_pods_is_settled_when_the_job_is_created(before: str, after: str):
+def test_placed_by_annotation_is_immutable_after_creation(before: str, after: str):
     old = mutated(by_kube_scheduler(placed_by=before))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][PODGROUP_PLACED_BY] = after
@@ -400,7 +400,7 @@ def test_a_job_that_was_made_while_the_gate_was_off_may_lose_the_annotation_that
     assert judged(made("Job", None), made("Job"))["allowed"]
 
 
-def test_what_it_may_not_stand_beside_is_told_when_that_comes_later():
+def test_queue_name_or_topology_added_to_a_grouped_job_is_refused():
     old = mutated(made("JobSet"))
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
@@ -410,7 +410,7 @@ def test_what_it_may_not_stand_beside_is_told_when_that_comes_later():
     assert len(causes(judged(new, old))) == 1
 
 
-def test_what_an_older_rule_let_pass_may_be_labelled_and_finished():
+def test_job_that_an_older_rule_accepted_may_be_labelled_and_finished():
     old = made("Job", "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
     new = copy.deepcopy(old)
     new["metadata"]["labels"]["app"] = "x"
@@ -423,7 +423,7 @@ def test_what_an_older_rule_let_pass_may_be_labelled_and_finished():
 @pytest.mark.parametrize("kind", GROUPED)
 @settings(max_examples=scale_examples(0.5))
 @given(data=st.data())
-def test_whatever_stands_in_any_place_it_is_answered_and_what_is_changed_once_is_changed_for_good(kind: str, data: st.DataObject):
+def test_review_with_random_json_in_any_field_is_answered_and_mutation_is_idempotent(kind: str, data: st.DataObject):
     whole = {**made(kind), "status": {}}
     at = data.draw(st.sampled_from([place for place in places(whole) if place and place[0] in ("metadata", "spec")]))
     obj = replaced(whole, at, data.draw(JSON))

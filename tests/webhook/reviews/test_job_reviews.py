@@ -47,7 +47,7 @@ def test_a_template_that_asks_for_topology_is_gated(asked: dict[str, Any]):
 
 
 @pytest.mark.parametrize("annotations", [{}, {"example.com/x": "y"}, {SLICE_SIZE: "2"}], ids=["none", "another", "a size alone"])
-def test_a_template_that_does_not_is_gated_too_so_that_nobody_unsuspends_it_past_its_queue(annotations: dict[str, str]):
+def test_queued_job_without_topology_request_is_gated_too(annotations: dict[str, str]):
     assert gates(Webhook().mutate(job(annotations=annotations))) == [TOPOLOGY_GATE]
     assert gates(Webhook().mutate(job(annotations=annotations, queue=None))) == []
 
@@ -93,7 +93,7 @@ def test_a_job_that_gets_no_queue_is_not_touched_and_its_user_is_warned():
 
 
 @pytest.mark.parametrize("kind", ["Job", "Pod", "StatefulSet", "JobSet"])
-def test_that_warning_names_what_its_user_made(kind: str):
+def test_warning_about_a_missing_queue_names_the_kind_of_the_object(kind: str):
     made = {"kind": kind, "metadata": {"name": "x"}, "spec": {"containers": [], "template": {}}}
     (warning,) = Webhook(default_queue=False).ask(hook("mutate", kind), made)["warnings"]
     assert f"this {kind} is neither queued nor placed" in warning
@@ -115,7 +115,7 @@ def test_a_second_pass_changes_nothing(asked: dict[str, Any]):
     assert webhook.ask(MUTATE_JOB, once) == {"uid": "4f0c", "allowed": True}
 
 
-def test_the_patch_names_only_what_changes():
+def test_patch_of_a_job_review_contains_only_changed_fields():
     operations = patch_of(Webhook().ask(MUTATE_JOB, job(required=RACK)))
     assert sorted((operation["op"], operation["path"]) for operation in operations) == [
         ("add", "/spec/suspend"),
@@ -128,7 +128,7 @@ def test_without_traces_no_traceparent_is_written():
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
-def test_what_leaves_its_queue_leaves_no_marks_on_its_template(kind: str):
+def test_object_that_leaves_its_queue_keeps_no_queue_metadata_on_its_template(kind: str):
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
     metadata = {"name": "x", "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: "main"}}
     queued = Webhook().mutate({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"replicas": 0, "template": template}})
@@ -143,7 +143,7 @@ def test_what_leaves_its_queue_leaves_no_marks_on_its_template(kind: str):
 # --- validation -----------------------------------------------------------------------------------------
 
 
-def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_allowed():
+def test_job_with_three_mistakes_is_refused_with_field_value_and_allowed_values_of_each():
     annotations = {
         REQUIRED_TOPOLOGY: "not a label",
         UNCONSTRAINED_TOPOLOGY: "perhaps",
@@ -191,7 +191,7 @@ def test_a_wrong_change_of_a_suspended_job_is_refused():
     assert list(causes(response)) == [f"spec.template.metadata.annotations[{REQUIRED_TOPOLOGY}]"]
 
 
-def test_an_old_mistake_keeps_nobody_from_labelling_finishing_or_deleting_a_job():
+def test_job_with_an_old_mistake_may_be_labelled_or_deleted():
     """It may have come while the webhook was away, or under an older version's rules."""
     wrong = job(required="not a label", spec={"suspend": True})
     labelled = job(required="not a label", spec={"suspend": True}, labels={"seen": "true"})

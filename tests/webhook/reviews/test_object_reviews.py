@@ -239,7 +239,7 @@ def test_admission_check_with_a_delay_of_v1beta1_draws_a_warning():
     assert [warning.partition(" ")[0] for warning in response["warnings"]] == ["spec.retryDelayMinutes"]
 
 
-def test_what_the_api_server_fills_in_draws_none():
+def test_defaults_of_the_api_server_cause_no_warning():
     made = queue(a={"cpu": 1})
     made["spec"] |= NOTHING_SAID
     assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
@@ -284,7 +284,7 @@ def test_hundreds_of_mistakes_make_an_answer_that_the_api_server_takes():
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_an_object_whose_spec_stays_can_be_changed_whatever_is_wrong_with_it(kind: str):
+def test_invalid_object_with_an_unchanged_spec_accepts_metadata_changes(kind: str):
     """A finalizer or a label must find its way onto an object that came before a rule did."""
     wrong = {**GOOD[kind], "spec": 3}
     assert not Webhook().validate(wrong)["allowed"]
