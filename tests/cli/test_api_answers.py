@@ -111,7 +111,7 @@ def test_suggestions_need_nothing_but_the_nodes(topogate: Commands):
     assert asked == ["/api/v1/nodes"]
 
 
-def test_what_a_job_refers_to_may_stand_in_the_same_file(topogate: Commands):
+def test_plan_of_a_train_job_finds_its_runtime_in_the_same_file(topogate: Commands):
     """As `kubectl apply -f` would make both."""
     with answering(lambda _: EMPTY) as url:
         ran = topogate.run("plan", "-f", EXAMPLES / "kinds" / "trainjob.yaml", "--kubeconfig", kubeconfig(topogate, url))

@@ -28,7 +28,7 @@ def condition(workload: Any, kind: str) -> Any:
     return next(c for c in workload["status"]["conditions"] if c["type"] == kind)
 
 
-def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_domains_lack(topogate: Commands):
+def test_explain_of_a_waiting_workload_shows_its_condition_message_and_the_lack_of_the_best_domains(topogate: Commands):
     documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK))])
     workload = workload_of(documents, "a")
     sentence = condition(workload, "QuotaReserved")["message"]
@@ -42,7 +42,7 @@ def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_
     assert "now:" not in ran.out
 
 
-def test_who_was_preempted_reads_by_whom(topogate: Commands):
+def test_explain_of_a_preempted_workload_names_its_preemptor(topogate: Commands):
     documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK)), *queued(job("b", 5, required=RACK))])
     workload, other = workload_of(documents, "a"), workload_of(documents, "b")["metadata"]
     message = f"Preempted to accommodate a workload (UID: {other['uid']}, JobUID: x) due to prioritization"
@@ -102,7 +102,7 @@ def test_job_admitted_with_fewer_pods_shows_how_many_it_asked_for(topogate: Comm
     assert (pod_set["count"], pod_set["asked"], pod_set["minimum"]) == (4, 12, 3)
 
 
-def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: Commands):
+def test_explain_after_node_failures_shows_the_remaining_room(topogate: Commands):
     """Not "the tightest of 0"."""
     documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
     gone = [document for document in documents if not (document["kind"] == "Node" and document["metadata"]["name"] == "n-0-0-0")]
@@ -187,7 +187,7 @@ def test_one_that_has_finished_is_so(topogate: Commands):
     assert "pod set" not in ran.out
 
 
-def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_queue(topogate: Commands):
+def test_explain_of_an_undecided_workload_decides_it_in_queue_order(topogate: Commands):
     documents = [*nodes(blocks=1, racks=1), *queues(), *queued(job("first", 3), priority=5), *queued(job("second", 2))]
     ran = topogate.run("explain", "job", "second", "--nodes", topogate.write("cluster.yaml", *documents), "-o", "yaml")
     assert "outcome: waits" in ran.out
@@ -197,7 +197,7 @@ def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_qu
     assert "now: it would be admitted" in ran.out
 
 
-def test_what_was_not_kept_is_told(topogate: Commands):
+def test_explain_lists_conditions_of_placements_that_were_not_kept(topogate: Commands):
     documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
     conditions = workload_of(documents, "a")["status"]["conditions"]
     conditions.append(says("topogate.dev/PlacementKept", "False", "Split", "pods run in two racks"))
@@ -311,7 +311,7 @@ def test_deployment_without_pods_reports_the_reason(topogate: Commands, replicas
         (["job", "idle"], 1, "job default/idle has no Workload: it has no label kueue.x-k8s.io/queue-name"),
     ],
 )
-def test_what_is_not_there_is_told_in_a_line_with_what_is(topogate: Commands, words: list[str], code: int, says: str):
+def test_explain_of_a_missing_object_fails_with_one_line(topogate: Commands, words: list[str], code: int, says: str):
     file = topogate.write("cluster.yaml", *nodes(), *queues(), *queued(job("a", 1)), job("idle", 1, queue=None))
     ran = topogate.run("explain", *words, "--nodes", file)
     assert (ran.code, ran.out) == (code, "")

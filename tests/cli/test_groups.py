@@ -58,7 +58,7 @@ def planned(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int =
 # --- explain ------------------------------------------------------------------------------------------
 
 
-def test_who_waits_reads_what_each_placement_lacks(topogate: Commands):
+def test_explain_of_a_waiting_group_shows_the_lack_of_each_placement(topogate: Commands):
     told = explained(topogate, *nodes(), group(policy={"gang": {"minCount": 5}}), *pods(5))
     (replica,) = told["replicas"]
     assert (told["kind"], told["state"], replica["pods"]["gated"]) == ("PodGroup", "waiting", 5)
@@ -69,7 +69,7 @@ def test_who_waits_reads_what_each_placement_lacks(topogate: Commands):
     }
 
 
-def test_who_waits_for_devices_reads_what_each_pool_lacks(topogate: Commands):
+def test_explain_of_a_group_that_waits_for_devices_shows_the_lack_of_each_pool(topogate: Commands):
     constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
     slices = [resource_slice("left", 1, node="n-0-0-0"), resource_slice("right", 2, node="n-0-0-1")]
     there = *nodes(), *slices, device_class(), template(namespace="default")
@@ -104,7 +104,7 @@ def test_every_word_for_the_kind_means_the_same(topogate: Commands):
     assert len({str(explained(topogate, *everything, what=word)) for word in words}) == 1
 
 
-def test_on_a_terminal_it_says_what_the_group_asks_for_and_where_its_pods_would_go(topogate: Commands):
+def test_explain_of_a_group_as_text_shows_its_request_and_the_nodes_of_its_pods(topogate: Commands):
     levels = [{"level": BLOCK}, {"level": RACK, "mode": "Preferred"}]
     file = topogate.write("all.yaml", *nodes(), group(levels=levels), *pods(2))
     ran = topogate.run("explain", "podgroup", "train", "--nodes", file)
@@ -114,7 +114,7 @@ def test_on_a_terminal_it_says_what_the_group_asks_for_and_where_its_pods_would_
     assert "would go to: n-0-0-0, n-0-0-1" in ran.out
 
 
-def test_what_its_condition_says_is_not_said_twice(topogate: Commands):
+def test_explain_of_a_group_shows_its_condition_message_once(topogate: Commands):
     waiting = group(policy={"gang": {"minCount": 5}})
     (replica,) = explained(topogate, *nodes(), waiting, *pods(5))["replicas"]
     message = replica["now"]["message"]
@@ -126,7 +126,7 @@ def test_what_its_condition_says_is_not_said_twice(topogate: Commands):
     assert "b0-r0: 4 of at least 5 pods, short of 8 nvidia.com/gpu" in ran.out
 
 
-def test_who_runs_is_shown_by_node_and_what_is_kept_for_it_is_nobody_elses(topogate: Commands):
+def test_explain_of_a_running_group_shows_its_nodes_and_held_nodes_are_not_offered_to_others(topogate: Commands):
     here = [pod("train-0", on="n-0-0-0"), pod("train-1", kept="n-0-0-1")]
     told = explained(topogate, *nodes(blocks=1, racks=1, hosts=3), group(), *here)
     (replica,) = told["replicas"]
@@ -142,7 +142,7 @@ def test_replicas_are_told_one_by_one(topogate: Commands):
     assert [replica["replica"] for replica in told["replicas"]] == [0, 1]
 
 
-def test_a_group_that_nobody_names_says_so(topogate: Commands):
+def test_explain_of_a_group_without_pods_reports_that_no_pod_names_it(topogate: Commands):
     ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), group()))
     assert "no pod names it" in ran.out
 
@@ -159,7 +159,7 @@ def test_a_pod_and_a_job_lead_to_the_group_that_their_pods_name(topogate: Comman
     assert (told["kind"], told["name"], told["replicas"][0]["pods"]["live"]) == ("PodGroup", "train", 2)
 
 
-def test_what_keeps_it_from_leading_there_is_said(topogate: Commands):
+def test_explain_of_a_job_with_no_or_several_pod_groups_fails_with_the_reason(topogate: Commands):
     made = job("run", 2, queue=None)
     made["metadata"] |= {"annotations": {PODGROUP_TOPOLOGY: RACK}, "uid": "u"}
     owned = [pod("a-0", "a"), pod("b-0", "b")]
@@ -208,7 +208,7 @@ def test_a_group_gets_one_rack_and_the_next_does_not_find_it_free(topogate: Comm
     assert racks[0] != racks[1]
 
 
-def test_who_finds_no_room_makes_the_exit_code_three(topogate: Commands):
+def test_plan_of_a_group_without_room_exits_with_code_three(topogate: Commands):
     (told,) = planned(topogate, nodes(blocks=1, racks=1), group(policy={"gang": {"minCount": 5}}), *pods(5), code=3)
     assert (told["outcome"], told["placements"][0]["fit"]) == ("waits", 4)
 
@@ -233,7 +233,7 @@ def test_a_job_that_asks_for_a_group_gets_it(topogate: Commands, name: str, grou
     assert f"(for {made_for[0]} {made_for[1]}): " in topogate.run("plan", "-f", files[0], "--nodes", files[1]).out
 
 
-def test_what_is_wrong_with_its_annotation_is_said(topogate: Commands):
+def test_plan_of_a_job_with_an_invalid_group_annotation_reports_all_mistakes(topogate: Commands):
     made = job("train", 4, queue=None, required=RACK)
     made["metadata"]["annotations"] = {PODGROUP_TOPOLOGY: "rack:Perhaps"}
     files = topogate.write("plan.yaml", made), topogate.write("nodes.yaml", *nodes())
@@ -251,7 +251,7 @@ def test_a_job_that_makes_no_pods_is_told(topogate: Commands):
     assert "no JobSet in it makes any pods" in ran.err
 
 
-def test_jobs_of_queues_go_first_and_groups_get_what_they_leave(topogate: Commands):
+def test_plan_decides_queued_jobs_before_pod_groups(topogate: Commands):
     cluster = [*nodes(blocks=1, racks=1), *queues()]
     queued, grouped = planned(topogate, cluster, group(), *pods(2), job("queued", 3, required=RACK), code=3)
     assert (queued["outcome"], grouped["outcome"]) == ("admitted", "waits")
@@ -293,7 +293,7 @@ def test_a_pod_without_the_gate_is_warned_of(topogate: Commands):
         ({"schedulingConstraints": {"topologyConstraint": LEVELS}}, "unknown key; did you mean topologyConstraints?"),
     ],
 )
-def test_what_the_api_server_would_refuse_is_refused_in_files(topogate: Commands, changes: Obj, words: str):
+def test_plan_refuses_a_group_that_the_api_server_would_refuse(topogate: Commands, changes: Obj, words: str):
     wrong = group()
     wrong["spec"] |= changes
     files = topogate.write("plan.yaml", wrong, *pods(2)), topogate.write("nodes.yaml", node("n"))

@@ -58,7 +58,7 @@ def why_admitted(now: truth.Snapshot, job: str) -> list[str]:
     return [event["message"].partition(PLACED)[2] for event in events if event["reason"] == "Admitted"]
 
 
-def test_a_group_of_pods_is_explained_and_planned_among_what_is_there(topogate: Commands, scene: Scene):
+def test_pod_group_on_a_used_cluster_is_planned_and_explained(topogate: Commands, scene: Scene):
     scene.submit("neighbour", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("neighbour", 2)
     documents = list(yaml.safe_load_all((EXAMPLES / "offline" / "podgroup.yaml").read_text()))
@@ -91,7 +91,7 @@ def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands
     assert [(level["level"], level["fit"], level["wanted"]) for level in attempt["levels"]] == [(scene.rack, 2, 3), (scene.block, 4, 3)]
 
 
-def test_a_plan_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
+def test_plan_of_a_job_agrees_with_its_later_placement(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=4, required=scene.rack)
     scene.until_bound("first", 3)
     asked = manifests.job("second", scene.namespace, pods=4, gpus=4, preferred=scene.rack)
@@ -111,7 +111,7 @@ def test_a_plan_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
     assert f"why there, as things are now: pod set main: {scene.rack} " in ran.out
 
 
-def test_a_plan_of_one_that_will_wait_says_what_its_condition_then_says(topogate: Commands, scene: Scene):
+def test_plan_of_a_job_that_will_wait_agrees_with_its_later_condition(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=8)
     scene.until_bound("first", 3)
     asked = manifests.job("second", scene.namespace, pods=2, gpus=4, required=scene.rack)
@@ -121,7 +121,7 @@ def test_a_plan_of_one_that_will_wait_says_what_its_condition_then_says(topogate
     assert scene.until_waiting("second", REASON_WAITING_FOR_QUOTA) == told["message"]
 
 
-def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
+def test_plan_of_a_stateful_set_agrees_with_its_later_placement(topogate: Commands, scene: Scene):
     template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "web"}
     del template["spec"]["restartPolicy"]

@@ -78,7 +78,7 @@ def test_plan_counts_pods_as_the_api_server_creates_them(topogate: Commands):
     assert [(each["values"][-1], each["count"]) for each in pod_set["domains"]] == [("n-0-0-0", 2)]
 
 
-def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: Commands):
+def test_plan_of_a_job_that_fits_nowhere_suggests_a_change(topogate: Commands):
     file = topogate.write("nodes.yaml", *nodes(), *queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)
     assert ran.code == 3
@@ -87,7 +87,7 @@ def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: 
     assert f"would fit: in one {BLOCK}" in ran.out
 
 
-def test_quota_counts_as_in_a_cluster_and_one_job_does_not_find_free_what_another_was_given(topogate: Commands):
+def test_plan_of_two_jobs_counts_quota_of_the_first_for_the_second(topogate: Commands):
     file = topogate.write("nodes.yaml", *nodes(), *queues(gpus=40))
     jobs = topogate.write("jobs.yaml", job("first", 4, required=RACK), job("second", 4, required=RACK))
     ran = topogate.run("plan", "-f", jobs, "--nodes", file, "-o", "json")
@@ -110,7 +110,7 @@ def test_nodes_that_take_no_pods_are_counted_out_with_the_reason(topogate: Comma
     }
 
 
-def test_pods_that_run_already_take_what_they_take(topogate: Commands):
+def test_plan_counts_usage_of_running_pods(topogate: Commands):
     cluster = nodes(blocks=1, racks=1)
     pod = {
         "apiVersion": "v1",
@@ -136,7 +136,7 @@ def test_a_job_that_is_there_already_is_planned_as_one_more_and_that_is_said(top
     ]
 
 
-def test_what_the_webhook_refuses_is_bad_input_with_every_field(topogate: Commands):
+def test_plan_of_a_job_that_the_webhook_refuses_reports_each_field(topogate: Commands):
     file = topogate.write("nodes.yaml", *nodes(), *queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", file)
     assert ran.code == 2

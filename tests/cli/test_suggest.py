@@ -52,7 +52,7 @@ def test_local_queue_of_another_cluster_queue_is_said_not_to_be_changed(topogate
     assert ran.err == f"topogate: there is a LocalQueue main already, and {change}\n"
 
 
-def test_what_is_there_by_the_same_name_is_told(topogate: Commands):
+def test_topology_suggest_reports_an_existing_cluster_queue_of_the_same_name(topogate: Commands):
     file, there = topogate.write("nodes.yaml", *nodes()), topogate.write("there.yaml", *queues())
     named = [there_already["metadata"]["name"] for there_already in queues() if there_already["kind"] == "ClusterQueue"]
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", there, "--cluster-queue", named[0])
@@ -94,7 +94,7 @@ def test_regions_and_zones_go_above_a_network_only_where_there_are_several():
     assert find_levels(single).levels == (BLOCK, RACK, HOST)
 
 
-def test_of_known_networks_the_one_of_most_nodes_is_taken_without_what_few_have_or_what_says_the_same():
+def test_topology_suggest_uses_the_known_network_of_most_nodes_without_rare_or_equal_labels():
     google, amazon = NETWORKS[1], NETWORKS[2]
     cluster = {f"n{i}": {HOST: f"n{i}", google[0]: f"b{i // 4}", google[1]: f"s{i // 4}", google[2]: f"h{i // 2}"} for i in range(8)}
     cluster["n0"] |= {amazon[0]: "a"}
@@ -122,7 +122,7 @@ def test_an_interconnect_is_put_where_its_domains_lie():
     assert find_levels(alone).levels == (clique, HOST)
 
 
-def test_labels_that_nobody_knows_are_found_by_their_values(topogate: Commands):
+def test_topology_suggest_finds_unknown_labels_by_their_values(topogate: Commands):
     cluster = [
         node(f"n{i:02}", {"example.com/hall": f"h{i // 6}", "example.com/row-number": f"{i // 3}", "team": f"t{i % 2}", HOST: f"n{i:02}"})
         for i in range(12)
@@ -131,7 +131,7 @@ def test_labels_that_nobody_knows_are_found_by_their_values(topogate: Commands):
     assert levels_of(ran.out) == ["example.com/hall", "example.com/row-number", HOST]
 
 
-def test_what_is_odd_about_labels_is_told(topogate: Commands):
+def test_topology_suggest_reports_odd_labels(topogate: Commands):
     cluster = nodes(blocks=2, racks=2, hosts=2)
     for each in cluster:
         each["metadata"]["labels"][RACK] = each["metadata"]["labels"][RACK].removeprefix("b0-").removeprefix("b1-")

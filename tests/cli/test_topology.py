@@ -119,7 +119,7 @@ def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_
         (["--svg", "/no/such/folder/x.svg"], 1, "--svg /no/such/folder/x.svg: No such file or directory"),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_a_line(topogate: Commands, arguments: list[str], code: int, says: str):
+def test_topology_command_with_invalid_arguments_fails_with_one_line(topogate: Commands, arguments: list[str], code: int, says: str):
     ran = topogate.run("topology", *arguments, "--nodes", topogate.write("cluster.yaml", *nodes(), *queues()))
     assert ran.code == code
     assert ran.err.startswith(f"topogate: {says}")

@@ -73,7 +73,7 @@ def refused(job: Json) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", HONEST)
-def test_what_agrees_with_the_kind_is_accepted_and_counted_the_same_undeclared(kind: str):
+def test_declared_pod_sets_of_an_app_wrapper_that_agree_with_the_kind_are_accepted(kind: str):
     declared = HONEST[kind]
     assert refused(wrapper(declared)) == {}
     bare = {"template": declared["template"]}
@@ -162,7 +162,7 @@ def test_a_component_cannot_grow_later_either(suspended: bool):
     assert Webhook().validate(wrapper(HONEST["Job"], suspend=not suspended), old)["allowed"]
 
 
-def test_who_differed_before_it_was_judged_can_still_be_changed_in_other_ways():
+def test_app_wrapper_with_an_old_pod_set_mistake_accepts_other_changes():
     lying = {**HONEST["Job"], "podSets": [{"path": "template.spec.template", "replicas": 1}]}
     for suspended in (True, False):
         assert Webhook().validate(wrapper(lying, suspend=False), wrapper(lying, suspend=suspended))["allowed"]

@@ -33,7 +33,7 @@ def fields(rules: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1h", "", "1.5", "+3", "٣", " 3", "2147483648", "9" * 30])
-def test_what_is_no_positive_number_is_refused_and_nobody_counts_by_it(text: str):
+def test_execution_time_that_is_no_positive_number_is_refused_and_ignored(text: str):
     errors = Job().validate_create(job(text)).errors
     assert [(error.field, error.value) for error in errors] == [(FIELD, text)]
     assert "a whole number of seconds is expected, 1 to 2147483647" in errors[0].accepted
@@ -69,7 +69,7 @@ def test_a_running_job_keeps_its_time_and_a_waiting_one_may_change_it():
 
 
 @pytest.mark.parametrize("kind", POD_SETS, ids=lambda kind: kind.kind)
-def test_what_is_queued_through_its_pods_hands_it_on_to_them(kind: Any):
+def test_execution_time_of_a_serving_kind_is_copied_to_its_pods(kind: Any):
     template = {"metadata": {}, "spec": POD}
     spec = {"template": template, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
     labels = {QUEUE_NAME_LABEL: "main", MAX_EXEC_TIME_LABEL: "60"}

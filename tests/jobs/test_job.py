@@ -59,7 +59,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(jobs(), st.sampled_from([None, "default"]), st.sampled_from([None, "00-trace-span-01"]))
-def test_defaulting_twice_is_defaulting_once_and_touches_only_what_it_must(job: dict[str, Any], queue: str | None, trace: str | None):
+def test_defaulting_of_a_job_is_idempotent_and_changes_only_required_fields(job: dict[str, Any], queue: str | None, trace: str | None):
     before = deepcopy(job)
     defaults = Defaults(queue, trace)
     once = KIND.default(job, defaults)

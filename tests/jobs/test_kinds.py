@@ -112,7 +112,7 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
     assert merge(running, merge_patch(running, stopped)) == stopped
 
 
-def test_what_a_start_added_can_be_taken_away_without_a_workload(scenario: Scenario):
+def test_started_job_can_be_restored_without_a_workload(scenario: Scenario):
     kind = kind_of(scenario)
     job = kind.default(make(scenario), Defaults())
     running = kind.start(job, start_of(kind, job, gated=True))
@@ -188,7 +188,7 @@ def test_workers_of_an_mpijob_begin_at_the_index_that_its_operator_gives_them(la
         ({}, {}, (1024 + 384) << 20),
     ],
 )
-def test_a_spark_pod_asks_for_what_spark_asks_for(driver: dict[str, Any], spec: dict[str, Any], memory: int):
+def test_spark_pod_requests_equal_those_of_spark(driver: dict[str, Any], spec: dict[str, Any], memory: int):
     job = {"metadata": {"name": "s"}, "spec": {"driver": {"coreRequest": "100m", **driver}, "executor": {}} | spec}
     container = SparkApplication().pod_sets(job)[0].template["spec"]["containers"][0]
     assert container["resources"]["requests"] == {"cpu": "100m", "memory": str(memory)}
@@ -457,7 +457,7 @@ class Undecided:
         (Undecided(), "it has no defaults_updates$"),
     ],
 )
-def test_what_is_no_kind_or_is_described_twice_is_refused(found: object, says: str):
+def test_integration_that_is_no_kind_or_is_duplicate_is_refused(found: object, says: str):
     with pytest.raises(UnusableIntegration, match=says):
         with_integrations([found])
 

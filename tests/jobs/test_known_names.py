@@ -100,7 +100,7 @@ def test_every_name_that_we_know_means_itself():
         "",
     ],
 )
-def test_a_name_far_from_all_of_them_is_somebody_elses(name: str):
+def test_annotation_far_from_all_known_names_gets_no_warning(name: str):
     assert find_meant(name) is None
     assert told(made("Job", {"annotations": {name: "1"}, "labels": {name: "1"}}, {"annotations": {name: "1"}, "labels": {name: "1"}})) == []
 
@@ -207,7 +207,7 @@ def test_on_a_pod_template(part: str, name: str, shown: str):
     assert told(made("Job", template={part: {name: "true"}})) == [f"{TEMPLATE}.{part}[{name}]: {shown}"]
 
 
-def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
+def test_misspelt_label_in_a_deployment_template_gets_a_warning_with_the_right_place():
     shown = f"this label is not known and does nothing; did you mean {PRIORITY_CLASS_LABEL}?"
     assert told(made("Deployment", template={"labels": {"kueue.x-k8s.io/priority-clas": "x"}})) == [
         f"{TEMPLATE}.labels[kueue.x-k8s.io/priority-clas]: {shown}"
@@ -221,7 +221,7 @@ def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment", "Pod", "RayCluster"])
-def test_what_reads_no_podgroup_topology_says_so(kind: str):
+def test_pod_group_topology_on_a_kind_that_ignores_it_gets_a_warning(kind: str):
     asks = {"annotations": {PODGROUP_TOPOLOGY: RACK}}
     shown = f"[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; Job, JobSet, MPIJob and LeaderWorkerSet read it"
     assert told(made(kind, asks)) == [f"metadata.annotations{shown}"]
@@ -236,7 +236,7 @@ def test_on_the_pod_template_of_a_job_the_job_itself_is_named():
     assert told(made("Job", asks)) == [], "beside a queue it is refused, by the reviews of groups"
 
 
-def test_who_places_a_group_says_nothing_where_none_is_asked_for():
+def test_placed_by_annotation_without_a_group_gets_a_warning():
     asks = {"annotations": {names.PODGROUP_PLACED_BY: "kube-scheduler"}}
     shown = f"[{names.PODGROUP_PLACED_BY}]: this annotation does nothing without {PODGROUP_TOPOLOGY}"
     assert told(made("Job", asks)) == [f"metadata.annotations{shown}"]

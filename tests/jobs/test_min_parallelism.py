@@ -42,7 +42,7 @@ def test_the_pod_set_has_a_least_where_the_annotation_is_right(given: dict[str, 
 
 
 @pytest.mark.parametrize("least", ["0", "-1", "7", "two", "", "1.5", "9999999999", "²"])
-def test_what_is_no_number_of_pods_is_refused_with_what_would_be_accepted(least: str):
+def test_minimum_parallelism_that_is_no_pod_count_is_refused_with_accepted_values(least: str):
     (error,) = KIND.validate_create(job(least)).errors
     assert (error.field, error.value) == (FIELD, least)
     assert error.accepted == "a whole number from 1 to 6 is expected, which is how many pods the job runs at once"
@@ -91,7 +91,7 @@ def test_a_job_that_needs_all_its_pods_keeps_its_parallelism_as_it_is():
     assert KIND.restore(started, workload["spec"]["podSets"])["spec"]["parallelism"] == 6
 
 
-def test_running_with_what_was_admitted_is_no_change_of_the_job():
+def test_job_that_runs_with_its_admitted_count_is_not_changed():
     workload = build_workload(KIND, job("2", completions=12), priority=0, priority_class=None)
     admitted = deepcopy(workload) | {"status": {"admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 4}]}}}
     assert not counts_differ(KIND.pod_sets(running("2", 4)), admitted)
@@ -119,7 +119,7 @@ def test_in_another_place_or_misspelt_it_draws_a_warning():
     assert said.endswith(f"this annotation is not known and does nothing; did you mean {MIN_PARALLELISM}?")
 
 
-def test_a_job_some_of_whose_pods_are_done_is_not_taken_for_resized_once_it_is_admitted_again():
+def test_readmitted_job_with_succeeded_pods_is_not_resized():
     whole = job(parallelism=4, completions=4)
     workload = build_workload(KIND, whole, priority=0, priority_class=None)
     admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1}]}

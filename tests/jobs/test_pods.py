@@ -64,14 +64,14 @@ def test_pod_of_group_with_index_that_is_no_number_draws_a_warning():
 @pytest.mark.parametrize(
     "owner", [("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2"), ("DaemonSet", "apps/v1"), ("RayCluster", "ray.io/v1")]
 )
-def test_pods_of_what_is_queued_itself_and_of_daemon_sets_are_left_alone(owner: tuple[str, str]):
+def test_pods_of_queued_owners_or_daemon_sets_are_not_changed(owner: tuple[str, str]):
     for labels in ({}, QUEUED):
         theirs = pod(labels, owner=owner)
         assert POD.default(theirs, Defaults("default")) == theirs
         assert POD.validate_create(pod(labels, {POD_GROUP_TOTAL_COUNT: "x"}, owner=owner)) == Rules()
 
 
-def test_in_a_managed_namespace_pods_of_nobody_and_of_what_we_do_not_know_get_the_default_queue():
+def test_pods_without_a_known_owner_in_a_managed_namespace_get_the_default_queue():
     for owner in (None, ("ReplicaSet", "apps/v1"), ("Anything", "example.com/v1")):
         assert POD.default(pod(owner=owner), Defaults("default"))["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
     static = pod(notes={"kubernetes.io/config.mirror": "x"})
@@ -90,7 +90,7 @@ def test_a_pod_cannot_say_that_it_has_been_started():
     assert WORKLOAD_ANNOTATION not in marked["metadata"]["annotations"]
 
 
-def test_roles_are_what_pods_ask_for():
+def test_role_hash_of_a_pod_depends_on_its_scheduling_fields():
     def asking(cpu: str, **spec: Any) -> str:
         return role_hash({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec})
 
@@ -130,7 +130,7 @@ def test_group_and_total_stand_together():
     ]
 
 
-def test_what_was_settled_at_creation_stays():
+def test_queue_metadata_of_a_pod_is_immutable_after_creation():
     queued = POD.default(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "2"}), Defaults())
 
     def changed(part: str, name: str, value: str | None, gated: bool = True) -> list[str]:
@@ -180,7 +180,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("part", "name", "value", "gated", "told"), KEPT)
-def test_what_cannot_be_changed_says_what_is_kept(part: str, name: str, value: str | None, gated: bool, told: str):
+def test_immutable_pod_metadata_error_names_the_kept_value(part: str, name: str, value: str | None, gated: bool, told: str):
     old = POD.default(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "4"}), Defaults())
     if not gated:
         old["spec"]["schedulingGates"] = []
@@ -262,7 +262,7 @@ UNQUEUED = {
 
 
 @pytest.mark.parametrize(("kind", "plain"), UNQUEUED.values(), ids=UNQUEUED)
-def test_what_was_handed_on_is_taken_back_and_nothing_else(kind: str, plain: Json):
+def test_queue_metadata_of_a_template_is_removed_when_its_parent_leaves_the_queue(kind: str, plain: Json):
     """Pods that would still name the queue that their parent has left would stay gated for ever."""
     mine = "kueue.x-k8s.io/priority-class"
     queued = KINDS[kind].default({**plain, "metadata": {"name": "x", "labels": QUEUED | {mine: "high"}}}, Defaults())

@@ -85,7 +85,7 @@ def test_a_ray_cluster_is_ready_with_its_workers_and_its_head(kind: str, path: t
     assert of({"state": "ready", "readyWorkerReplicas": workers, "conditions": [{**head, "status": "False"}]}) is False
 
 
-def test_what_is_wrapped_and_what_spark_takes_away_is_known_by_the_status():
+def test_pods_ready_of_app_wrapper_or_finishing_spark_application_is_read_from_the_status():
     assert said("AppWrapper", {"conditions": [{"type": "PodsReady", "status": "True"}]}) is True
     assert said("AppWrapper", {"conditions": [{"type": "PodsReady", "status": "False"}]}) is False
     assert said("AppWrapper", {"conditions": [{"type": "ResourcesDeployed", "status": "True"}]}) is None
@@ -98,7 +98,7 @@ def test_every_kind_answers_for_a_job_without_a_status(kind: str):
     assert said(kind, None, {} if kind == "Job" else None) in (None, False)
 
 
-def test_kinds_whose_status_counts_what_runs_and_not_what_is_ready_leave_it_to_their_pods():
+def test_pods_ready_of_kinds_with_only_active_counts_is_left_to_their_pods():
     active = {"replicaStatuses": {"Launcher": {"active": 1}, "Worker": {"active": 100}, "Master": {"active": 1}}}
     left = [kind.kind for kind in TEMPLATED if kind.kind in SPECS and said(kind.kind, active) is None]
     assert {"MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"} <= set(left)

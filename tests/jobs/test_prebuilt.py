@@ -42,7 +42,7 @@ def fields(rules: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "under_score", "-a", "a.", "a..b", "a b", "x" * 254])
-def test_what_is_no_name_of_a_workload_is_refused(name: str):
+def test_invalid_name_of_a_prebuilt_workload_is_refused(name: str):
     assert fields(Job().validate_create(job(name))) == [FIELD]
     assert fields(Job().validate_create(job(notes={PREBUILT_WORKLOAD: name}))) == [f"metadata.annotations[{PREBUILT_WORKLOAD}]"]
 
@@ -88,7 +88,7 @@ def workload(asked: Json, **changed: Any) -> Json:
     return {"metadata": {"name": "w", "namespace": "ns", "uid": "uw"}, "spec": {"podSets": [wire | changed]}}
 
 
-def test_it_is_compared_by_what_it_is_queued_and_placed_by():
+def test_prebuilt_workload_is_compared_by_fields_of_quota_or_placement():
     asked = job("w")
     assert find_difference(Job().pod_sets(asked), workload(asked)) is None
     for changed, told in (
@@ -111,7 +111,7 @@ def test_a_request_that_only_names_ranks_may_be_left_out():
     assert find_difference(Job().pod_sets(asked), workload(asked, topologyRequest=None)) is None
 
 
-def test_it_is_taken_with_what_it_has():
+def test_adopted_prebuilt_workload_keeps_its_owners_and_finalizers():
     wire = workload(job())
     wire["metadata"] |= {"finalizers": ["a"], "ownerReferences": [{"kind": "X", "uid": "x"}]}
     patch = adoption(Job(), job(), wire)["metadata"]

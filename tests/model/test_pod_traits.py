@@ -188,7 +188,7 @@ def test_only_a_pod_that_keeps_others_away_is_remembered():
         ),
     ],
 )
-def test_what_kube_scheduler_goes_by_and_we_do_not_is_named(spec: dict[str, Any], named: tuple[str, ...]):
+def test_pod_fields_that_only_kube_scheduler_evaluates_are_named(spec: dict[str, Any], named: tuple[str, ...]):
     assert unjudged(spec) == named
 
 

@@ -72,7 +72,7 @@ def test_a_cohort_has_quota_of_its_own_and_a_parent():
     assert not tree.takes_of_others("b", "a", CPU)
 
 
-def test_who_takes_only_of_its_own_cohort_takes_nothing_of_others():
+def test_queue_that_borrows_within_its_own_cohort_uses_no_quota_of_others():
     cohorts = [owner("left", None, "root"), owner("right", None, "root")]
     tree = QuotaTree([owner("a", 4, "left"), owner("b", 4, "right"), owner("c", 4, "right")], cohorts)
     tree.add("b", {CPU: 8})
@@ -112,7 +112,7 @@ def test_a_cohort_without_an_object_and_a_queue_named_like_it():
     assert tree.available("c", CPU) == 6
 
 
-def test_what_nobody_knows_uses_nothing():
+def test_unknown_queue_has_no_quota_usage():
     tree = QuotaTree([owner("q", 1)])
     tree.add("gone", {CPU: 5})
     assert tree.usage("gone") == {}
@@ -126,7 +126,7 @@ def share(value: Fraction | int) -> Share:
     return Share(False, Fraction(value))
 
 
-def test_the_dominant_share_is_the_largest_part_of_what_could_be_lent():
+def test_dominant_share_is_the_largest_borrowed_part_of_lendable_quota():
     quota = {CPU: Quota(10), GPU: Quota(4)}
     tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), GPU: Quota(1)}, "c", Fraction(2)), QuotaOwner("b", quota, "c")])
     assert tree.shares("a") == [share(0)]
@@ -145,7 +145,7 @@ def test_a_share_counts_a_resource_over_all_flavors():
     assert tree.shares("a") == [share(Fraction(2 + 1, 8 + 4))]
 
 
-def test_who_borrows_nothing_and_where_nothing_is_to_be_lent_there_is_no_share():
+def test_share_is_zero_without_borrowing_or_lendable_quota():
     exact = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), owner("b", 4, "c")])
     exact.add("a", {CPU: 2})
     assert exact.shares("a") == [share(0)]
@@ -173,7 +173,7 @@ def test_the_infinite_are_beyond_all_and_compare_among_themselves():
     assert [one.is_zero for one in (NO_SHARE, share(1), Share(True, Fraction(0)))] == [True, False, False]
 
 
-def test_what_only_others_below_the_root_have_is_lendable_too():
+def test_lendable_quota_includes_resources_of_other_subtrees():
     cohorts = [QuotaOwner("left", {}, "root")]
     tree = QuotaTree(
         [owner("a", 0, "left"), owner("b", 2, "left"), owner("c", 6, "root"), QuotaOwner("d", {OTHER: Quota(8)}, "root")], cohorts
@@ -253,7 +253,7 @@ class Recount:
 
 
 @given(forests(), usages)
-def test_usage_is_what_a_recount_says_whatever_the_order(
+def test_quota_usage_equals_a_recount_in_any_order(
     forest: tuple[list[QuotaOwner], list[QuotaOwner]], steps: list[tuple[int, tuple[str, str], int]]
 ):
     queues, cohorts = forest
@@ -278,7 +278,7 @@ def test_usage_is_what_a_recount_says_whatever_the_order(
 
 
 @given(forests(), usages, st.integers(0, 4), st.sampled_from([CPU, GPU]))
-def test_what_is_left_may_be_used_and_not_one_more(
+def test_available_quota_may_be_used_but_not_one_unit_more(
     forest: tuple[list[QuotaOwner], list[QuotaOwner]], steps: list[tuple[int, tuple[str, str], int]], asking: int, name: tuple[str, str]
 ):
     queues, cohorts = forest

@@ -45,7 +45,7 @@ def container(cpu: str | None = None, *, memory: str | None = None, limit: str |
         ({"containers": [container("1")], "resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}}, {"cpu": 2000}),
     ],
 )
-def test_a_pod_takes_what_kubernetes_would_count(spec: dict[str, Any], expected: dict[str, int]):
+def test_pod_requests_equal_the_amounts_that_kubernetes_counts(spec: dict[str, Any], expected: dict[str, int]):
     assert pod_requests(spec) == expected
 
 

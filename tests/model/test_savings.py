@@ -32,7 +32,7 @@ def domains_of(columns: list[list[str]], counts: list[int]) -> grouping._Domains
 
 
 @given(pools(), st.data())
-def test_what_slices_save_is_what_their_json_is_shorter_than_every_value_and_count_written_out(assignment, data):
+def test_computed_savings_of_slices_equal_the_difference_of_json_lengths(assignment, data):
     columns, counts = columns_of(assignment)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(counts) - 1), max_size=4))) if len(counts) > 1 else []
     written_out = sum(len(value) + len('"",') for values in columns for value in values) + sum(len(f"{count},") for count in counts)
@@ -47,7 +47,7 @@ def test_what_slices_save_is_what_their_json_is_shorter_than_every_value_and_cou
 
 
 @given(pools())
-def test_what_neighbours_share_is_the_same_string_by_string_and_by_arrays(assignment):
+def test_shared_parts_of_neighbours_are_equal_by_strings_and_by_arrays(assignment):
     columns, counts = columns_of(assignment)
     nothing = [Common(0, 0, 0, False)] * len(columns)
     shared = list_shared(columns, nothing, counts)
@@ -65,7 +65,7 @@ def test_what_neighbours_share_is_the_same_string_by_string_and_by_arrays(assign
         ("x", "y", (1, 2), 0),
     ],
 )
-def test_what_two_neighbours_share(left: str, right: str, counts: tuple[int, int], shared: int):
+def test_shared_part_of_two_neighbours_is_as_listed(left: str, right: str, counts: tuple[int, int], shared: int):
     assert list_shared([[left, right]], [Common(0, 0, 0, False)], counts) == [shared]
 
 
@@ -117,7 +117,7 @@ DEPTHS = st.integers(0, 30) | st.sampled_from([0, 5, 6])
 
 
 @given(st.lists(st.lists(DEPTHS, min_size=12, max_size=12), min_size=1, max_size=3), st.booleans())
-def test_a_cut_promises_what_the_runs_on_both_sides_of_it_would_save(shared: list[list[int]], many: bool):
+def test_promise_of_a_cut_is_the_sum_of_savings_of_both_sides(shared: list[list[int]], many: bool):
     expected = np.sum([promised(row) for row in shared], axis=0).tolist()
     with pytest.MonkeyPatch.context() as patch:
         if many:
@@ -147,7 +147,7 @@ def test_each_value_of_a_column_is_compared_with_the_one_before(values: list[str
 
 
 @given(st.lists(st.text("ab-", min_size=1, max_size=6), min_size=1, max_size=6))
-def test_a_stem_ends_with_the_last_dash_before_what_all_have_at_their_end(values: list[str]):
+def test_column_stem_ends_at_the_last_dash_before_the_common_suffix(values: list[str]):
     column = compute_column(values)
     suffix = min(common(left[::-1], right[::-1]) for left, right in zip([values[0], *values], values, strict=False))
     assert column.compute_stems().tolist() == [value[: len(value) - suffix].rfind("-") + 1 for value in values]

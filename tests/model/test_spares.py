@@ -20,7 +20,7 @@ def admitted(**per_node: int) -> Admission:
     return Admission("queue", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": 4000}, 4, assignment),))
 
 
-def test_what_is_written_is_read_again():
+def test_written_spares_are_read_again():
     admission = with_spares(admitted(a=3, b=1), {"main": ("d", "c")}, {"main": 2})
     assert admission.pod_sets[0].spares == ("c", "d")
     text = show_held_spares(admission)
@@ -45,13 +45,13 @@ def test_the_status_knows_nothing_of_them():
     assert admission_from_wire(admission_to_wire(admission)) == admitted(a=4)
 
 
-def test_a_spare_has_room_for_what_the_fullest_node_has():
+def test_fullest_node_of_an_assignment_gives_the_size_of_a_spare():
     assert fullest(admitted(a=1, b=3).pod_sets[0]) == 3
     assert fullest(admitted().pod_sets[0]) == 0
 
 
 @pytest.mark.parametrize("text", [None, "", "main=a", "[]", "{", "7", '{"main":"a"}', '{"main":[1]}', '{"main":null}', "[" * 100_000])
-def test_what_others_wrote_is_nothing(text: str | None):
+def test_spares_annotation_with_an_invalid_text_holds_no_nodes(text: str | None):
     assert read_held_spares(text) == {}
 
 

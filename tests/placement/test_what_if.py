@@ -37,7 +37,7 @@ def test_a_victim_on_a_node_that_is_gone_frees_nothing():
     assert (without(view, [(request(3, requests={"cpu": 1, "unknown": 1}), (("elsewhere", 3),))]) == view.free).all()
 
 
-def test_what_would_help_is_said_of_the_world_that_was_asked_about():
+def test_refusal_without_a_victim_equals_the_refusal_after_its_removal():
     """Found by hypothesis: what a victim had held counted as somebody else's that might go, too."""
     view = view_of(THREE_LEVELS, grid(1, 1, 1))
     (node,) = view.tree.names

@@ -122,7 +122,7 @@ def test_a_gang_that_is_not_all_there_waits_and_keeps_nothing() -> None:
     assert paper.settle().is_scheduled
 
 
-def test_a_gang_without_a_place_is_told_what_each_rack_lacks_and_comes_in_when_there_is_one() -> None:
+def test_gang_without_a_placement_reports_the_lack_of_each_rack_and_is_scheduled_once_one_fits() -> None:
     paper = Paper({"r1": [2], "r2": [3]}, min_count=4)
     paper.add(0, 1, 2, 3)
     step = paper.settle()
@@ -147,7 +147,7 @@ def test_pods_that_come_later_go_where_the_group_runs() -> None:
         assert "3 pods have their places, 1 more do not: none of 1 placement takes 1 pod" in step.message
 
 
-def test_who_says_how_many_pods_there_will_be_is_waited_for_and_gets_room_for_them() -> None:
+def test_group_with_desired_count_waits_for_its_pods_and_gets_room_for_all() -> None:
     paper = Paper({"r1": [2], "r2": [5]}, desired=4)
     paper.add(0, 1)
     step = paper.step(waited_s=1.0)
@@ -243,7 +243,7 @@ def test_a_pod_says_which_group_it_belongs_to() -> None:
     assert group_of({"metadata": {"name": "p"}}) is None
 
 
-def test_what_a_pod_asks_of_nodes_by_itself_stays_when_it_is_pinned() -> None:
+def test_pinned_pod_keeps_its_own_node_affinity() -> None:
     term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}}}
     pinned = {"affinity": {"nodeAffinity": pin(spec, "n1")}}

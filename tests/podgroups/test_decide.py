@@ -60,7 +60,7 @@ def test_nodes_that_take_nothing_do_not_count():
     assert name_of(ask(view_of([HOSTNAME_LABEL], nodes), group((2, 1)))) == "r3"
 
 
-def test_nested_levels_hold_both_and_say_what_they_are_part_of():
+def test_nested_levels_of_a_placement_have_their_parent_domain():
     """Future extension 3: racks of the same name in two blocks are two racks."""
     outcome = ask(cluster({"b1/r1": [2], "b2/r1": [2], "b2/r2": [3]}), group((3, 1), by=[BLOCK, RACK]))
     assert name_of(outcome) == "b2/r2"
@@ -142,7 +142,7 @@ class Refusing:
         cycle.closed = None
 
 
-def test_what_a_plugin_assumes_is_reverted_placement_by_placement():
+def test_assumed_state_of_a_plugin_is_reverted_after_each_placement():
     view = cluster({"r1": [3], "r2": [4], "r3": [9]})
     refusing, second = Refusing("r1"), Refusing()
     before = view.free.copy()
@@ -158,7 +158,7 @@ class Raising(Refusing):
         raise RuntimeError("no")
 
 
-def test_what_was_assumed_is_reverted_when_a_plugin_raises():
+def test_assumed_state_is_reverted_when_a_plugin_raises():
     first, raising = Refusing(), Raising()
     with pytest.raises(RuntimeError):
         ask(cluster({"r1": [3]}), group((3, 1)), replace(default_plugins(), states=(first, raising)))

@@ -182,7 +182,7 @@ def test_groups_one_after_the_other_never_have_more_than_there_is(hall: Hall) ->
 
 
 @given(halls())
-def test_who_waits_is_told_how_many_devices_each_pool_lacks(hall: Hall) -> None:
+def test_waiting_group_reports_the_missing_devices_of_each_pool(hall: Hall) -> None:
     view, (_, plugins) = hall.view, plugins_for(hall.inventory)
     outcome = decide(view, hall.asked, plugins)
     if outcome.chosen is None:

@@ -58,7 +58,7 @@ def test_all_pods_go_where_one_pool_has_devices_for_them(view: FreeCapacity) -> 
     assert placed(outcome) == {"c": 2, "d": 2}
 
 
-def test_a_group_waits_where_no_pool_has_enough_and_is_told_what_each_lacks(view: FreeCapacity) -> None:
+def test_group_without_a_sufficient_pool_waits_and_reports_the_lack_of_each_pool(view: FreeCapacity) -> None:
     there = inventory(*pool_of_nodes("p", {"a": 1, "b": 1}), *pool_of_nodes("q", {"c": 2, "d": 1}))
     assert told(view, there, asked(4)) == (
         "none of 2 placements takes 4 pods, the best takes 3: "
@@ -67,7 +67,7 @@ def test_a_group_waits_where_no_pool_has_enough_and_is_told_what_each_lacks(view
     )
 
 
-def test_what_is_allocated_is_not_free(view: FreeCapacity) -> None:
+def test_allocated_device_is_not_free(view: FreeCapacity) -> None:
     there = inventory(*pool_of_nodes("p", {"a": 2, "b": 2}), claim("other", [("p", "a-0")]))
     assert ask(view, there, asked(4)).chosen is None
     assert placed(ask(view, there, asked(3))) == {"b": 2, "a": 1}
@@ -188,7 +188,7 @@ def test_devices_with_less_than_the_requested_capacity_are_left_out(
         (claim_spec(1, "device.nothing == 1"), "cannot be evaluated for device"),
     ],
 )
-def test_what_cannot_be_served_is_named(view: FreeCapacity, spec: dict[str, Any], says: str) -> None:
+def test_unsupported_device_request_is_refused_with_its_field(view: FreeCapacity, spec: dict[str, Any], says: str) -> None:
     there = inventory(template("odd", spec), resource_slice("p", 2))
     with pytest.raises(NotServed) as told:
         ask(view, there, asked(1, PodClaim("odd", "")), templates=("odd",))
@@ -211,7 +211,7 @@ def test_devices_that_are_not_understood_are_left_out_and_told(view: FreeCapacit
     assert says in text
 
 
-def test_a_tolerated_taint_keeps_nobody_away(view: FreeCapacity) -> None:
+def test_tolerated_device_taint_does_not_exclude_the_device(view: FreeCapacity) -> None:
     taints = [{"key": "test", "value": "x", "effect": "NoSchedule"}]
     there = inventory(
         template("hard", claim_spec(tolerations=[{"key": "test", "operator": "Exists"}])),
@@ -238,7 +238,7 @@ def test_a_template_that_no_pod_has_a_claim_of_is_told(view: FreeCapacity) -> No
         ask(view, inventory(), asked(1), templates=("none",))
 
 
-def test_each_constraint_has_a_pool_and_what_both_want_of_one_adds_up(view: FreeCapacity) -> None:
+def test_each_device_constraint_has_a_pool_and_requests_of_both_for_one_pool_are_added(view: FreeCapacity) -> None:
     """Pods with a claim from either of two templates that ask for the same."""
     both = PodClaim("one-gpu", ""), PodClaim("another", "")
     there = inventory(template("another"), resource_slice("p", 3), resource_slice("q", 2))
@@ -273,7 +273,7 @@ def test_unlike_devices_of_one_claim_are_each_counted(view: FreeCapacity) -> Non
 ATTRIBUTES = 'device.attributes["gpu.example.com"]'
 
 
-def test_what_pods_will_have_by_another_template_is_not_free_either(view: FreeCapacity) -> None:
+def test_device_expected_for_pods_of_another_template_is_not_free(view: FreeCapacity) -> None:
     fast = template("fast", claim_spec(1, f'{ATTRIBUTES}.kind == "fast"'))
     kinds = [{"name": f"x-{kind}", "attributes": {"kind": {"string": kind}}} for kind in ("fast", "slow")]
     there = inventory(fast, resource_slice("p", kinds, node="a"))
@@ -283,14 +283,14 @@ def test_what_pods_will_have_by_another_template_is_not_free_either(view: FreeCa
     assert placed(ask(view, there, asked(1, PodClaim("fast", "")), templates=("fast",))) == {"a": 1}, "its node does not reach that"
 
 
-def test_pods_outside_of_a_placement_take_of_what_its_nodes_share(view: FreeCapacity) -> None:
+def test_pods_outside_a_placement_use_devices_shared_by_its_nodes(view: FreeCapacity) -> None:
     there = inventory(resource_slice("fabric", 2))
     there.keep("uid", PlacedClaims("ns", "d", OWN))
     assert ask(view, there, asked(2, by=(RACK,))).chosen is None
     assert sum(placed(ask(view, there, asked(1, by=(RACK,)))).values()) == 1
 
 
-def test_a_claim_for_all_keeps_away_from_nodes_where_it_could_be_given_what_others_do_not_reach(view: FreeCapacity) -> None:
+def test_shared_claim_excludes_nodes_with_devices_that_other_nodes_do_not_reach(view: FreeCapacity) -> None:
     own = resource_slice("own", 1, node="a")
     there = inventory(claim("ours"), resource_slice("fabric", 1), own)
     ours = PodClaim("", "ours")
@@ -347,7 +347,7 @@ def test_a_claim_for_all_that_is_to_come_is_counted_once(view: FreeCapacity) -> 
     assert ask(view, there, asked(3)).chosen is None
 
 
-def test_pods_outside_of_a_placement_first_take_what_only_their_node_reaches(view: FreeCapacity) -> None:
+def test_pods_outside_a_placement_use_devices_of_their_own_node_first(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", 1, node="d", slices=2), resource_slice("p", 1, slices=2))
     there.keep("uid", PlacedClaims("ns", "d", OWN))
     plugins, wanted = plugins_for(there), asked(2, by=(RACK,))
@@ -355,19 +355,19 @@ def test_pods_outside_of_a_placement_first_take_what_only_their_node_reaches(vie
     assert {fact.name: fact.fit for fact in facts} == {"r1 pool gpu.example.com/p": 1, "r2 pool gpu.example.com/p": 1}
 
 
-def test_a_taint_that_keeps_nobody_away_does_not(view: FreeCapacity) -> None:
+def test_device_taint_with_effect_none_does_not_exclude_the_device(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", [{"name": "x", "taints": [{"key": "seen", "effect": "None"}]}], node="a"))
     assert placed(ask(view, there, asked(1))) == {"a": 1}
 
 
-def test_who_only_looks_at_a_device_takes_it_from_nobody(view: FreeCapacity) -> None:
+def test_admin_access_claim_does_not_occupy_its_device(view: FreeCapacity) -> None:
     looking = claim("admin", [("p", "a-0")])
     looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
     there = inventory(resource_slice("p", 1, node="a"), looking)
     assert placed(ask(view, there, asked(1))) == {"a": 1}
 
 
-def test_who_has_had_enough_of_an_expression_says_what_is_told_from_then_on(view: FreeCapacity) -> None:
+def test_expression_that_was_given_up_raises_the_same_error_from_then_on(view: FreeCapacity) -> None:
     there = inventory(resource_slice("p", 8), template())
     ((one, (matcher,)),) = there.to_judge("ns", (TEMPLATE, "none"))
     judging = one.judging(matcher)

@@ -30,7 +30,7 @@ def test_every_placement_is_told_the_best_one_first():
     )
 
 
-def test_what_a_gang_needs_is_told_beside_what_it_has():
+def test_explanation_of_a_gang_shows_minimum_count_and_pod_count():
     assert "takes 3 of 4 pods, the best takes 2" in str(told(nodes_of({"r1": [2]}), group((4, 1), min_count=3)))
 
 

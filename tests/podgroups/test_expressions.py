@@ -84,7 +84,7 @@ def test_a_device_is_taken(expression: str) -> None:
         ('!("x" in device.attributes) && !has(device.attributes["x"].y)', "which drivers there are"),
     ],
 )
-def test_what_cannot_be_evaluated_says_why(expression: str, says: str) -> None:
+def test_expression_that_cannot_be_evaluated_raises_the_cause(expression: str, says: str) -> None:
     with pytest.raises(UnknownExpression, match=says.replace("(", r"\(")):
         selects(expression, device())
 

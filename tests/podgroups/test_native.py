@@ -68,18 +68,18 @@ def test_all_that_it_cannot_be_told_is_said_at_once():
         assert words in str(refusal.value)
 
 
-def test_who_is_bound_in_one_rack_is_scheduled():
+def test_native_group_bound_in_one_rack_is_scheduled():
     found = step({"r1": [2, 2]}, *(pod(i, f"r1-{i % 2}") for i in range(3)))
     assert (found.is_scheduled, found.message) == (True, "kube-scheduler has bound 3 pods in r1")
 
 
-def test_who_is_bound_in_several_is_told_of():
+def test_native_group_bound_in_several_racks_is_scattered():
     found = step({"r1": [2], "r2": [2]}, pod(0, "r1-0"), pod(1, "r2-0"), pod(2, "r1-0"))
     assert (found.is_scheduled, found.reason) == (False, "Scattered")
     assert found.message == f"kube-scheduler has bound 3 pods in no one {RACK}: r1 2, r2 1"
 
 
-def test_who_waits_reads_what_each_placement_lacks_and_not_what_one_does():
+def test_waiting_native_group_reports_the_lack_of_each_placement():
     found = step({"r1": [2], "r2": [1]}, pod(0), pod(1), pod(2, said="0/2 placements are available, first placement status: ..."))
     assert (found.is_scheduled, found.reason, found.waits) == (False, "Unschedulable", True)
     assert found.message.startswith("kube-scheduler has bound 0 of 3 pods: none of 2 placements takes 3 pods, the best takes 2")

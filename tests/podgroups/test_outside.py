@@ -70,7 +70,7 @@ def prefer(name: str) -> Callable[[Body], list[float]]:
 # --- decisions --------------------------------------------------------------------------------------------------------
 
 
-def test_each_is_asked_once_and_what_it_says_counts():
+def test_outside_plugin_is_asked_once_and_its_answer_counts():
     answers = Answers()
     outcome = answered(cluster({"r1": [2], "r2": [2], "r3": [1]}), group((2, 1)), score=prefer("r2"), answers=answers)
     assert (name_of(outcome), answers.times, answers.is_used, answers.missed) == ("r2", 2, True, {})
@@ -93,7 +93,9 @@ def _to_score(asked: PodGroupInfo) -> Question:
 
 
 @given(racks, small_sets)
-def test_who_changes_nothing_changes_nothing(sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]):
+def test_outside_plugin_with_neutral_answers_does_not_change_the_decision(
+    sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]
+):
     view, asked = cluster(sizes), group(*sets)
     plain, other = ask(view, asked), answered(view, asked)
     assert name_of(other) == name_of(plain)
@@ -101,7 +103,7 @@ def test_who_changes_nothing_changes_nothing(sizes: Mapping[str, Sequence[int]],
 
 
 @given(racks, small_sets)
-def test_who_is_passed_over_is_as_if_not_there(sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]):
+def test_outside_plugin_that_is_skipped_does_not_change_the_decision(sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]):
     view, asked, answers = cluster(sizes), group(*sets), Answers({GENERATOR: "it hangs", SCORER: "it raised"})
     plain, other = ask(view, asked), decide(view, asked, plugins(answers))
     assert name_of(other) == name_of(plain)
@@ -133,7 +135,7 @@ def test_whatever_is_generated_keeps_the_constraint_and_the_room(
 # --- answers of another moment -----------------------------------------------------------------------------------------
 
 
-def test_what_was_said_of_another_group_is_asked_anew():
+def test_outside_plugin_is_asked_again_for_another_group():
     view, answers = cluster({"r1": [2], "r2": [2]}), Answers()
     answered(view, group((2, 1)), score=prefer("r2"), answers=answers)
     assert answers.times == 2
@@ -177,7 +179,7 @@ def test_a_question_is_about_the_moment_in_which_it_was_asked():
     assert json.dumps(question.compose()) == before
 
 
-def test_what_is_free_is_never_less_than_nothing():
+def test_free_amounts_for_a_plugin_are_never_negative():
     view = cluster({"r1": [2]})
     view.take("r1-0", {"cpu": 5000})
     assert to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)]).compose()["amounts"]["cpu"]["free"] == [0]
@@ -266,7 +268,7 @@ def test_a_name_is_given_once_in_each_rank_and_nodes_as_often_as_one_likes():
 # --- built-in plugins in other company ------------------------------------------------------------------------------------
 
 
-def test_topology_placement_parts_what_generators_before_it_made():
+def test_topology_placement_divides_placements_of_earlier_generators():
     """Also where these are all nodes together."""
     view = cluster({"r1": [1, 1], "r2": [1, 1]})
     halves = join([_placement("even", 0, 2), _placement("odd", 1, 3)])

@@ -241,7 +241,7 @@ def preferred_scenes(draw: st.DrawFn, /, **options: Any) -> tuple[Cluster, PodSe
 
 
 @given(preferred_scenes())
-def test_what_is_balanced_is_placed_as_promised_and_fits_where_the_standard_algorithm_does(scene: tuple[Cluster, PodSetRequest]):
+def test_balanced_placement_is_valid_and_fits_if_and_only_if_the_standard_algorithm_fits(scene: tuple[Cluster, PodSetRequest]):
     cluster, request = scene
     decision, standard = (place(cluster.view(), [request], profile) for profile in (BALANCED, MIXED))
     check(cluster, [request], decision)
@@ -259,7 +259,7 @@ def test_the_order_of_nodes_does_not_matter(scene: tuple[Cluster, PodSetRequest]
 
 
 @given(clusters(plain=True, cpus=6, hostname=True), st.data())
-def test_leader_and_workers_share_what_is_free_and_all_are_placed(cluster: Cluster, data: st.DataObject):
+def test_balanced_placement_of_leader_and_workers_stays_within_free_capacity(cluster: Cluster, data: st.DataObject):
     asked = with_leader(data.draw(st.sampled_from(cluster.levels)), data.draw(st.integers(1, 10)), data.draw(st.integers(1, 3)))
     decision, standard = (place(cluster.view(), asked, profile) for profile in (BALANCED, MIXED))
     assert (decision.refusal is None) == (standard.refusal is None)

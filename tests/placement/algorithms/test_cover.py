@@ -38,7 +38,7 @@ def test_the_least_cost_of_holding_so_much_with_the_first_offers(offers: list[Si
 
 
 @given(OFFERS, st.integers(1, 12))
-def test_what_is_traced_holds_it_at_that_cost(offers: list[SizeCosts], wanted: int):
+def test_traced_cover_holds_the_wanted_size_at_the_cheapest_cost(offers: list[SizeCosts], wanted: int):
     tables = cover(offers, wanted, Steps(10**6))
     if tables[-1][wanted] >= NEVER:
         return

@@ -100,7 +100,7 @@ def test_a_workload_is_in_one_domain_where_that_is_required_and_wherever_it_can_
             assert is_together(cluster, [dict(placement.nodes) for placement in decision.placements], level)
 
 
-def test_what_an_unconstrained_pod_set_would_take_is_left_to_one_that_needs_it():
+def test_unconstrained_pod_set_leaves_gpu_nodes_to_the_pod_set_that_needs_them():
     """Rule l of docs/decisions/0004, in its simplest form: the driver could be anywhere, the workers only where the GPUs are."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(grid(1, 2, 1))]
     driver, workers = request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")
@@ -120,7 +120,7 @@ def test_each_pod_set_in_a_rack_and_all_in_one_block():
     assert [sorted(dict(placement.nodes)) for placement in decision.placements] == [["b1-r0-n0", "b1-r0-n1"], ["b1-r1-n0", "b1-r1-n1"]]
 
 
-def test_a_refusal_says_who_must_be_together_and_who_asks_for_it():
+def test_refusal_of_joint_pod_sets_names_the_pod_sets_and_the_annotation():
     view = view_of(THREE_LEVELS, grid(2, 1, 1))
     wanted = [request(3, name="a"), request(3, name="b")]
     assert place(view, wanted, MIXED).refusal is None
@@ -248,7 +248,7 @@ def test_a_group_is_refused_as_a_whole_where_its_leader_asks_for_a_level_that_is
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_what_is_wrong_with_one_pod_set_is_said_also_where_all_must_be_together(required: bool):
+def test_mistake_of_one_joint_pod_set_is_reported_for_this_pod_set(required: bool):
     """A level that is not there, a selector that cannot be: no search would help."""
     view = view_of(THREE_LEVELS, grid(1, 1, 1))
     tie = OneDomain(BLOCK, required, "test")
@@ -327,7 +327,7 @@ def test_workers_in_two_layers_of_slices_have_room_for_their_leader_beside_whole
         assert all(count % 2 == 0 for _, count in decision.placements[0].nodes)
 
 
-def test_a_leader_fits_into_what_inner_slices_leave_over():
+def test_leader_uses_the_room_that_inner_slices_leave():
     """The tighter rack has 2 + 1 places on one node and 2 on the other: the leader takes the odd one and costs no slice."""
     nodes = [replace(node, allocatable={"cpu": cpu, "pods": 9}) for node, cpu in zip(grid(1, 2, 2), (3000, 2000, 4000, 4000), strict=True)]
     workers = request(4, Mode.REQUIRED, RACK, name="workers", slices=[(RACK, 4), (HOSTNAME_LABEL, 2)])

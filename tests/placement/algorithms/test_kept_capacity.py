@@ -96,7 +96,7 @@ def test_a_change_on_one_node_does_not_count_the_others_anew(monkeypatch: pytest
     assert [level.tolist() for level in sums.pods[:2]] == [[128, 125], [32] * 6 + [29, 32]]
 
 
-def test_what_was_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch):
+def test_kept_counts_of_rarely_requested_shapes_are_dropped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(free_capacity, "_KEPT", 16)
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
     often = fits_on_nodes(view, request(1, cpu=1))
@@ -106,7 +106,7 @@ def test_what_was_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatc
     assert len(view.kept) == 16
 
 
-def test_a_log_that_forgot_what_changed_makes_it_count_anew(monkeypatch: pytest.MonkeyPatch):
+def test_kept_counts_are_rebuilt_after_the_change_log_overflows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(domain_capacity, "_FEW_NODES", -(10**6))
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
     asked = request(1)
@@ -121,7 +121,7 @@ def test_a_log_that_forgot_what_changed_makes_it_count_anew(monkeypatch: pytest.
     assert after.per_node.tolist() == [1, 4]
 
 
-def test_what_changed_a_while_ago_is_told():
+def test_change_log_lists_nodes_changed_since_a_position():
     view = view_of(THREE_LEVELS, grid(1, 1, 9))
     position = view.position
     for node in (7, 3, 5, 3, 8, 1):
@@ -131,7 +131,7 @@ def test_what_changed_a_while_ago_is_told():
     assert changed.tolist() == [1, 3, 5, 7, 8]
 
 
-def test_what_was_counted_for_a_leader_and_its_workers_is_kept():
+def test_kept_counts_of_leader_and_workers_are_updated_after_a_change():
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
     workers, leader = request(4, name="workers"), request(1, name="leader", cpu=2000)
     kept = fits_of_group(view, workers, leader)

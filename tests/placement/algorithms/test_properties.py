@@ -70,7 +70,7 @@ def test_one_pod_set_is_placed_as_promised(scene: tuple[Cluster, PodSetRequest],
 
 
 @given(clusters(), st.data(), PROFILES)
-def test_pod_sets_placed_after_each_other_never_share_what_only_one_can_have(cluster: Cluster, data: st.DataObject, profile: Profile):
+def test_pod_sets_placed_in_sequence_never_share_capacity(cluster: Cluster, data: st.DataObject, profile: Profile):
     wanted = [data.draw(requests(cluster.levels, name=f"ps{i}")) for i in range(data.draw(st.integers(2, 3)))]
     view = cluster.view()
     before = view.free.copy()

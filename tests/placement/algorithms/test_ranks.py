@@ -205,7 +205,7 @@ def test_around_pods_that_stay_every_place_is_filled_once_and_every_rank_keeps_i
     assert sorted(filled) == places
 
 
-def test_pods_without_ranks_take_places_at_which_nobody_has_ended_first():
+def test_pods_without_ranks_prefer_places_without_ended_pods():
     """Those of pods that have succeeded may be given up before it is known how many."""
     here = assignment(1, 2, 1)
     assert distribute(here, [pod("new")], None, ended={("r0",): 1}).domains == {"new": 1}

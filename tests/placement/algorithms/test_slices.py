@@ -76,7 +76,7 @@ KNOWN = f"{BLOCK}, {RACK}, {HOST}"
         ),
     ],
 )
-def test_a_request_that_this_topology_cannot_serve_is_refused_with_what_is_wrong(asked: PodSetRequest, kind: RefusalKind, detail: str):
+def test_request_that_the_topology_cannot_serve_is_refused_with_the_cause(asked: PodSetRequest, kind: RefusalKind, detail: str):
     refusal = place(view_of(THREE_LEVELS, grid(1, 1, 4)), [asked], MIXED).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.pod_set, refusal.detail) == (kind, "main", f"pod set main: {detail}")
@@ -110,7 +110,7 @@ def tree_of(levels: tuple[str, ...]) -> TopologyTree:
         ),
     ],
 )
-def test_where_the_search_starts_and_in_what_units(asked: PodSetRequest, shape: Shape):
+def test_request_shape_gives_start_level_and_unit_of_the_search(asked: PodSetRequest, shape: Shape):
     assert find_shape(tree_of(THREE_LEVELS), asked) == shape
 
 
@@ -127,7 +127,7 @@ def test_a_level_may_be_called_auto():
     assert find_shape(TopologyTree(("auto", HOST), nodes), request(2, Mode.REQUIRED, "auto")) == Shape(0, 1, 1, (1, 1), "pod", False)
 
 
-def test_what_is_handed_out_together_below_a_level_is_the_next_layer():
+def test_unit_below_a_level_is_the_slice_size_of_the_next_layer():
     shape = find_shape(tree_of(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK, slices=[(BLOCK, 8), (HOST, 2)]))
     assert isinstance(shape, Shape)
     assert [shape.unit_below(level) for level in range(3)] == [8, 2, 2]

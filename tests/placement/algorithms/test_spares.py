@@ -65,7 +65,7 @@ def test_the_largest_node_is_kept_where_the_small_ones_hold_the_pods():
     assert spares == {"r0-n2": 2}
 
 
-def test_a_spare_has_room_for_what_the_fullest_node_has_and_others_may_have_the_rest():
+def test_spare_node_has_exactly_room_for_the_pods_of_the_fullest_node():
     pods, spares = pods_and_spares(decide(rack("r0", 3, 3, 3, 8), request(5, Mode.REQUIRED, RACK, spares=1)))
     assert max(pods.values()) == max(spares.values())
 
@@ -89,7 +89,7 @@ def test_auto_takes_the_lowest_level_that_has_both():
     assert set(pods) | set(spares) == {"r0-n0", "r0-n1", "r1-n0"}
 
 
-def test_spares_take_no_more_than_they_hold_and_are_nobody_elses():
+def test_spares_of_two_pod_sets_share_no_node():
     wanted = [request(4, Mode.REQUIRED, RACK, name=name, spares=1) for name in ("one", "two")]
     decision = decide(grid(1, 1, 4), *wanted)
     taken = [name for i in range(2) for part in pods_and_spares(decision, i) for name in part]
@@ -109,7 +109,7 @@ def test_a_group_keeps_spares_for_its_workers_where_it_is():
     assert (none, set(spares)) == ({}, {"r1-n2"})
 
 
-def test_what_is_tied_to_one_domain_has_its_spares_there():
+def test_pod_sets_tied_to_one_domain_have_their_spares_in_it():
     tie = OneDomain(RACK, True, "a test")
     nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
     decision = decide(nodes, request(4, name="a", spares=1), request(4, name="b"), together=tie)
@@ -258,7 +258,7 @@ def test_the_order_of_nodes_does_not_matter(data: st.DataObject):
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_who_asks_for_none_is_placed_as_ever(mode: Mode):
+def test_request_without_spares_gets_no_spares(mode: Mode):
     level = RACK if mode in (Mode.REQUIRED, Mode.PREFERRED) else None
     decision = decide(grid(2, 2, 3), request(8, mode, level))
     assert not any(placement.spares for placement in decision.placements)

@@ -113,7 +113,7 @@ def test_compact_says_whether_it_is_proven():
 
 
 @given(scenes(max_nodes=8), st.sampled_from([MIXED, COMPACT]))
-def test_what_is_said_of_domains_is_so(scene: tuple[Cluster, PodSetRequest], profile):
+def test_choice_explanation_agrees_with_the_cluster(scene: tuple[Cluster, PodSetRequest], profile):
     cluster, asked = scene
     view = cluster.view()
     decision = place(view, [asked], profile)

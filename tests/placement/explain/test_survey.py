@@ -47,7 +47,7 @@ def test_domain_of_nodes_that_claim_to_have_everything_has_no_negative_sum():
 
 
 @given(clusters(plain=True))
-def test_the_largest_fit_is_what_can_be_placed_there_and_one_more_cannot(cluster: Cluster):
+def test_largest_fit_of_a_survey_can_be_placed_but_one_more_pod_cannot(cluster: Cluster):
     view = cluster.view()
     for level in survey(view, PodSetRequest("pod", 1, {"cpu": 500}), []):
         most = max(level.fits.tolist(), default=0)

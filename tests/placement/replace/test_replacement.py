@@ -97,14 +97,14 @@ def test_a_node_may_be_named_by_the_hostname_that_the_assignment_has():
         assert places(answer) == {"host-1": 2}
 
 
-def test_with_preferred_the_present_rack_comes_first_and_only_what_it_lacks_goes_further():
+def test_replacement_with_a_preferred_rack_fills_the_present_rack_before_others():
     """BEHAVIOUR, Where the peer is wrong, 6."""
     job = held(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
     assert places(fail(grid(2, 2, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b0-r1-n0": 2}
     assert places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 3, "b0-r0-n2": 3}
 
 
-def test_what_the_block_cannot_hold_goes_to_the_next_block_if_the_rack_was_preferred():
+def test_replacement_with_a_preferred_rack_uses_the_next_block_if_the_block_is_full():
     job = held(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
     nodes = [node for node in grid(2, 2, 2) if not node.name.startswith("b0-r1")]
     assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b1-r0-n0": 2}
@@ -161,7 +161,7 @@ def test_a_middle_layer_stays_whole():
     assert places(answer) == {node.name: 2 for node in nodes if node.name != "r0s1n0"} | {"r0s1n1": 4}
 
 
-def test_what_a_finer_domain_lost_comes_back_to_it_however_many_units_that_are():
+def test_replacement_returns_all_lost_units_of_a_finer_domain_to_it():
     """Two pairs of s0 are lost with its first node. Its other one has room for both, though those of s1 would be the tighter place."""
     levels = (BLOCK, RACK, "switch", HOST)
     nodes = [
@@ -173,7 +173,7 @@ def test_what_a_finer_domain_lost_comes_back_to_it_however_many_units_that_are()
     assert places(answer) == {"s0n1": 6, "s1n0": 2}
 
 
-def test_a_slice_that_its_rack_cannot_complete_is_refused_with_the_rack_and_what_it_lacks():
+def test_replacement_of_a_slice_that_its_rack_cannot_complete_is_refused_with_rack_and_lack():
     job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=3000), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
     refusal = fail(grid(1, 3, 2), job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
@@ -229,7 +229,7 @@ def test_a_group_that_lost_all_moves_together():
     assert all(name.startswith("b1-r0") for each in ("leader", "workers") for name in places(answer, each))
 
 
-def test_several_pod_sets_see_what_the_others_take():
+def test_replacement_of_several_pod_sets_shares_free_nodes_without_overlap():
     one, other = request(2, Mode.REQUIRED, RACK, name="one"), request(2, Mode.REQUIRED, RACK, name="other")
     both = held(one, b0_r0_n0=1, b0_r0_n1=1), held(other, b0_r0_n0=1, b0_r0_n1=1)
     nodes = [replace(node, allocatable={"cpu": 3000, "pods": 9}) for node in grid(1, 1, 3)]
@@ -250,7 +250,7 @@ def test_a_second_node_that_is_not_ready_must_be_named_too():
     assert places(fail(nodes, job, failed=["b0-r0-n0", "b0-r0-n1"])) == {"b0-r0-n2": 2}
 
 
-def test_a_deleted_node_that_nobody_named_makes_the_assignment_stale():
+def test_deleted_node_that_is_not_reported_failed_makes_the_assignment_stale():
     job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, gone=1)
     refusal = fail(grid(1, 1, 2), job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
@@ -303,7 +303,7 @@ def test_pods_stay_in_their_rack_while_its_live_nodes_hold_them(nodes_left: int,
         assert "live nodes do not hold" in refusal_sentence("t", answer.refusal)
 
 
-def test_where_slices_span_several_racks_what_a_rack_lacks_is_counted_in_those_inside():
+def test_replacement_of_slices_across_racks_counts_the_lack_in_inner_units():
     """All pods of the first block are lost, but a node of their rack lives; another workload is in the way there."""
     nodes = [Node(name, {BLOCK: f"b{name[1]}", RACK: name[:2]}, {"cpu": 4000, "pods": 9}) for name in ("r0-n0", "r0-n1", "r1-n0")]
     view = view_of((BLOCK, RACK), nodes)
@@ -467,7 +467,7 @@ def test_pods_of_another_pod_set_do_not_come_in_the_place_of_one_that_is_stuck()
     assert "b0-r0-n0" not in places(answer, "b")
 
 
-def test_a_pod_whose_slice_must_stay_on_the_node_is_refused_with_that():
+def test_replacement_of_a_pod_with_its_slice_on_a_full_node_is_refused():
     job = held(request(4, Mode.REQUIRED, RACK, slices=[(HOST, 2)]), b0_r0_n0=2, b0_r0_n1=2)
     answer = fail(grid(1, 1, 4), without(job, b0_r0_n0=1), failed=[])
     assert answer.refusal is not None
@@ -546,7 +546,7 @@ def test_pods_to_be_placed_that_make_no_whole_slices_are_reported():
     assert "2" in refusal.detail
 
 
-def test_what_would_complete_a_slice_in_layers_names_every_node_that_it_takes():
+def test_suggested_change_for_a_layered_slice_names_each_node_to_uncordon():
     """Four pods are missing, two on a node; either of the cordoned nodes has room for three."""
     job = held(request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 8), (HOST, 2)]), b0_r0_n0=4, b0_r0_n1=4)
     nodes = [

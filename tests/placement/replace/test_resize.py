@@ -71,7 +71,7 @@ def test_several_pod_sets_that_grow_never_take_more_than_there_is():
     assert refusal.kind is RefusalKind.NOT_FIT
 
 
-def test_what_one_pod_set_gives_back_another_can_have():
+def test_resize_gives_released_room_of_one_pod_set_to_another():
     before = {"one": on(b0_r0_n0=3), "other": on(b0_r0_n0=1)}
     answer = resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [request(1, name="one"), request(3, name="other")], before, MIXED)
     assert (places(answer, "one"), places(answer, "other")) == ({"b0-r0-n0": 1}, {"b0-r0-n0": 3})
@@ -205,7 +205,7 @@ def test_a_group_grows_in_the_rack_it_has_in_common():
     assert resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(8), before, MIXED).refusal is not None
 
 
-def test_a_leader_whose_node_is_gone_joins_its_workers():
+def test_resize_places_a_leader_of_a_deleted_node_next_to_its_workers():
     before = {"leader": on(deleted=1), "workers": on(b1_r0_n0=4)}
     answer = resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(4), before, MIXED)
     assert (places(answer, "leader"), places(answer, "workers")) == ({"b1-r0-n1": 1}, {"b1-r0-n0": 4})
@@ -316,7 +316,7 @@ def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(ch
 
 
 @given(changes(alone="shrinks"))
-def test_what_is_left_after_shrinking_spans_as_few_domains_of_the_top_level_as_can_be(change: Change):
+def test_shrunk_pod_set_spans_the_fewest_domains_of_the_top_level(change: Change):
     cluster, _, wanted, previous, _ = change
     tree = cluster.view().tree
     top = {values: tree.paths[int(tree.levels[tree.lowest].starts[domain])][0] for domain, values in enumerate(tree.emitted)}

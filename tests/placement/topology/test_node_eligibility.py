@@ -76,7 +76,7 @@ def test_a_node_is_known_by_no_other_field_than_its_name():
 
 
 @given(st.lists(st.sampled_from(TAINTS), max_size=3), st.lists(st.sampled_from(TOLERATIONS), max_size=3))
-def test_taints_keep_away_what_does_not_tolerate_each_of_them(taints, tolerations):
+def test_node_taints_exclude_pods_that_do_not_tolerate_each_taint(taints, tolerations):
     node = Node("n", {}, taints=tuple(taints))
     assert (find_untolerated(node.taints, tolerations) is None) == tolerates(node, tolerations)
 
@@ -135,7 +135,7 @@ def test_operators_as_kubernetes_reads_them(operator, values, value, taken):
         {"key": "gen", "operator": "Like", "values": ["x"]},
     ],
 )
-def test_what_kubernetes_would_not_accept_is_refused_by_name(expression):
+def test_invalid_selector_is_refused_with_its_operator(expression):
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     }

@@ -75,7 +75,7 @@ class Bound(NoNeighbours):
 # --- what is there already -------------------------------------------------------------------------------
 
 
-def test_nobody_is_in_nobodys_way():
+def test_empty_neighbours_repel_no_pod():
     nobody, traits = NoNeighbours(), PodTraits("ns", {"app": "x"})
     assert not nobody.using(PORT)
     assert not nobody.matching([term("x", RACK)])
@@ -109,7 +109,7 @@ def test_each_filter_keeps_its_own_nodes():
     assert out(verdicts.allowed()) == ["b0-r0-n1"]
 
 
-def test_a_pod_near_to_its_own_kind_may_be_the_first_only_where_nobody_is_and_the_node_has_the_label():
+def test_pod_with_affinity_to_its_own_labels_may_be_first_only_on_labeled_nodes_without_a_match():
     nodes = [*grid(1, 1, 2), Node("bare", {BLOCK: "b0", RACK: "b0-r1", HOST: "bare", "zone": "1"})]
     view = view_of(THREE_LEVELS, nodes)
     own = PodTraits("ns", {"app": "x"}, affinity=(term("x", "zone"),))
@@ -153,7 +153,7 @@ def test_pods_with_a_host_port_go_one_to_a_node_and_not_beside_another_pod_set_w
     assert "Its pods go one to a node, by host port 80/TCP" in sentence(place(view, [pods("x", 5, host_ports=(PORT,))], MIXED))
 
 
-def test_whoever_follows_another_pod_set_is_placed_after_it_and_named_before_it_all_the_same():
+def test_pod_set_with_affinity_to_a_later_pod_set_is_placed_after_it():
     view = view_of(THREE_LEVELS, [*grid(1, 1, 2, cpu=2), *(node for node in grid(1, 2, 2, cpu=8) if "r1" in node.name)])
     where = placed(view, pods("follower", 2, affinity=(term("leader", RACK),)), pods("leader", 8, Mode.REQUIRED, RACK))
     assert {name.rsplit("-", 1)[0] for name in [*where["follower"], *where["leader"]]} == {"b0-r1"}
@@ -231,7 +231,7 @@ def test_members_of_a_group_that_share_a_host_port_are_on_different_nodes():
     assert (refusal.fit, refusal.wanted) == (2, 3)
 
 
-def test_a_group_whose_members_repel_each_other_is_refused_where_they_met():
+def test_group_of_members_with_anti_affinity_to_each_other_is_refused_with_the_domain():
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
     worker = pods("worker", 1, Mode.REQUIRED, RACK, group="g", anti_affinity=(term("leader", RACK),))
     text = sentence(place(view, [pods("leader", 1, Mode.REQUIRED, RACK, group="g"), worker], MIXED))

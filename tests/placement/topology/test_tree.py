@@ -93,7 +93,7 @@ def test_racks_of_one_name_in_different_blocks_are_different_racks():
     assert place(view, [request(4, Mode.REQUIRED, RACK)], MIXED).refusal is None
 
 
-def test_a_rack_whose_nodes_have_room_only_together_takes_no_whole_pod():
+def test_rack_with_room_only_across_its_nodes_fits_no_pod():
     """Decision 4 of docs/decisions/0004: three nodes with half of a pod's CPU free each."""
     nodes = [Node(f"n{i}", {RACK: "r"}, {"cpu": 500, "pods": 10}) for i in range(3)]
     refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
@@ -107,7 +107,7 @@ def test_an_empty_tree_says_that_no_node_has_the_level():
     assert refusal.detail == f"pod set main: no topology domains at level {RACK}; no node of the flavor has it"
 
 
-def test_a_tree_whose_nodes_are_all_out_says_by_what():
+def test_refusal_in_a_tree_without_usable_nodes_names_the_causes():
     nodes = [Node("a", {RACK: "r"}, ready=False), Node("b", {RACK: "r"}, unschedulable=True), Node("c", {RACK: "r"}, ready=False)]
     refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
