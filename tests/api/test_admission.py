@@ -47,7 +47,7 @@ def request() -> AdmissionRequest:
     return parse_review(body_of())
 
 
-def test_what_the_api_server_sends_is_read():
+def test_admission_review_of_the_api_server_is_parsed():
     read = request()
     assert (read.uid, read.operation, read.kind.kind, read.resource.resource) == ("u-1", "CREATE", "Job", "jobs")
     assert read.user_info.groups == ("g",)

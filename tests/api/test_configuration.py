@@ -109,7 +109,7 @@ def test_a_file_of_the_peers_is_read():
     )
 
 
-def test_what_has_no_effect_is_told_once_each():
+def test_configuration_fields_without_effect_get_one_warning_each():
     said = [warning.split(": ")[:2] for warning in read_configuration(BROUGHT).warnings]
     places = [place for kind, place in said if kind == "ignored"]
     assert len(places) == len(said) == len(set(places))
@@ -130,7 +130,7 @@ def test_json_is_yaml():
     assert read_configuration(json.dumps(file).encode()).nominates_nodes is True
 
 
-def test_nulls_stand_for_what_is_not_given():
+def test_configuration_with_null_fields_equals_the_default():
     blocks = {name: None for name in ConfigurationFile.model_fields if name not in ("api_version", "kind")}
     aliases = {ConfigurationFile.model_fields[name].alias or name: value for name, value in blocks.items()}
     assert read(**aliases) == Configuration()
@@ -149,7 +149,7 @@ WHOLE = [field.alias or name for name, field in ConfigurationFile.model_fields.i
 
 
 @pytest.mark.parametrize("key", WHOLE)
-def test_what_is_ignored_as_a_whole_may_hold_anything(key: str):
+def test_ignored_configuration_block_accepts_any_content(key: str):
     field = next(field for field in ConfigurationFile.model_fields.values() if field.alias == key)
     why = next(mark.why for mark in field.metadata if isinstance(mark, Ignored))
     assert read(**{key: {"of": ["a newer peer"]}}).warnings == (f"ignored: {key}: {why}",)
@@ -317,7 +317,7 @@ def test_a_gate_and_the_profile_of_one_file_must_agree():
 
 @given(configurations(), st.sampled_from([NEW, OLD]))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_what_is_written_is_read(values: Configuration, version: str):
+def test_written_configuration_is_read_with_the_same_values(values: Configuration, version: str):
     found = read_configuration(as_text(written(values, version)))
     assert replace(found, warnings=()) == values
     assert all(warning.startswith("ignored: ") for warning in found.warnings)

@@ -179,7 +179,7 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         ),
     ],
 )
-def test_a_mistake_names_its_place_the_value_and_what_would_be_accepted(blocks: dict[Any, Any], said: str):
+def test_configuration_mistake_names_field_value_and_accepted_values(blocks: dict[Any, Any], said: str):
     assert mistakes(as_text({**file_with(), **blocks})) == [said]
 
 
@@ -218,7 +218,7 @@ def test_values_in_messages_are_short_and_in_one_line():
         ('{"a": ["\\ud800"]}', "a[0]: text without half characters is expected"),
     ],
 )
-def test_what_is_no_document_of_this_kind(text: str | bytes, said: str):
+def test_text_that_is_no_configuration_document_is_refused(text: str | bytes, said: str):
     (line,) = mistakes(text)
     assert line.startswith(said)
 

@@ -44,7 +44,7 @@ def test_a_list_stands_for_the_whole_and_the_other_keeps_its_default():
     assert read(**block(scorers=[])).group_plugins.scorers == ()
 
 
-def test_who_takes_constraints_away_is_told_so():
+def test_plugin_configuration_without_topology_placement_gets_a_warning():
     found = read(**block(generators=[{"name": "acme"}]))
     assert found.warnings == (
         f"different: {PATH}.generators: without TopologyPlacement no group is held to its topologyConstraints by topogate itself",
@@ -92,11 +92,11 @@ def test_who_takes_constraints_away_is_told_so():
         ({"q": []}, "q: unknown key; feasibleLimit, generators, memory, scorers, timeout are known here"),
     ],
 )
-def test_a_mistake_names_place_value_and_what_would_be_accepted(fields: dict[str, Any], said: str):
+def test_plugin_configuration_mistake_names_field_value_and_accepted_values(fields: dict[str, Any], said: str):
     assert mistakes_in(**block(**fields)) == [f"{PATH}.{said}"]
 
 
-def test_names_are_judged_where_it_is_known_what_is_installed_with_all_other_mistakes():
+def test_unknown_plugin_names_are_reported_with_other_mistakes_if_installed_plugins_are_known():
     scorers = [{"name": "BinPackin"}, {"name": "acme-prise", "weight": -1}, {"name": "acme-price"}, {"name": "zzz"}]
     text = as_text(file_with(**block(scorers=scorers, memory="1")))
     with pytest.raises(InvalidFile) as error:

@@ -55,13 +55,13 @@ def request_of(obj: dict[str, Any]) -> Any:
 
 
 @given(objects(new=True))
-def test_what_is_stored_comes_back_from_v1beta1_as_it_was(obj: dict[str, Any]):
+def test_stored_object_survives_conversion_to_v1beta1_and_back(obj: dict[str, Any]):
     before = copy.deepcopy(obj)
     assert there_and_back(obj) == obj == before
 
 
 @given(objects(new=False))
-def test_what_an_old_client_wrote_it_reads_again(obj: dict[str, Any]):
+def test_v1beta1_object_survives_conversion_to_v1beta2_and_back(obj: dict[str, Any]):
     before = copy.deepcopy(obj)
     assert there_and_back(obj) == obj == before
 
@@ -205,7 +205,7 @@ def test_an_assignment_is_shown_as_domains_and_its_own_cut_is_kept():
     assert assignment_of(convert(shown, API_VERSION)) == WIRE
 
 
-def test_what_our_own_encoder_wrote_needs_no_note():
+def test_conversion_of_an_encoded_assignment_needs_no_annotation():
     wire = encode(decode(WIRE))
     shown = convert(assigned(API_VERSION, wire), OLD_API_VERSION)
     assert "annotations" not in shown["metadata"]
@@ -227,7 +227,7 @@ UNREADABLE = {
 }
 
 
-def test_an_assignment_that_nobody_can_read_is_shown_empty_and_kept():
+def test_unreadable_assignment_is_shown_empty_in_v1beta1_and_kept():
     shown = convert(assigned(API_VERSION, UNREADABLE), OLD_API_VERSION)
     assert assignment_of(shown) == {"levels": ["h"], "domains": []}
     assert assignment_of(convert(shown, API_VERSION)) == UNREADABLE

@@ -108,7 +108,7 @@ REQUEST_CASES = {
 
 
 @pytest.mark.parametrize(("request_", "message"), REQUEST_CASES.values(), ids=REQUEST_CASES)
-def test_a_workload_whose_request_breaks_a_rule_is_refused(cluster, crds, namespace, request_, message):
+def test_workload_with_an_invalid_topology_request_is_refused_by_the_crd(cluster, crds, namespace, request_, message):
     wanted = workload("refused", request_)
     assert message in refusal_of(cluster, f"{API}/namespaces/{namespace}/workloads", wanted)
 

@@ -41,7 +41,7 @@ class Thing(KubernetesObject):
     required: bool
 
 
-def test_the_generated_files_are_what_the_models_say():
+def test_generated_schema_files_match_the_models():
     assert schema.find_drift() == ""
 
 
@@ -55,7 +55,7 @@ def test_an_optional_model_becomes_that_model_with_the_fields_own_description():
     }
 
 
-def test_lists_maps_literals_quantities_and_formats_become_what_openapi_calls_them():
+def test_lists_maps_literals_quantities_and_formats_are_converted_to_openapi_types():
     properties = schema.build_schema(Thing)["properties"]
     assert properties["parts"]["items"]["description"] == "A part."
     assert properties["parts"] | {"items": None} == {"type": "array", "items": None, "maxItems": 3, "x-kubernetes-list-type": "atomic"}
@@ -123,7 +123,7 @@ def test_drift_is_shown_as_a_difference_and_mended_by_write(tmp_path, capsys, mo
     assert schema.find_drift(tmp_path) == ""
 
 
-def test_the_command_checks_and_says_what_to_do(monkeypatch, capsys):
+def test_schema_command_with_drift_fails_and_prints_the_write_command(monkeypatch, capsys):
     assert schema.main(["--check"]) == 0
     monkeypatch.setattr(schema, "find_drift", lambda: "-a\n+b")
     assert schema.main(["--check"]) == 1

@@ -85,7 +85,7 @@ def layered(cluster: Cluster, namespace: str) -> dict[str, Any]:
 # --- Workload ---------------------------------------------------------------------------------------------
 
 
-def test_v1beta1_reads_what_v1beta2_wrote_in_its_own_words(cluster: Cluster, namespace: str, layered: dict[str, Any]):
+def test_v1beta1_client_reads_a_v1beta2_workload_in_v1beta1_fields(cluster: Cluster, namespace: str, layered: dict[str, Any]):
     read = cluster.api.get(f"{collection(OLD, namespace)}/layered")
     assert read["apiVersion"] == "kueue.x-k8s.io/v1beta1"
     (given,) = read["status"]["admission"]["podSetAssignments"]
@@ -120,7 +120,7 @@ def test_read_change_and_write_as_v1beta1_loses_nothing(cluster: Cluster, namesp
     assert meaning(after) == meaning(before)
 
 
-def test_what_v1beta1_changes_holds(cluster: Cluster, namespace: str, layered: dict[str, Any]):
+def test_change_by_a_v1beta1_client_is_stored_and_keeps_v1beta2_fields(cluster: Cluster, namespace: str, layered: dict[str, Any]):
     old, new = (f"{collection(root, namespace)}/layered" for root in (OLD, NEW))
     read = cluster.api.get(old)
     (given,) = read["status"]["admission"]["podSetAssignments"]

@@ -56,7 +56,7 @@ def test_objects_are_converted_by_it(replicas: Replicas):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_has_changed_since_it_was_read_is_a_conflict(replicas: Replicas, kind: str):
+async def test_patch_of_a_configuration_changed_since_it_was_read_is_a_conflict(replicas: Replicas, kind: str):
     one = next(one for one in map(as_configuration, replicas.configurations) if one.kind == kind)
     resource = KINDS[kind]
     async with await Client.connect(str(replicas.cluster.kubeconfig), user_agent="test") as client:
@@ -97,7 +97,7 @@ def test_a_bundle_that_is_edited_by_hand_heals(replicas: Replicas, bundle: bytes
     wait_for("both to be ready", replicas.are_ready)
 
 
-def test_who_applies_a_manifest_without_a_bundle_leaves_it_and_can_take_a_webhook_away(replicas: Replicas):
+def test_applied_manifest_without_a_ca_bundle_keeps_the_bundle_and_may_remove_a_webhook(replicas: Replicas):
     """As a GitOps tool does, by server-side apply, again and again."""
     for obj in replicas.registered():
         path = f"{manifests.path(obj)}/{obj['metadata']['name']}?fieldManager=gitops&force=true"
@@ -167,7 +167,7 @@ def test_a_new_ca_is_made_when_it_is_asked_for_and_objects_are_converted_all_the
     assert replicas.why_no_job() == ""
 
 
-def test_a_configuration_that_is_deleted_leaves_those_ready_who_serve_the_others(replicas: Replicas):
+def test_replicas_stay_ready_when_one_webhook_configuration_is_deleted(replicas: Replicas):
     _, validating = replicas.registered()
     path = f"{REGISTRATIONS}/validatingwebhookconfigurations/{replicas.name}"
     replicas.api.delete(path)
@@ -200,7 +200,7 @@ def test_a_missing_right_is_told_where_readiness_is_asked_for(cluster: Cluster, 
         assert replicas.why_no_job() == ""
 
 
-def test_a_missing_right_to_patch_is_told_with_the_name_of_what_is_not_written(cluster: Cluster, namespace: str):
+def test_readiness_without_the_right_to_patch_names_the_unwritten_configuration(cluster: Cluster, namespace: str):
     with Replicas(cluster, namespace, *SHORT) as replicas:
         replicas.grant(only_get="validating")
         replicas.start(wait=False)

@@ -80,7 +80,7 @@ def test_a_leaf_cannot_sign():
         (SERVING.certificate, CA.certificate, b"nonsense", "the private key is not readable as PEM"),
     ],
 )
-def test_what_is_not_readable_is_said_so(chain, bundle, key, problem):
+def test_certificate_that_cannot_be_read_is_reported_as_a_problem(chain, bundle, key, problem):
     assert validate(chain, bundle, NAMES[0], AT, key) == [problem]
 
 
@@ -89,7 +89,7 @@ def test_serial_numbers_are_never_repeated():
     assert len({x509.load_pem_x509_certificate(pair.certificate).serial_number for pair in pairs}) == 4
 
 
-def test_a_serving_certificate_is_for_somebody():
+def test_serving_certificate_without_a_name_is_refused():
     with pytest.raises(ValueError, match="at least one name"):
         issue_serving(CA, [], AT)
 
@@ -110,7 +110,7 @@ def test_a_real_tls_client_accepts_it(tmp_path):
     assert shake_hands(tmp_path, ca, issue_serving(ca, ["localhost"], now)) == "TLSv1.3"
 
 
-def test_a_real_tls_client_refuses_what_validate_refuses(tmp_path):
+def test_real_tls_client_refuses_a_certificate_of_another_name(tmp_path):
     now = datetime.now(UTC)
     ca = issue_ca("real", now)
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -250,7 +250,7 @@ def test_with_a_clock_that_is_far_behind_nothing_is_made_or_written():
 
 
 @pytest.mark.parametrize("held", [REST, ASKED, SWITCHED])
-def test_a_clock_that_is_a_little_behind_does_not_undo_what_others_have_made(held):
+def test_replica_with_a_clock_slightly_behind_keeps_certificates_of_others(held):
     at = START - pki.CLOCKS_APART + timedelta(minutes=30)
     found = from_data(to_data(held), at)
     assert found == held
@@ -262,7 +262,7 @@ def test_a_clock_that_is_a_little_behind_does_not_undo_what_others_have_made(hel
 
 
 @pytest.mark.parametrize("held", [FIRST, REST, ASKED, TRUSTED, SWITCHED])
-def test_what_is_held_survives_the_secret(held):
+def test_held_certificates_survive_storage_in_the_secret(held):
     assert from_data(to_data(held), START) == held
 
 
@@ -292,7 +292,7 @@ def test_a_time_far_ahead_is_not_waited_for():
     assert written(step(held, everywhere(held))).trusted_since == START
 
 
-def test_a_new_leaf_is_not_served_where_somebody_would_lose_by_it():
+def test_new_leaf_that_an_api_server_would_refuse_is_not_served():
     assert REST.leaf is not None
     assert SWITCHED.leaf is not None
     old, new = REST.leaf, SWITCHED.leaf
@@ -308,13 +308,13 @@ def test_a_ca_is_settled_a_moment_after_it_is_trusted_everywhere_and_at_once_whe
     assert [is_settled(held, at, POLICY) for held in (REST, ASKED, TRUSTED, SWITCHED)] == [True, False, True, True]
 
 
-def test_what_keeps_it_from_being_ready_names_the_configuration():
+def test_readiness_problem_names_the_configuration():
     assert REST.leaf is not None
     problems = problems_of_serving(REST.leaf, {"a": (REST.bundle,), "b": (b"",), "c": None}, NAME, START)
     assert problems == ["b: there is no CA bundle", "c does not exist or has no webhook"]
 
 
-def test_certificates_say_what_they_are_for():
+def test_certificates_have_key_usage_names_and_validity():
     assert REST.leaf is not None
     ca, leaf = (x509.load_pem_x509_certificate(one.certificate) for one in (REST.signer, REST.leaf))
     for one, signs in ((ca, True), (leaf, False)):

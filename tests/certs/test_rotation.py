@@ -60,7 +60,7 @@ def test_of_two_that_create_the_secret_one_succeeds_and_the_other_reads_it():
     assert one.rotation.served == two.rotation.served
 
 
-def test_asked_for_a_new_ca_they_rotate_and_nobody_is_left_behind():
+def test_rotation_requested_by_annotation_reaches_all_replicas():
     server = Server()
     one, two = Replica(server), Replica(server)
     one.look()
@@ -198,7 +198,7 @@ def assert_both_come_over(server: Server, one: Replica, two: Replica) -> None:
     assert all_accept(server, two)
 
 
-def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
+def test_secret_restored_from_an_earlier_version_breaks_no_replica():
     server = Server()
     one, two = Replica(server), Replica(server)
     one.look()
@@ -219,7 +219,7 @@ def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
     assert_both_come_over(server, one, two)
 
 
-def test_a_replica_whose_clock_is_far_behind_keeps_its_hands_off(caplog):
+def test_replica_with_a_clock_far_behind_writes_nothing_and_is_not_ready(caplog):
     server = Server()
     Replica(server).look()
     writes = list(server.tried)
@@ -232,7 +232,7 @@ def test_a_replica_whose_clock_is_far_behind_keeps_its_hands_off(caplog):
     assert len(caplog.records) == 1
 
 
-def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by_the_others(caplog):
+def test_replica_stays_ready_when_a_known_configuration_is_deleted(caplog):
     """Deleting one is what an administrator does in an emergency."""
     server = Server()
     replica = Replica(server)
@@ -252,7 +252,7 @@ def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by
     assert replica.rotation.why_not_ready() == ""
 
 
-def test_somebody_who_writes_against_it_is_told_of(caplog):
+def test_concurrent_writer_of_webhook_configurations_is_logged(caplog):
     server = Server()
     replica = Replica(server)
     replica.look()
@@ -269,14 +269,14 @@ def test_somebody_who_writes_against_it_is_told_of(caplog):
     assert vars(line)["error"] == "after 12 steps something was changed again: somebody else writes the Secret or the configurations"
 
 
-def test_when_what_is_served_ends_is_told():
+def test_rotation_reports_the_end_of_the_served_certificate():
     replica = Replica(Server())
     assert replica.rotation.not_after is None
     replica.look()
     assert replica.rotation.not_after == START.replace(microsecond=0) + timedelta(days=365)
 
 
-def test_a_secret_of_somebody_else_keeps_its_type_and_labels():
+def test_secret_created_by_another_client_keeps_its_type_and_labels():
     server = Server()
     metadata = {"name": "certs", "namespace": "ns", "labels": {"helm": "yes"}, "managedFields": [{}]}
     server.put({"kind": "Secret", "metadata": metadata, "type": "Opaque", "data": {}})
@@ -325,7 +325,7 @@ async def test_the_loop_outlives_errors_tells_them_once_and_looks_every_ten_seco
 
 
 @pytest.mark.parametrize("where", [("patch", "validatingwebhookconfigurations"), ("create", "secrets")])
-async def test_what_is_refused_again_and_again_is_told_once(caplog, where):
+async def test_repeated_refusal_of_a_rotation_write_is_logged_once(caplog, where):
     server = Server()
     server.fail[where] = FORBIDDEN
     with caplog.at_level(logging.WARNING), pytest.raises(Enough):

@@ -87,7 +87,7 @@ def arrivals() -> Iterator[float]:
 
 
 @pytest.mark.long
-async def test_two_rotations_under_load_refuse_nobody(cluster: Cluster, replicas: Replicas):
+async def test_two_ca_rotations_under_load_fail_no_request(cluster: Cluster, replicas: Replicas):
     load = Load(cluster, replicas)
     leaves = [replicas.secret()["tls.crt"]]
     async with asyncio.TaskGroup() as group:

@@ -37,7 +37,7 @@ def granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("folder", "render"), [(FOLDER, webhook.chart.render_all), (rbac.FOLDER, rbac.render_all)])
-def test_the_files_are_what_the_code_says(folder: Path, render: Callable[[], dict[str, str]]):
+def test_generated_chart_files_match_the_code(folder: Path, render: Callable[[], dict[str, str]]):
     assert generated.find_drift(folder, render()) == ""
 
 
@@ -54,7 +54,7 @@ def test_a_changed_file_is_told_of(tmp_path: Path):
     assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--check"]) == 0
 
 
-def test_rules_grant_just_what_was_asked_for():
+def test_generated_rbac_rules_grant_exactly_the_requested_rights():
     asked = {("", "pods", "get"), ("", "nodes", "get"), ("", "pods/status", "patch"), ("apps", "deployments", "get")}
     assert granted(rules(asked)) == asked
     assert len(rules(asked)) == 3
@@ -68,7 +68,7 @@ def test_no_right_is_wider_than_by_name():
             assert resource != "secrets" or path.name == "webhook-certificates-secret.yaml"
 
 
-def test_the_reconciler_may_do_what_its_policies_know_it_by():
+def test_reconciler_rights_include_workload_status_patch_and_no_status_update():
     """Policies take who may patch the status of Workloads for topogate, and who may update the status of a kind for its controller."""
     mine = granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in mine
@@ -91,7 +91,7 @@ def test_the_reconciler_may_do_what_its_policies_know_it_by():
         *((kind.group, kind.plural, "patch") for kind in KINDS),
     ],
 )
-def test_what_it_writes_it_may(right: tuple[str, str, str]):
+def test_reconciler_rights_include_each_write_of_the_code(right: tuple[str, str, str]):
     assert right in granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
 
 
@@ -107,7 +107,7 @@ def test_the_webhook_only_reads():
     assert {verb for _, _, verb in granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
 
 
-def test_what_rotating_its_certificate_takes_is_granted_and_used():
+def test_rights_for_certificate_rotation_equal_the_used_rights():
     server = Recording()
     for _ in range(2):
         replica = Replica(server)

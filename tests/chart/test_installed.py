@@ -159,7 +159,7 @@ def as_then(values: Obj) -> Obj:
     }
 
 
-def test_what_a_right_is_missing_for_is_told(release: Release):
+def test_missing_right_of_an_installed_process_is_reported_until_granted(release: Release):
     release.apply("install", CHART, release.values())
     role = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{release.service.removesuffix('webhook')}reconciler"
     rules = release.api.get(role)["rules"]
@@ -207,7 +207,7 @@ def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Releas
 
 
 @pytest.mark.long
-def test_crds_may_be_somebody_elses(release: Release):
+def test_chart_installs_beside_crds_of_another_owner(release: Release):
     for crd in load_crds():
         crd["spec"]["conversion"] = {"strategy": "None"}
         release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)

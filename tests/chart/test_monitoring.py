@@ -60,7 +60,7 @@ def instrument_of(series: str) -> Instrument | None:
 
 
 @pytest.mark.parametrize(("where", "query"), list(expressions()))
-def test_queries_name_what_there_is(where: str, query: str):
+def test_monitoring_queries_use_existing_metrics_and_labels(where: str, query: str):
     named = NAME.findall(query)
     assert named
     known = set(OF_SCRAPES)
@@ -80,7 +80,7 @@ def test_queries_name_what_there_is(where: str, query: str):
         assert all("le" in group.split(", ") for group in BY.findall(query))
 
 
-def test_rates_are_taken_of_what_only_grows():
+def test_monitoring_rates_use_no_gauges():
     for where, query in expressions():
         for series in re.findall(r"(?:rate|increase)\(([a-z0-9_]+)", query):
             instrument = instrument_of(series)
@@ -99,7 +99,7 @@ def test_texts_name_labels_that_their_query_leaves():
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= left, panel["title"]
 
 
-def test_every_alert_says_what_happens_and_the_document_what_to_do():
+def test_each_alert_has_a_summary_and_is_documented():
     page = PAGE.read_text()
     for rule in alerts():
         assert rule["alert"] in page
@@ -119,7 +119,7 @@ def test_panels_do_not_lie_over_each_other():
     assert len(ids) == len(set(ids))
 
 
-def test_variables_are_asked_of_what_there_is():
+def test_dashboard_variables_use_existing_labels():
     for variable in dashboard()["templating"]["list"]:
         if variable["type"] == "query":
             series, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ def test_variables_are_asked_of_what_there_is():
 
 @pytest.mark.cluster  # Helm may have to be built
 @pytest.mark.timeout(600)  # Helm may have to be built
-def test_the_chart_has_them_for_who_wants_them(tmp_path: Path):
+def test_chart_with_monitoring_values_renders_monitor_rules_and_dashboard(tmp_path: Path):
     values = {
         "enablePrometheus": True,
         "serviceMonitor": {"labels": {"release": "prometheus"}, "interval": "15s"},
@@ -151,5 +151,5 @@ def test_the_chart_has_them_for_who_wants_them(tmp_path: Path):
 
 
 @pytest.mark.cluster
-def test_without_values_there_is_nothing_whose_definition_may_be_missing(tmp_path: Path):
+def test_chart_with_default_values_renders_no_monitoring_kinds(tmp_path: Path):
     assert {"ServiceMonitor", "PrometheusRule"}.isdisjoint({obj["kind"] for obj in render(tmp_path)})

@@ -95,7 +95,7 @@ def test_nothing_is_made_twice_and_everything_has_labels_and_a_namespace_where_i
         assert obj["metadata"]["labels"]["app.kubernetes.io/instance"] == "topogate"
 
 
-def test_pods_are_locked_down_and_selected_by_what_is_beside_them(rendered: list[dict[str, Any]]):
+def test_chart_pods_are_restricted_and_selected_once_by_services_and_budgets(rendered: list[dict[str, Any]]):
     assert set(pods(rendered)) == {"webhook", "reconciler"}
     for spec in pods(rendered).values():
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -149,7 +149,7 @@ def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[d
         assert let_in == {port["containerPort"] for port in container["ports"]}
 
 
-def test_both_processes_are_told_alike_what_to_send_and_zero_is_a_value(tmp_path: Path):
+def test_telemetry_values_of_the_chart_reach_both_processes_including_zero(tmp_path: Path):
     collector = {"otlpEndpoint": "http://collector:4317", "otlpProtocol": "grpc", "traceRatio": 0, "traceSlowSeconds": 0}
     told = ["--otlp-endpoint=http://collector:4317", "--otlp-protocol=grpc", "--trace-ratio=0", "--trace-slow=0"]
     for values, expected in (({"telemetry": collector}, told), ({}, []), ({"telemetry": dict.fromkeys(collector)}, [])):
@@ -270,7 +270,7 @@ def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp
     ],
     ids=["CRDs of another", "webhooks of another", "no webhooks"],
 )
-def test_rights_on_what_is_told_are_by_name_and_for_nothing_else(tmp_path: Path, values: dict[str, Any], told: list[str]):
+def test_webhook_rights_on_certificates_are_limited_by_resource_name(tmp_path: Path, values: dict[str, Any], told: list[str]):
     objects = render(tmp_path, values)
     own = own_of(objects)
     assert sorted({one.kind for one in own.configurations}) == told
@@ -291,7 +291,7 @@ def test_the_old_version_can_be_left_unserved_and_crds_stay(tmp_path: Path):
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def test_the_peers_values_mean_what_they_mean_there(tmp_path: Path):
+def test_kueue_values_of_the_chart_have_the_same_effect(tmp_path: Path):
     objects = render(tmp_path, VALUE_SETS["peer"])
     assert not [obj for obj in objects if obj["kind"] == "PodDisruptionBudget"]
     assert [obj["spec"]["replicas"] for obj in objects if obj["kind"] == "Deployment"] == [3, 3]

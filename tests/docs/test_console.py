@@ -40,7 +40,7 @@ $ no: command
 """
 
 
-def test_commands_are_read_with_their_place_and_what_is_shown():
+def test_console_commands_are_read_with_line_section_and_output():
     found = commands_of("page.md", PAGE)
     assert [(c.line, c.section, c.text, c.shown) for c in found] == [
         (8, "First", "one", ()),
@@ -79,7 +79,7 @@ def command(text: str, *shown: str) -> Command:
     return Command("page.md", 3, "First", text, shown)
 
 
-def test_a_command_is_run_where_and_with_what_it_is_told(tmp_path: Path):
+def test_console_command_runs_in_the_given_folder_and_environment(tmp_path: Path):
     environment = {"PATH": os.environ["PATH"], "WHO": "me"}
     assert run(command('echo "$WHO"; pwd >&2', "me", "..."), tmp_path, environment) == f"me\n{tmp_path}\n"
     run(command("echo Error; false", "Error"), tmp_path, environment)
@@ -94,6 +94,6 @@ def test_a_command_is_run_where_and_with_what_it_is_told(tmp_path: Path):
         (command("echo Error", "Error"), "ended with 0"),
     ],
 )
-def test_what_a_page_says_wrongly_is_told_with_its_place(tmp_path: Path, shown: Command, told: str):
+def test_wrong_output_on_a_page_is_reported_with_its_place(tmp_path: Path, shown: Command, told: str):
     with pytest.raises(AssertionError, match=told):
         run(shown, tmp_path, os.environ)

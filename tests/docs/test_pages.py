@@ -48,7 +48,7 @@ def test_a_page_can_be_followed(reader: Reader, page: str):
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_what_was_installed_can_be_removed(reader: Reader):
+def test_removal_commands_of_the_install_page_succeed(reader: Reader):
     for command in of_page("install.md"):
         if command.section == REMOVAL:
             reader.does(command)
@@ -60,5 +60,5 @@ def test_every_page_with_commands_is_followed():
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
-def test_no_command_stands_where_nobody_runs_it(page: Path):
+def test_document_has_no_command_outside_console_blocks(page: Path):
     assert PROGRAMS.findall(page.read_text()) == [], "write it into a console block"

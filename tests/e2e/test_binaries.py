@@ -50,7 +50,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "topogate"
 
 
-def test_what_somebody_said_comes_first(module, cache, tmp_path):
+def test_binary_in_the_assets_folder_is_found_before_path_and_cache(module, cache, tmp_path):
     said = make_tool(tmp_path / "assets", "tool", "any version")
     make_tool(tmp_path / "path", "tool", "tool v1.2.3")
     make_tool(cache / module.key, "tool")
@@ -75,7 +75,7 @@ def test_found_nowhere_is_found_nowhere(module, cache):
     assert find_binary(module, "tool", {"PATH": ""}, cache) is None
 
 
-def test_the_cache_is_keyed_by_what_makes_the_build(module):
+def test_build_cache_key_depends_on_sources_and_flags_only(module):
     keys = {module.key}
     for name in ("go.mod", "main.go", "go.sum"):
         path = module.folder / name
@@ -119,7 +119,7 @@ def test_a_build_is_stamped_made_once_and_leaves_no_scratch(module, cache, monke
 
 
 @pytest.mark.skipif(find_go_on_path() is None, reason="needs a Go on PATH to fail with")
-def test_a_failed_build_says_what_the_compiler_said_and_leaves_nothing(module, cache):
+def test_failed_build_reports_the_compiler_error_and_leaves_no_folder(module, cache):
     (module.folder / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(CommandFailed, match="undefined: nonsense"):
         ensure_binaries({"TOPOGATE_CACHE": str(cache.parent), "PATH": ""}, (module,))
@@ -135,7 +135,7 @@ def test_a_failed_build_says_what_the_compiler_said_and_leaves_nothing(module, c
         ("", None),
     ],
 )
-def test_the_version_of_go_is_read_from_what_it_says(text, version):
+def test_go_version_is_parsed_from_its_output(text, version):
     assert parse_go_version(text) == version
 
 

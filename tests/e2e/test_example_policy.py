@@ -53,7 +53,7 @@ def test_a_limit_that_is_none_is_told(cluster: Cluster, policed: str, seconds: s
     assert "backoffLimit" not in said
 
 
-def test_jobs_with_limits_and_jobs_of_nobody_elses_business_are_taken(cluster: Cluster, policed: str):
+def test_example_policy_accepts_limited_unqueued_or_owned_jobs(cluster: Cluster, policed: str):
     assert refusal(cluster, manifests.job("good", policed, pods=1, spec=LIMITED, labels=SHORT)) == ""
     assert refusal(cluster, manifests.job("ranks", policed, pods=2, indexed=True, spec={"backoffLimitPerIndex": 1}, labels=SHORT)) == ""
     assert refusal(cluster, manifests.job("unqueued", policed, pods=1, queue=None)) == ""

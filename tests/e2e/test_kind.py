@@ -89,7 +89,7 @@ def test_this_machine_is_the_ipv4_gateway_of_the_containers() -> None:
         gateway(json.dumps([{"IPAM": {"Config": None}}]))
 
 
-def test_places_of_a_pool_are_what_a_node_is_not_by_itself() -> None:
+def test_places_of_a_node_pool_are_its_level_labels() -> None:
     assert (
         places(NodePool(1, 1, 2, prefix="s1-", labels={"pool": "s1"}))
         == [{SHAPE.block_label: "s1-b1", SHAPE.rack_label: "s1-b1-r1", "pool": "s1"}] * 2
@@ -126,7 +126,7 @@ def test_kinds_are_named_by_themselves_or_by_their_operator() -> None:
         kinds_named(["jobsets"])
 
 
-def test_what_an_operator_needs_is_installed_before_it() -> None:
+def test_operators_are_listed_after_the_operators_that_they_need() -> None:
     assert [operator.name for operator in operators_of(["TrainJob"])] == ["jobset", "trainer"]
     assert [operator.name for operator in operators_of(["AppWrapper"])] == ["training-operator", "appwrapper"]
     every = operators_of(FOREIGN)
@@ -227,7 +227,7 @@ def as_made(scenario: Scenario) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.kind)
-def test_an_object_is_changed_in_what_its_operator_wants_and_in_nothing_else(scenario: Scenario) -> None:
+def test_object_for_a_real_operator_differs_only_in_fields_that_the_operator_needs(scenario: Scenario) -> None:
     obj = as_made(scenario)
     made = real(obj)
     assert not [image for image in images_of(made) if image.startswith(EXAMPLES)]

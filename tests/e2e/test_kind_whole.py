@@ -182,7 +182,7 @@ def test_a_cluster_that_is_to_be_kept_is_told_how_to_use_and_delete(
     assert "kind delete" not in said_to_kind.read_text()
 
 
-def test_what_cannot_be_installed_ends_it_with_1(
+def test_kind_command_with_a_failed_installation_exits_with_code_one(
     said_to_kind: Path, operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (said_to_kind.parent / "shipped" / "objects.yaml").unlink()

@@ -295,7 +295,7 @@ def test_a_job_cannot_become_part_of_a_queued_one_in_two_steps(scene: Scene, use
 @pytest.mark.parametrize(
     ("kind", "plural"), [("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")]
 )
-def test_a_job_cannot_claim_to_be_part_of_what_makes_pods(kind: str, plural: str, scene: Scene, user: Api) -> None:
+def test_job_of_a_user_with_a_forged_owner_reference_is_refused(kind: str, plural: str, scene: Scene, user: Api) -> None:
     job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
     reference = {"apiVersion": "apps/v1", "kind": kind, "name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
     job["metadata"]["ownerReferences"] = [reference]
@@ -346,7 +346,7 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         standin.uninstall()
 
 
-def test_what_stands_between_a_pod_and_what_was_queued_for_it_has_the_controller_that_it_says(scene: Scene, user: Api) -> None:
+def test_replica_set_or_stateful_set_of_a_user_with_a_forged_controller_is_refused(scene: Scene, user: Api) -> None:
     """Else pods of a ReplicaSet or StatefulSet of a user's own would pass for those of an admitted AppWrapper."""
     path = "/apis/apps/v1/namespaces/{}/{}"
     anybody = {"name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}

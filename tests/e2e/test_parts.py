@@ -56,7 +56,7 @@ def test_a_node_takes_pods_when_it_is_ready_and_its_first_taint_is_gone(node, ex
     assert is_schedulable(node) is expected
 
 
-def test_the_guard_knows_what_is_left_when_its_owner_is_gone():
+def test_process_guard_lists_remaining_processes_and_folders_of_its_owner():
     assert watch_over(io.StringIO("+1\n+2\n=/a folder\n-1\n+3\n")) == ({2, 3}, {"/a folder"})
 
 
@@ -64,7 +64,7 @@ def test_free_ports_are_distinct():
     assert len(set(find_free_ports(50))) == 50
 
 
-def test_what_one_was_given_another_does_not_get_though_nobody_listens_there_yet():
+def test_free_ports_given_to_one_process_are_not_given_to_another():
     command = [sys.executable, "-c", "from e2e.process import find_free_ports; print(*find_free_ports(300))"]
     others = {int(port) for port in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
     assert len(others) == 300
@@ -101,7 +101,7 @@ def test_an_id_that_belongs_to_another_process_by_now_is_not_taken_for_ours():
     assert not is_alive(2**22 + 1, "")
 
 
-def test_waiting_says_what_for_and_what_came_last():
+def test_wait_timeout_error_names_its_purpose_and_the_last_answer():
     with pytest.raises(TimeoutError, match=r"waited 0 s for the sun; the last answer was \[\]"):
         wait_for("the sun", list, timeout_s=0.0)
     answers = iter([None, 0, "yes"])
@@ -151,7 +151,7 @@ def test_a_standing_cluster_that_is_gone_is_forgotten(tmp_path):
     assert not state.exists()
 
 
-def test_a_standing_cluster_that_has_lost_a_part_says_which_and_what_to_do(tmp_path, monkeypatch, capsys):
+def test_status_of_a_standing_cluster_with_a_lost_part_names_the_part_and_the_remedy(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TOPOGATE_CACHE", str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass

@@ -65,7 +65,7 @@ def test_the_topology_can_be_read_by_whom_an_administrator_lets(scene: Scene, us
         refused(403, "cannot create resource", lambda: user.create(f"{KUEUE}/topologies", {"metadata": {"name": "mine"}}))
 
 
-def test_a_batch_user_has_jobs_and_reads_what_becomes_of_them(scene: Scene) -> None:
+def test_batch_user_role_creates_jobs_and_reads_their_workloads(scene: Scene) -> None:
     """The role by itself, for those who have neither view nor edit."""
     user = user_of(scene.api, scene.namespace, name="one-who-has-jobs", role="topogate-batch-user")
     jobs, workloads = JOBS.format(scene.namespace), WORKLOADS.format(scene.namespace)

@@ -57,13 +57,13 @@ def test_a_package_other_than_the_pinned_one_is_refused():
         read_deb(pin, content + b"\n")
 
 
-def test_what_is_packed_in_a_way_that_is_not_known_is_told():
+def test_debian_package_with_unknown_compression_is_refused():
     pin, content = deb({}, suffix=".zst")
     with pytest.raises(PackageError, match=r"has no control\.tar.* but debian-binary, control\.tar\.zst"):
         read_deb(pin, content)
 
 
-def test_a_packages_files_are_where_debian_has_them_and_only_what_runs_or_licenses():
+def test_debian_package_files_keep_their_paths_without_documentation():
     kept = ["bin/tool", "usr/share/doc/small/copyright", "usr/share/common-licenses/X", "lib/x86_64-linux-gnu/libx.so.1"]
     pin, content = deb(dict.fromkeys([*kept, "usr/share/doc/small/changelog.gz", "usr/share/man/man1/tool.1", "usr/local/bin/y"], "x"))
     tree = base.build([read_deb(pin, content)])
@@ -82,7 +82,7 @@ def test_a_lock_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize("line", ["libc6", "libc6=1 amd64", "libc6=1 arm64 sha256:" + "0" * 64, "libc6=1 amd64 sha256:0"])
-def test_a_line_that_is_no_pin_is_told_with_what_one_is(line):
+def test_lock_line_that_is_no_pin_is_refused_with_the_format(line):
     with pytest.raises(PackageError, match=rf"'{line}' is no pin; a line reads NAME=VERSION ARCHITECTURE sha256:HASH"):
         read_lock(line)
 

@@ -217,7 +217,7 @@ def status(made: Made) -> dict[str, str]:
 # --- what runs in it ------------------------------------------------------------------------------------------------
 
 
-def test_a_process_in_it_is_nobody_may_write_nothing_and_trusts_whom_debian_trusts(made: Made, tmp_path: Path):
+def test_image_process_is_unprivileged_cannot_write_and_trusts_debian_cas(made: Made, tmp_path: Path):
     ask = "import os, pwd, ssl, json; print(json.dumps([os.getuid(), os.getgid(), pwd.getpwuid(os.getuid()).pw_name, "
     ask += "os.access('/tmp', os.W_OK), len(ssl.create_default_context().get_ca_certs()) > 100, "
     ask += "[line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')]]))"
@@ -257,7 +257,7 @@ def test_expressions_that_choose_devices_are_evaluated_in_it(made: Made, tmp_pat
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
-def test_the_image_starts_what_is_said_after_its_entry_point(made: Made, tmp_path: Path, process: str):
+def test_image_entry_point_starts_the_named_process(made: Made, tmp_path: Path, process: str):
     said = run(made, tmp_path, *build.SETTINGS.entrypoint, process, "--help")
     assert said.startswith("usage:")
 

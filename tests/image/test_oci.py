@@ -50,7 +50,7 @@ def test_the_order_in_which_a_tree_was_filled_does_not_show(tmp_path: Path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_what_is_unpacked_is_what_was_packed(tmp_path: Path):
+def test_unpacked_archive_equals_the_packed_tree(tmp_path: Path):
     small().write(tmp_path / "small.tar")
     root = tmp_path / "root"
     assert oci.unpack(tmp_path / "small.tar", root) == {
@@ -66,7 +66,7 @@ def test_what_is_unpacked_is_what_was_packed(tmp_path: Path):
     assert [(root / name).stat().st_mode & 0o7777 for name in ("tmp", "bin", "bin/run", "a")] == [0o1777, 0o755, 0o755, 0o644]
 
 
-def test_a_blob_that_is_not_what_it_says_is_not_unpacked(tmp_path: Path):
+def test_archive_with_a_wrong_blob_digest_is_not_unpacked(tmp_path: Path):
     small().write(tmp_path / "small.tar")
     with tarfile.open(tmp_path / "small.tar") as archive:
         at = next(member.offset_data for member in archive if member.name.startswith("blobs/sha256/"))

@@ -58,7 +58,7 @@ def test_the_wheels_record_is_true(ours: Wheel):
         assert said == ("" if name.endswith("/RECORD") else f"sha256={hashed}")
 
 
-def test_the_wheel_says_what_pyproject_says(ours: Wheel):
+def test_wheel_metadata_equals_pyproject(ours: Wheel):
     said = project.about()["project"]
     assert (ours.name, ours.version) == (said["name"], said["version"])
     assert ours.metadata["License-Expression"] == said["license"]
@@ -85,13 +85,13 @@ def entries(name: str) -> dict[str, list[str]]:
     return {block[0].removesuffix("\\").strip(): [line.strip(" \\") for line in block[1:]] for block in blocks}
 
 
-def test_the_lock_of_what_runs_is_a_part_of_the_lock():
+def test_runtime_lock_is_a_subset_of_the_full_lock():
     every, run = entries("requirements.lock"), entries("requirements-run.lock")
     assert run
     assert {name: hashes for name, hashes in run.items() if every.get(name) != hashes} == {}
 
 
-def test_the_lock_of_what_runs_has_all_that_is_needed_and_nothing_else():
+def test_runtime_lock_contains_exactly_the_required_packages():
     """By what the installed packages themselves say that they need."""
     needed: set[str] = set()
     left = [Requirement(line) for line in project.about()["project"]["dependencies"]]

@@ -83,7 +83,7 @@ def test_there_are_never_more_pods_than_devices(made: tuple[Rations, list[Cell]]
 
 
 @given(rations(), rooms)
-def test_rations_within_room_can_be_served_if_the_earlier_promise_can(made: tuple[Rations, list[Cell]], room: list[int]) -> None:
+def test_rations_keep_an_earlier_promise_if_it_can_be_kept(made: tuple[Rations, list[Cell]], room: list[int]) -> None:
     given_, cells = made
     if have_devices(cells, asked_for(given_, [])):
         found = given_.within(0, np.array(room[: given_.own.shape[1]]))

@@ -83,7 +83,7 @@ def test_an_audit_speaks_of_the_moment_in_which_it_began():
 # --- what counts as a change --------------------------------------------------------------------------
 
 
-def test_what_changes_nothing_wakes_nobody():
+def test_state_changes_without_effect_do_not_count():
     state = cluster()
     see_pod(state, "p", node="n0", phase="Running")
     see_workload(state)
@@ -207,7 +207,7 @@ def change(state: ClusterState, what: str) -> None:
 @pytest.mark.parametrize(
     "what", ["flavor gone", "topology gone", "flavor without topology", "flavor for other nodes", "other levels", "node gone"]
 )
-def test_what_is_counted_does_not_depend_on_what_was_there_before(what: str):
+def test_counted_usage_does_not_depend_on_earlier_objects(what: str):
     """State is a fold: as if the process had started just now. And all is as it was once the change is undone."""
     given = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
     state = cluster([RACK, HOSTNAME_LABEL])

@@ -64,13 +64,13 @@ def test_a_topology_of_one_level_has_nodes_alone():
     assert describe_place(cluster(HOSTNAME_LABEL), admitted(HOSTS, hosts("b0-r0-n0", "b1-r0-n0"))) == "nodes b0-r0-n0, b1-r0-n0"
 
 
-def test_without_hostnames_racks_are_what_is_named():
+def test_place_description_without_hostnames_names_racks():
     state, levels = cluster(BLOCK, RACK), (BLOCK, RACK)
     assert describe_place(state, admitted(levels, [("b0", "b0-r0")])) == f"{BLOCK} b0 ({RACK} b0-r0)"
     assert describe_place(state, admitted(levels, [("b0", "b0-r0"), ("b1", "b1-r0")])) == f"{BLOCK}s b0, b1 ({RACK}s b0-r0, b1-r0)"
 
 
-def test_what_is_not_placed_is_nowhere():
+def test_place_description_without_an_assignment_is_empty():
     assert describe_place(cluster(RACK, HOSTNAME_LABEL), Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": 1}, 1),))) == ""
 
 

@@ -66,7 +66,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("why", REFUSALS)
-def test_whoever_is_refused_has_the_sentence_of_the_condition_on_the_trace(why: str, collect_all: CollectAll):
+def test_solve_span_of_a_refused_workload_has_the_condition_message(why: str, collect_all: CollectAll):
     asked, queue = REFUSALS[why]
     harness = Told()
     harness.queue(**{"quota": {"gpu": "10"}, **queue})
@@ -91,7 +91,7 @@ def test_each_flavor_tried_and_each_level_with_its_best_domain_are_events(collec
     assert (found["topology.level"], found["domain.name"], found["domain.fit"], found["domain.wanted"]) == (RACK, "r1", 4, 5)
 
 
-def test_who_widens_shows_the_best_domain_of_the_level_that_was_asked_for(collect_all: CollectAll):
+def test_solve_span_of_a_preferred_level_that_does_not_fit_shows_both_domains(collect_all: CollectAll):
     harness = Told()
     harness.submit("w", count=5, topology={"preferred": RACK})
     harness.decide()
@@ -129,7 +129,7 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
         assert evicted.attributes["topogate.message"] == told["message"]
 
 
-def test_who_waits_for_those_that_are_leaving_names_them(collect_all: CollectAll):
+def test_solve_span_of_a_waiting_preemptor_names_its_leaving_victims(collect_all: CollectAll):
     workload = Told().submit("large", count=4)
     waits = Preempting(Admissible(Admission("cq", ()), (), ()), (), ("ns/small",))
     with tracing.step(SOLVE, workload) as span:

@@ -95,7 +95,7 @@ def test_a_cluster_scoped_object_has_no_namespace(collect: Collect):
     assert "k8s.namespace.name" not in collect()[REVIEW].attributes
 
 
-def test_a_change_of_what_is_defaulted_again_joins_its_story_and_keeps_it(collect: Collect):
+def test_review_of_a_changed_stateful_set_joins_its_trace(collect: Collect):
     """StatefulSets and their like are defaulted with every change."""
     stateful = {
         "apiVersion": "apps/v1",

@@ -56,7 +56,7 @@ def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
     assert {(span.trace_id, span.parent_id) for span in spans} == {("a" * 32, "b" * 16)}
 
 
-def test_nothing_is_written_where_nobody_traces():
+def test_group_without_tracing_gets_no_trace_annotation():
     harness = GroupsHarness({"r1": (2,)})
     harness.gang(1)
     harness.add("p0")

@@ -53,7 +53,7 @@ def test_the_pods_of_a_group_are_linked_to_its_story_and_lead_to_it_once_they_ar
         assert spans[name].attributes["topogate.object.kind"] == "PodGroup"
 
 
-def test_a_batch_of_ungated_pods_is_one_span_with_its_domains_its_cause_and_who_failed(collect_all: CollectAll):
+def test_ungate_span_of_a_batch_has_domains_cause_and_failed_pods(collect_all: CollectAll):
     harness = Ungated()
     workload = admitted_workload()
     workload["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story("a")}

@@ -109,7 +109,7 @@ def test_step_begins_after_its_cause_although_that_was_planned_in_the_second_bef
     assert collect()[t.GATHERED].start_ns == began + 20_000_000
 
 
-def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
+def test_queued_span_starts_after_a_create_that_lasted_into_the_next_second(collect: Collect):
     """Seen once in 20 runs: made at 4.98 s, answered at 5.01 s."""
     story = workload("9" * 32)
     with tracing.step(t.CREATE, story):
@@ -122,7 +122,7 @@ def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
     assert collect()[t.QUEUED].start_ns == second + 10_000_000
 
 
-def test_nor_where_what_was_made_is_seen_before_the_answer_comes(collect: Collect):
+def test_queued_span_of_an_object_seen_before_the_answer_starts_after_its_create_span(collect: Collect):
     """Seen on a busy machine: the watch was faster than the reply."""
     story = workload("8" * 32)
     with tracing.step(t.CREATE, story):
@@ -133,7 +133,7 @@ def test_nor_where_what_was_made_is_seen_before_the_answer_comes(collect: Collec
     assert spans[t.CREATE].start_ns <= spans[t.QUEUED].start_ns
 
 
-def test_nor_does_it_begin_anew_before_the_eviction_after_which_it_waits_again(collect: Collect):
+def test_queued_span_after_an_eviction_starts_at_the_end_of_the_eviction(collect: Collect):
     story = workload("7" * 32)
     for name in (t.CREATE, t.ADMIT, t.EVICT):
         with tracing.step(name, story):
@@ -178,7 +178,7 @@ def test_moments_are_exact_to_the_microsecond():
     assert tracing.parse_time(None) is None
 
 
-def test_with_tracing_off_nothing_is_remembered_nor_explained():
+def test_disabled_tracing_records_no_cause_and_no_explanation():
     before = dict(tracing._cause)
     with tracing.cycle() as cycle, tracing.step(t.SOLVE, workload("f" * 32)) as span:
         assert not cycle.is_recording()

@@ -52,7 +52,7 @@ def test_with_tracing_off_no_sdk_is_imported_and_no_traceparent_is_written(
         }
 
 
-def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(cluster: Cluster, installed: Installed):
+def test_unreachable_trace_collector_delays_no_job_and_fails_none(cluster: Cluster, installed: Installed):
     (nobody,) = find_free_ports(1)
     running = installed.run(otlp_endpoint=f"http://127.0.0.1:{nobody}", is_fresh=True)
     with scene(cluster, "unheard") as here:

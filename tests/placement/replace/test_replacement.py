@@ -467,7 +467,7 @@ def test_pods_of_another_pod_set_do_not_come_in_the_place_of_one_that_is_stuck()
     assert "b0-r0-n0" not in places(answer, "b")
 
 
-def test_replacement_of_a_pod_with_its_slice_on_a_full_node_is_refused():
+def test_stuck_pod_with_a_slice_bound_to_its_node_is_refused():
     job = held(request(4, Mode.REQUIRED, RACK, slices=[(HOST, 2)]), b0_r0_n0=2, b0_r0_n1=2)
     answer = fail(grid(1, 1, 4), without(job, b0_r0_n0=1), failed=[])
     assert answer.refusal is not None
