@@ -65,7 +65,7 @@ class Replicas:
         spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port, "name": f"p{port}"} for port in self.ports]}
         self.api.create(f"{core}/services", {"metadata": {"name": SERVICE}, "spec": spec})
         for obj in self.registered():
-            self.api.create(manifests.path(obj), obj)
+            self.api.create(manifests.get_path(obj), obj)
         if self._converts:
             converting = conversion("", self._where(0))
             converting["webhook"]["clientConfig"] = without_bundle(converting["webhook"]["clientConfig"])
@@ -78,7 +78,7 @@ class Replicas:
         if self._converts:
             register_conversion(self.api, None)
         for obj in self.registered():
-            self.api.delete(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+            self.api.delete(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
         self.stop()
         for plural in ("clusterrolebindings", "clusterroles"):
             self.api.delete(f"{RBAC}/{plural}/{self.name}")
@@ -256,7 +256,7 @@ class Replicas:
 
     def job(self) -> Obj:
         """One that both webhooks are asked about."""
-        made = manifests.job("any", self.namespace, pods=1)
+        made = manifests.build_job("any", self.namespace, pods=1)
         metadata = {key: value for key, value in made["metadata"].items() if key != "name"}
         assert QUEUE_NAME_LABEL in metadata["labels"]
         return {**made, "metadata": {**metadata, "generateName": "any-"}}
@@ -265,7 +265,7 @@ class Replicas:
         """What the API server says against a job; empty where it would take it, as mutated by us."""
         job = self.job()
         try:
-            taken = self.api.create(f"{manifests.path(job)}?dryRun=All", job)
+            taken = self.api.create(f"{manifests.get_path(job)}?dryRun=All", job)
         except ApiError as error:
             return str(error)
         return "" if taken["spec"]["suspend"] else "it was not suspended"

@@ -49,9 +49,9 @@ def test_two_that_start_at_once_make_one_ca_and_tell_everybody(replicas: Replica
 
 def test_objects_are_converted_by_it(replicas: Replicas):
     assert "localqueues.kueue.x-k8s.io" in CONVERTED
-    queue = manifests.local_queue("q", replicas.namespace, "nowhere")
-    replicas.api.create(manifests.path(queue), queue)
-    found = replicas.api.get(f"{manifests.path(queue).replace('v1beta2', 'v1beta1')}/q")
+    queue = manifests.build_local_queue("q", replicas.namespace, "nowhere")
+    replicas.api.create(manifests.get_path(queue), queue)
+    found = replicas.api.get(f"{manifests.get_path(queue).replace('v1beta2', 'v1beta1')}/q")
     assert (found["apiVersion"], found["spec"]["clusterQueue"]) == ("kueue.x-k8s.io/v1beta1", "nowhere")
 
 
@@ -100,7 +100,7 @@ def test_a_bundle_that_is_edited_by_hand_heals(replicas: Replicas, bundle: bytes
 def test_applied_manifest_without_a_ca_bundle_keeps_the_bundle_and_may_remove_a_webhook(replicas: Replicas):
     """As a GitOps tool does, by server-side apply, again and again."""
     for obj in replicas.registered():
-        path = f"{manifests.path(obj)}/{obj['metadata']['name']}?fieldManager=gitops&force=true"
+        path = f"{manifests.get_path(obj)}/{obj['metadata']['name']}?fieldManager=gitops&force=true"
         (hook,) = obj["webhooks"]
         more = {**obj, "webhooks": [hook, {**hook, "name": f"more.{hook['name']}"}]}
         replicas.api.patch(path, more, APPLY_PATCH)
@@ -153,9 +153,9 @@ def test_a_secret_that_is_set_back_is_taken_over_and_no_job_is_refused_meanwhile
 
 def test_a_new_ca_is_made_when_it_is_asked_for_and_objects_are_converted_all_the_time(replicas: Replicas):
     before = replicas.secret()
-    queue = manifests.local_queue("read", replicas.namespace, "nowhere")
-    replicas.api.create(manifests.path(queue), queue)
-    old = f"{manifests.path(queue).replace('v1beta2', 'v1beta1')}/read"
+    queue = manifests.build_local_queue("read", replicas.namespace, "nowhere")
+    replicas.api.create(manifests.get_path(queue), queue)
+    old = f"{manifests.get_path(queue).replace('v1beta2', 'v1beta1')}/read"
     replicas.rotate()
 
     def is_done() -> bool:
@@ -174,7 +174,7 @@ def test_replicas_stay_ready_when_one_webhook_configuration_is_deleted(replicas:
     wait_for("it to be told", lambda: len(gone(replicas)) == 2)
     wait_for("both to be ready all the same", replicas.are_ready)
     assert replicas.api.find(path) is None
-    replicas.api.create(manifests.path(validating), validating)
+    replicas.api.create(manifests.get_path(validating), validating)
     wait_for("jobs to be taken again", lambda: replicas.why_no_job() == "")
 
 

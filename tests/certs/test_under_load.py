@@ -42,7 +42,7 @@ class Load:
 
     def __init__(self, cluster: Cluster, replicas: Replicas) -> None:
         job = replicas.job()
-        self._url = f"{cluster.server}{manifests.path(job)}?dryRun=All"
+        self._url = f"{cluster.server}{manifests.get_path(job)}?dryRun=All"
         self._body = json.dumps(job).encode()
         self._headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
         self._trusted = ssl.create_default_context(cafile=str(cluster.ca_file))

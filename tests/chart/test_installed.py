@@ -71,7 +71,7 @@ def free(api: Api, crd: Obj) -> None:
 def place(scene: Scene, name: str) -> None:
     """A job that needs one rack gets one."""
     scene.submit(name, pods=2, required=scene.rack)
-    scene.eventually(f"{name} to run", lambda now: not truth.all_bound(now, name, 2))
+    scene.eventually(f"{name} to run", lambda now: not truth.check_all_bound(now, name, 2))
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
@@ -84,8 +84,8 @@ def test_helm_and_the_api_server_have_nothing_to_complain_of(own: Cluster, tmp_p
     for crd in others():
         own.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=e2e", crd, APPLY_PATCH)
     for obj in render(tmp_path, values):
-        where = f"{manifests.path(obj)}/{obj['metadata']['name']}?dryRun=All&fieldManager=helm&fieldValidation=Strict"
-        wait_for(f"{obj['apiVersion']} to be served", partial(own.api.find, manifests.path(obj)))
+        where = f"{manifests.get_path(obj)}/{obj['metadata']['name']}?dryRun=All&fieldManager=helm&fieldValidation=Strict"
+        wait_for(f"{obj['apiVersion']} to be served", partial(own.api.find, manifests.get_path(obj)))
         taken = own.api.patch(where, obj, APPLY_PATCH)
         assert taken["metadata"]["name"] == obj["metadata"]["name"]
 
@@ -121,7 +121,7 @@ def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again
 
     release.apply("upgrade", CHART, values)
     release.run()
-    scene.eventually("what waited to run", lambda now: not truth.all_bound(now, "before", 2))
+    scene.eventually("what waited to run", lambda now: not truth.check_all_bound(now, "before", 2))
     place(scene, "after-the-upgrade")
 
     release.stop()
@@ -130,8 +130,8 @@ def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again
     scene.submit("after-the-rollback", pods=2, required=scene.rack)
     release.apply("upgrade", CHART, values)
     release.run()
-    scene.eventually("what waited to run", lambda now: not truth.all_bound(now, "after-the-rollback", 2))
-    assert truth.all_bound(scene.read(), "before", 2) == []
+    scene.eventually("what waited to run", lambda now: not truth.check_all_bound(now, "after-the-rollback", 2))
+    assert truth.check_all_bound(scene.read(), "before", 2) == []
 
     release.stop()
     release.helm("uninstall", release.name, "--wait")
@@ -258,5 +258,5 @@ def told(release: Release) -> set[str]:
 
 def assert_asked(release: Release) -> None:
     """The webhook is, about a new job, and answers."""
-    job = manifests.job("asked", "default", pods=1)
-    assert release.api.create(f"{manifests.path(job)}?dryRun=All", job)["spec"]["suspend"] is True
+    job = manifests.build_job("asked", "default", pods=1)
+    assert release.api.create(f"{manifests.get_path(job)}?dryRun=All", job)["spec"]["suspend"] is True

@@ -94,7 +94,7 @@ def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands
 def test_plan_of_a_job_agrees_with_its_later_placement(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=4, required=scene.rack)
     scene.until_bound("first", 3)
-    asked = manifests.job("second", scene.namespace, pods=4, gpus=4, preferred=scene.rack)
+    asked = manifests.build_job("second", scene.namespace, pods=4, gpus=4, preferred=scene.rack)
     code, told = planned(topogate, scene, asked)
     assert (code, told["outcome"], told["clusterQueue"]) == (0, "admitted", f"{scene.prefix}queue")
     scene.create(asked)
@@ -114,7 +114,7 @@ def test_plan_of_a_job_agrees_with_its_later_placement(topogate: Commands, scene
 def test_plan_of_a_job_that_will_wait_agrees_with_its_later_condition(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=8)
     scene.until_bound("first", 3)
-    asked = manifests.job("second", scene.namespace, pods=2, gpus=4, required=scene.rack)
+    asked = manifests.build_job("second", scene.namespace, pods=2, gpus=4, required=scene.rack)
     code, told = planned(topogate, scene, asked)
     assert (code, told["outcome"], told["reason"]) == (3, "waits", REASON_WAITING_FOR_QUOTA)
     scene.create(asked)
@@ -122,7 +122,7 @@ def test_plan_of_a_job_that_will_wait_agrees_with_its_later_condition(topogate: 
 
 
 def test_plan_of_a_stateful_set_agrees_with_its_later_placement(topogate: Commands, scene: Scene):
-    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template = manifests.build_job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "web"}
     del template["spec"]["restartPolicy"]
     asked = {
@@ -155,7 +155,7 @@ def test_plan_of_a_stateful_set_agrees_with_its_later_placement(topogate: Comman
 
 
 def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: Commands, scene: Scene):
-    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template = manifests.build_job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "web"}
     del template["spec"]["restartPolicy"]
     metadata = {"name": "web", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
@@ -203,7 +203,7 @@ def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene
 def test_the_role_of_observers_is_enough_for_every_word(topogate: Commands, scene: Scene):
     scene.submit("first", pods=2, gpus=4, required=scene.rack)
     scene.eventually("the event of the admission", lambda now: why_admitted(now, "first"))
-    file = topogate.write("job.yaml", manifests.job("second", scene.namespace, pods=1))
+    file = topogate.write("job.yaml", manifests.build_job("second", scene.namespace, pods=1))
     words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["topology"], ["topology", "suggest"])
     config = scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")
     with bound_everywhere(scene.api, scene.namespace, "topogate-observer", name="default"):

@@ -17,14 +17,14 @@ from e2e.binaries import (
     KWOK,
     OLDER_KUBECTL,
     Module,
-    cache_dir,
     ensure_binaries,
     find_binary,
     find_control_plane,
     find_kubernetes_minor,
+    get_cache_dir,
 )
 from e2e.progress import CommandFailed, run_with_progress
-from e2e.toolchain import GO_LOCK, find_go_on_path, locked_go_version, parse_go_version
+from e2e.toolchain import GO_LOCK, find_go_on_path, parse_go_version, read_locked_go_version
 
 
 def make_tool(folder: Path, name: str, says: str = "") -> Path:
@@ -88,9 +88,9 @@ def test_build_cache_key_depends_on_sources_and_flags_only(module):
 
 
 def test_the_cache_folder_is_where_it_is_told_to_be():
-    assert cache_dir({"TOPOGATE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/topogate")
-    assert cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/topogate")
-    assert cache_dir({}) == Path.home() / ".cache" / "topogate"
+    assert get_cache_dir({"TOPOGATE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/topogate")
+    assert get_cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/topogate")
+    assert get_cache_dir({}) == Path.home() / ".cache" / "topogate"
 
 
 @pytest.mark.skipif(find_go_on_path() is None, reason="building this test's own module needs a Go on PATH; the real ones bring their own")
@@ -147,7 +147,7 @@ def test_an_old_go_on_the_path_does_not_count(tmp_path, monkeypatch):
 
 def test_the_go_that_is_installed_is_pinned_by_hash_and_names_no_host():
     lock = GO_LOCK.read_text()
-    assert locked_go_version().startswith("1.26.")
+    assert read_locked_go_version().startswith("1.26.")
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", lock)) >= 5
     assert "//" not in lock
     assert "--index-url" not in lock

@@ -42,7 +42,7 @@ def run(cluster: Cluster, topogate: Topogate, receiver: Receiver, monkeypatch: p
         out = io.StringIO()
         console = Console(width=200, file=out)
         scenes.append(demo.Demo(cluster, topogate, receiver, console, meddle, prefix=f"demo{next(_numbers)}-"))
-        return demo.tell(scenes[-1]), out.getvalue()
+        return demo.run_scenes(scenes[-1]), out.getvalue()
 
     yield run_with
     if topogate.reconciler is None:
@@ -113,7 +113,7 @@ def _another_sentence(scene: demo.Demo) -> None:
     workload = scene.read().workload_of("waits")
     assert workload is not None
     path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/workloads/{workload['metadata']['name']}/status"
-    condition = {**truth.condition(workload, "QuotaReserved"), "message": "because"}
+    condition = {**truth.get_condition(workload, "QuotaReserved"), "message": "because"}
     scene.cluster.api.patch(path, {"status": {"conditions": [condition]}})
 
 

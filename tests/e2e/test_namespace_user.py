@@ -217,8 +217,8 @@ def test_a_pod_that_names_a_pod_with_the_uid_of_a_job_as_its_controller_stops_no
     assert [pod["metadata"]["uid"] for pod in now.pods_of("train")] == [pod["metadata"]["uid"] for pod in before]
     assert not scene.job("train")["spec"].get("suspend")
     workload = now.workload_of("train")
-    assert truth.condition(workload, "Admitted").get("status") == "True"
-    assert truth.condition(workload, "Evicted").get("status") != "True"
+    assert truth.get_condition(workload, "Admitted").get("status") == "True"
+    assert truth.get_condition(workload, "Evicted").get("status") != "True"
     wait_for("the garbage collector to have deleted them", lambda: not _list_forged(scene.api, namespace))
 
 
@@ -236,7 +236,7 @@ def _two_of_the_job(now: truth.Snapshot) -> bool:
 
 def test_a_job_unsuspended_by_hand_goes_past_no_quota_whatever_it_asks_for(scene: Scene, user: Api) -> None:
     """Without a topology annotation, too: its pods are gated from the start."""
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     user.create(JOBS.format(scene.namespace), job)
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     path = f"{JOBS.format(scene.namespace)}/greedy"
@@ -247,7 +247,7 @@ def test_a_job_unsuspended_by_hand_goes_past_no_quota_whatever_it_asks_for(scene
 
 
 def test_a_gate_cannot_be_taken_off_the_template_to_get_past_the_queue(scene: Scene, user: Api) -> None:
-    user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("greedy", scene.namespace, pods=3, gpus=8))
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     path = f"{JOBS.format(scene.namespace)}/greedy"
     ungated = {"spec": {"suspend": False, "template": {"spec": {"schedulingGates": None}}}}
@@ -268,7 +268,7 @@ def test_a_job_cannot_claim_to_be_part_of_a_queued_one(scene: Scene, user: Api) 
     path = JOBSETS.format(scene.namespace)
     owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
     reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     job["metadata"]["ownerReferences"] = [reference | {"controller": True}]
     told = "only the controller of JobSet may make objects that a JobSet controls"
     refused(403, told, lambda: user.create(JOBS.format(scene.namespace), job))
@@ -283,7 +283,7 @@ def test_a_job_cannot_become_part_of_a_queued_one_in_two_steps(scene: Scene, use
     path = JOBSETS.format(scene.namespace)
     owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
     reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     job["metadata"]["ownerReferences"] = [reference]
     user.create(JOBS.format(scene.namespace), job)
     claim = {"metadata": {"ownerReferences": [reference | {"controller": True}]}}
@@ -296,7 +296,7 @@ def test_a_job_cannot_become_part_of_a_queued_one_in_two_steps(scene: Scene, use
     ("kind", "plural"), [("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")]
 )
 def test_job_of_a_user_with_a_forged_owner_reference_is_refused(kind: str, plural: str, scene: Scene, user: Api) -> None:
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     reference = {"apiVersion": "apps/v1", "kind": kind, "name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
     job["metadata"]["ownerReferences"] = [reference]
     refused(403, f"only the controller of {kind} may make", lambda: user.create(JOBS.format(scene.namespace), job))
@@ -383,7 +383,7 @@ def test_a_running_job_keeps_its_queue_and_its_template(scene: Scene, user: Api)
 
 
 def test_a_template_that_names_a_node_is_refused(scene: Scene, user: Api) -> None:
-    job = manifests.job("greedy", scene.namespace, pods=1, pod_spec={"nodeName": f"{scene.prefix}b1-r1-n1"})
+    job = manifests.build_job("greedy", scene.namespace, pods=1, pod_spec={"nodeName": f"{scene.prefix}b1-r1-n1"})
     refused(422, "spec.template.spec.nodeName", lambda: user.create(JOBS.format(scene.namespace), job))
     metadata = {"name": "greedy", "labels": {QUEUE_NAME_LABEL: "main"}}
     spec = {"nodeName": f"{scene.prefix}b1-r1-n1", "containers": [{"name": "c", "image": "registry.example/c:1"}]}
@@ -396,10 +396,10 @@ def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
     workload = scene.until_bound("train", 1).workload_of("train")
     assert workload is not None
-    template = manifests.job("any", scene.namespace, pods=1, gpus=8, required=scene.rack)["spec"]["template"]
+    template = manifests.build_job("any", scene.namespace, pods=1, gpus=8, required=scene.rack)["spec"]["template"]
     template["metadata"]["annotations"][WORKLOAD_ANNOTATION] = workload["metadata"]["name"]
     template["metadata"]["labels"] = {PODSET_LABEL: "main"}
-    user.create(JOBS.format(scene.namespace), manifests.job("forger", scene.namespace, pods=1, gpus=8, spec={"template": template}))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("forger", scene.namespace, pods=1, gpus=8, spec={"template": template}))
     now = scene.until_bound("forger", 1)
     own = now.workload_of("forger")
     assert own is not None
@@ -413,7 +413,7 @@ def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
 @pytest.mark.parametrize(("gpus", "reason"), [("9000000000000000000", "ExceedsMaxQuota"), ("92233720368547758070", "ExceedsMaxQuota")])
 def test_a_huge_request_waits_like_any_that_is_too_large(gpus: str, reason: str, scene: Scene, user: Api) -> None:
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {GPU: gpus}}}
-    job = manifests.job("huge", scene.namespace, pods=3, required=scene.rack, pod_spec={"containers": [container]})
+    job = manifests.build_job("huge", scene.namespace, pods=3, required=scene.rack, pod_spec={"containers": [container]})
     user.create(JOBS.format(scene.namespace), job)
     scene.until_waiting("huge", reason)
     scene.submit("small", pods=1, gpus=8, required=scene.rack)
@@ -423,7 +423,7 @@ def test_a_huge_request_waits_like_any_that_is_too_large(gpus: str, reason: str,
 def test_negative_requests_lend_no_quota(scene: Scene, user: Api) -> None:
     """Refused by the API server in a Job; a custom resource may hold anything, but no Workload does."""
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"requests": {GPU: "-8"}, "limits": {GPU: "-8"}}}
-    job = manifests.job("negative", scene.namespace, pods=1, pod_spec={"containers": [container]})
+    job = manifests.build_job("negative", scene.namespace, pods=1, pod_spec={"containers": [container]})
     refused(422, "must be greater than or equal to 0", lambda: user.create(JOBS.format(scene.namespace), job))
     wrong = replicated("workers", 1, 1)
     wrong["template"]["spec"]["template"]["spec"]["containers"] = [container]
@@ -453,7 +453,7 @@ def test_workloads_and_queues_are_not_a_users_to_write(scene: Scene, user: Api) 
 
 def test_in_a_managed_namespace_no_job_leaves_its_queue(scene: Scene, user: Api) -> None:
     scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {MANAGED_NAMESPACE_LABEL: "true"}}})
-    user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("greedy", scene.namespace, pods=3, gpus=8))
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     path = f"{JOBS.format(scene.namespace)}/greedy"
     leaving = {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.api import ApiError, wait_for
 from e2e.guard import watch_over
-from e2e.nodes import HOSTNAME_LABEL, NodePool, is_schedulable, node_object, node_objects
+from e2e.nodes import HOSTNAME_LABEL, NodePool, build_node, build_nodes, is_schedulable
 from e2e.process import Process, StartFailed, find_free_ports, is_alive
 from e2e.progress import CommandFailed, Progress, run_with_progress
 from e2e.standing import STATE_FILE, Standing, find_standing, main, stop_standing
@@ -20,9 +20,9 @@ from e2e.standing import STATE_FILE, Standing, find_standing, main, stop_standin
 
 def test_a_pool_is_blocks_of_racks_of_nodes_with_a_label_per_level():
     pool = NodePool(blocks=2, racks=2, nodes=1, prefix="p-", labels={"zone": "z"}, taints=[{"key": "k", "effect": "NoSchedule"}])
-    nodes = node_objects(pool)
+    nodes = build_nodes(pool)
     assert [node["metadata"]["name"] for node in nodes] == ["p-b1-r1-n1", "p-b1-r2-n1", "p-b2-r1-n1", "p-b2-r2-n1"]
-    assert nodes == node_objects(pool)
+    assert nodes == build_nodes(pool)
     last = nodes[-1]
     assert [last["metadata"]["labels"][level] for level in pool.levels] == ["p-b2", "p-b2-r2", "p-b2-r2-n1"]
     assert last["metadata"]["labels"]["zone"] == "z"
@@ -32,7 +32,7 @@ def test_a_pool_is_blocks_of_racks_of_nodes_with_a_label_per_level():
 
 def test_one_more_node_can_be_described_later():
     pool = NodePool(blocks=1, racks=1, nodes=1, block_label="a/block", rack_label="a/rack")
-    node = node_object(pool, 1, 1, 2)
+    node = build_node(pool, 1, 1, 2)
     assert node["metadata"]["labels"] | {} == {"a/block": "b1", "a/rack": "b1-r1", HOSTNAME_LABEL: "b1-r1-n2", "type": "kwok"}
 
 

@@ -24,10 +24,10 @@ from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
 from e2e.audit.follow import Follower
 from e2e.audit.history import WORKLOADS
-from e2e.audit.truth import condition, is_true
+from e2e.audit.truth import get_condition, is_true
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
-from e2e.perf_load import CLASSES, NAMESPACE, Load, workload
+from e2e.perf_load import CLASSES, NAMESPACE, Load, build_workload
 from e2e.process import find_free_ports
 
 pytestmark = pytest.mark.cluster
@@ -50,7 +50,7 @@ def server() -> Iterator[Cluster]:
         install_crds(running.api)
         running.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for obj in LOAD.configuration():
-            running.api.create(manifests.path(obj), obj)
+            running.api.create(manifests.get_path(obj), obj)
         yield running
 
 
@@ -125,11 +125,11 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     states: list[Obj] = []
     follower = Follower(server.server, server.ca_file, server.token, PATH, lambda _, obj: states.append(obj)).start()
     wait_for("the queue to be active", lambda: is_true(server.api.get(f"{QUEUES}/{QUEUE}"), "Active"))
-    small, large = workload(SMALL, QUEUE, "required", 1), workload(LARGE, QUEUE, "preferred", 2)
+    small, large = build_workload(SMALL, QUEUE, "required", 1), build_workload(LARGE, QUEUE, "preferred", 2)
     low, high = small["metadata"]["name"], large["metadata"]["name"]
     server.api.create(PATH, small)
     admitted = until(server, low, "Admitted")
-    assert condition(admitted, "Admitted")["lastTransitionTime"] >= admitted["metadata"]["creationTimestamp"]
+    assert get_condition(admitted, "Admitted")["lastTransitionTime"] >= admitted["metadata"]["creationTimestamp"]
     server.api.create(PATH, large)
     evicted = until(server, low, "Evicted")
 

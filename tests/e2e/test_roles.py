@@ -69,7 +69,7 @@ def test_batch_user_role_creates_jobs_and_reads_their_workloads(scene: Scene) ->
     """The role by itself, for those who have neither view nor edit."""
     user = user_of(scene.api, scene.namespace, name="one-who-has-jobs", role="topogate-batch-user")
     jobs, workloads = JOBS.format(scene.namespace), WORKLOADS.format(scene.namespace)
-    user.create(jobs, manifests.job("train", scene.namespace, pods=2, gpus=8, required=scene.rack))
+    user.create(jobs, manifests.build_job("train", scene.namespace, pods=2, gpus=8, required=scene.rack))
     scene.until_bound("train", 2)
     (workload,) = user.list(workloads)
     assert len(user.list(f"/api/v1/namespaces/{scene.namespace}/pods")) == 2
@@ -85,8 +85,8 @@ def test_a_batch_administrator_writes_queues_and_no_status(scene: Scene) -> None
     queue = flavor = f"{scene.namespace}-more"
     with bound_everywhere(scene.api, scene.namespace, "topogate-batch-admin", name="one-who-has-queues"):
         wait_for("the binding to hold", lambda: may(user, "create", "kueue.x-k8s.io", "clusterqueues"))
-        user.create(f"{KUEUE}/resourceflavors", manifests.flavor(flavor, {"node-group": "more"}, None))
-        user.create(f"{KUEUE}/clusterqueues", manifests.cluster_queue(queue, {flavor: {"cpu": 1}}))
+        user.create(f"{KUEUE}/resourceflavors", manifests.build_flavor(flavor, {"node-group": "more"}, None))
+        user.create(f"{KUEUE}/clusterqueues", manifests.build_cluster_queue(queue, {flavor: {"cpu": 1}}))
         scene.submit("train", pods=9, gpus=8, required=scene.rack)
         scene.until_waiting("train", "ExceedsMaxQuota")
         (workload,) = user.list(WORKLOADS.format(scene.namespace))

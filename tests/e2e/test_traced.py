@@ -12,7 +12,7 @@ from e2e.audit import stories
 from e2e.audit.otlp import SpanRecord
 from e2e.audit.waterfall import to_svg
 from e2e.jaeger import __main__ as run
-from e2e.jaeger.server import JAEGER, VERSION, _records
+from e2e.jaeger.server import JAEGER, VERSION, _read_records
 
 SECOND = 1_000_000_000
 TRACE = "c" * 32
@@ -31,22 +31,22 @@ def whole() -> list[SpanRecord]:
 
 
 def test_a_whole_story_has_no_problem():
-    assert stories.problems(whole()) == []
+    assert stories.find_problems(whole()) == []
 
 
 @pytest.mark.parametrize("name", stories.STORY[1:])
 def test_a_missing_step_is_a_problem(name: str):
-    assert f"the trace lacks the step {name}" in stories.problems([one for one in whole() if one.name != name])
+    assert f"the trace lacks the step {name}" in stories.find_problems([one for one in whole() if one.name != name])
 
 
 def test_a_parent_from_elsewhere_is_a_problem():
-    assert stories.problems([*whole(), span("x", 1, 2, parent="unknown")]) == ["span x has a parent outside of the trace"]
+    assert stories.find_problems([*whole(), span("x", 1, 2, parent="unknown")]) == ["span x has a parent outside of the trace"]
 
 
 def test_time_of_which_nothing_is_told_is_a_problem_unless_another_span_covers_it():
     late = [*whole(), span("late", 30, 31)]
-    assert stories.problems(late) == ["nothing is told of the 21.0 s before late"]
-    assert stories.problems([*late, span("wait", 5, 30)]) == []
+    assert stories.find_problems(late) == ["nothing is told of the 21.0 s before late"]
+    assert stories.find_problems([*late, span("wait", 5, 30)]) == []
 
 
 def workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
@@ -57,10 +57,17 @@ def workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
 
 def test_a_refusal_must_be_told_word_for_word():
     told = [span("placement.solve", 0, 1, refused=True, message=SENTENCE)]
-    assert stories.untold([workload("False"), workload("True", "other")], lambda trace: told if trace == TRACE else []) == []
+    assert (
+        stories.find_unreported_refusals([workload("False"), workload("True", "other")], lambda trace: told if trace == TRACE else []) == []
+    )
     missing = f"the trace of workload w does not say: {SENTENCE}."
-    assert stories.untold([workload("False", SENTENCE + ".")], lambda trace: told) == [missing]
-    assert stories.untold([workload("False")], lambda trace: [span("placement.solve", 0, 1, refused=False, message=SENTENCE)]) != []
+    assert stories.find_unreported_refusals([workload("False", SENTENCE + ".")], lambda trace: told) == [missing]
+    assert (
+        stories.find_unreported_refusals(
+            [workload("False")], lambda trace: [span("placement.solve", 0, 1, refused=False, message=SENTENCE)]
+        )
+        != []
+    )
     assert stories.trace_of(None) == stories.trace_of({"metadata": {}}) == ""
 
 
@@ -78,7 +85,7 @@ def test_a_trace_of_jaeger_is_read_as_it_was_sent():
         "spans": [{**own, "references": references, "tags": tags, "logs": logs, "processID": "p1"}],
         "processes": {"p1": {"serviceName": "topogate-reconciler"}},
     }
-    (read,) = _records(trace)
+    (read,) = _read_records(trace)
     assert (read.service, read.name, read.trace_id, read.parent_id) == ("topogate-reconciler", "placement.solve", "c" * 32, "1" * 16)
     assert (read.start_ns, read.end_ns) == (5 * SECOND, 5 * SECOND + 250_000)
     assert read.links == [("0" + "d" * 31, "3" * 16)]

@@ -18,7 +18,7 @@ import pytest
 
 from e2e import pods
 from e2e.audit import truth
-from e2e.binaries import cache_dir
+from e2e.binaries import get_cache_dir
 from e2e.cluster import Cluster
 from tests.chart.helm import CHART
 from tests.chart.release import Release
@@ -132,7 +132,7 @@ def listing(root: Path) -> dict[str, tuple[int, str, bytes]]:
 
 
 def test_nothing_of_the_machine_that_built_it_is_in_it(made: Made):
-    words = [re.escape(str(path)) for path in (project.ROOT, cache_dir(), sys.prefix)]
+    words = [re.escape(str(path)) for path in (project.ROOT, get_cache_dir(), sys.prefix)]
     scratch = re.escape(f"{tempfile.gettempdir()}/tmp") + "[a-z0-9_]{8}/"
     sought = re.compile("|".join([*words, scratch]).encode())
     trees = (made.image.base, made.image.application)
@@ -280,5 +280,5 @@ def test_both_processes_run_from_it_and_a_job_is_placed(made: Made, own: Cluster
             assert not (seen / "usr/bin/sh").exists()
         scene = Scene(own).open()
         scene.submit("train", pods=2, required=scene.rack)
-        scene.eventually("train to run", lambda now: not truth.all_bound(now, "train", 2))
+        scene.eventually("train to run", lambda now: not truth.check_all_bound(now, "train", 2))
         scene.close()

@@ -26,7 +26,7 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from core.plan.pods.pod_workloads import build_workload_of_pods, wanted_alone
-from e2e.manifests import job
+from e2e.manifests import build_job
 from tests.webhook.asking import Webhook, api_of
 
 BLOCK, RACK = "cloud.provider.com/block", "cloud.provider.com/rack"
@@ -73,7 +73,7 @@ def test_required_and_preferred_exclude_each_other():
     ],
 )
 def test_names_of_drafts_draw_a_warning_with_todays(draft: str, today: str):
-    annotated = job("j", "team-a", pods=2, annotations={draft: RACK})
+    annotated = build_job("j", "team-a", pods=2, annotations={draft: RACK})
     annotated["metadata"]["annotations"] = {draft: RACK}
     response = Webhook().validate(annotated)
     assert response["allowed"]
@@ -83,7 +83,7 @@ def test_names_of_drafts_draw_a_warning_with_todays(draft: str, today: str):
 
 def test_the_multi_level_annotation_of_the_kep_is_taken_as_written():
     annotations = {REQUIRED_TOPOLOGY: "cloud.provider.com/datacenter", SLICE_CONSTRAINTS: OF_THE_KEP}
-    asked = job("tas-example-job", "team-a", pods=128, annotations=annotations)
+    asked = build_job("tas-example-job", "team-a", pods=128, annotations=annotations)
     assert Webhook().validate(asked)["allowed"]
     (pod_set,) = Job().pod_sets(asked)
     assert pod_set.topology_request is not None

@@ -145,8 +145,8 @@ def _condition(obj: Json, kind: str) -> Json:
 def path_of(obj: Json) -> str:
     """Where an object is created: in the namespace of the manifests, as with `kubectl apply -n`, if its kind has one."""
     if obj["kind"] in CLUSTER_SCOPED:
-        return manifests.path(obj)
-    return manifests.path({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
+        return manifests.get_path(obj)
+    return manifests.get_path({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def let_wrap(api: Api, group: str, plural: str) -> None:
         {**role, "rules": [{"apiGroups": [group], "resources": [plural], "verbs": ["*"]}]},
         {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects},
     ):
-        api.create(manifests.path(obj), obj)
+        api.create(manifests.get_path(obj), obj)
 
 
 @pytest.fixture(scope="module")
@@ -298,11 +298,11 @@ def test_priority_class_of_a_job_is_that_of_its_workload(applied: Applied, clust
 
 
 def test_policies_of_the_pages_refuse_jobs_without_queue_or_requests(applied: Applied, cluster: Cluster):
-    good = manifests.job("good", POLICED, pods=1, gpus=0)
-    unqueued = manifests.job("unqueued", POLICED, pods=1, gpus=0, queue=None)
-    bare = manifests.job("bare", POLICED, pods=1, gpus=0)
+    good = manifests.build_job("good", POLICED, pods=1, gpus=0)
+    unqueued = manifests.build_job("unqueued", POLICED, pods=1, gpus=0, queue=None)
+    bare = manifests.build_job("bare", POLICED, pods=1, gpus=0)
     del bare["spec"]["template"]["spec"]["containers"][0]["resources"]
-    path = f"{manifests.path(good)}?dryRun=All"
+    path = f"{manifests.get_path(good)}?dryRun=All"
     cluster.api.create(path, good)
     for wrong, policy in ((unqueued, "km-queue-name"), (bare, "km-requests")):
         with pytest.raises(ApiError, match=policy):

@@ -14,7 +14,7 @@ from e2e import manifests
 from e2e.api import PATIENCE_S, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.operators.catalogue import AUTOSCALED
 from e2e.operators.running import start_operators
 from e2e.topogate import Topogate
@@ -72,7 +72,7 @@ def empty(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 def high(cluster: Cluster, topogate: Topogate) -> Iterator[str]:
     """The name of a WorkloadPriorityClass, above workloads that name none."""
     priority = {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100, "description": ""}
-    path = manifests.path(priority)
+    path = manifests.get_path(priority)
     cluster.api.create(path, priority)
     yield "high"
     cluster.api.delete(f"{path}/high")
@@ -98,7 +98,7 @@ def made(scene: Scene) -> list[Json]:
 
 
 def more(scene: Scene, rack: int, number: int) -> Json:
-    return node_object(scene.pool, 1, rack, number)
+    return build_node(scene.pool, 1, rack, number)
 
 
 def version_of(obj: Json | None) -> str:
@@ -113,7 +113,7 @@ def is_granted(check: Checked, now: truth.Snapshot, job: str = "train") -> bool:
 def until_placed(check: Checked, pods: int, level: str, job: str = "train") -> truth.Snapshot:
     """Waits for pods on nodes of one domain, by a request that is the autoscaler's word, and until nothing is written any more."""
     now = check.scene.until_bound(job, pods)
-    assert truth.together(now, job, level) == []
+    assert truth.check_one_domain(now, job, level) == []
     assert is_granted(check, now, job)
     (name,) = check.consumed(now, job)
     (request,) = (each for each in check.requests() if each["metadata"]["name"] == name)
@@ -179,7 +179,7 @@ def test_request_that_never_succeeds_is_given_up(scene: Scene, make: Make) -> No
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 1}, parameters={"noRetry": "true"})
     scene.submit("train", pods=5, gpus=8, required=scene.block)
     now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
-    assert "given up after 2 attempts" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     until_still(check)
 
 

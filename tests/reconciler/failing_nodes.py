@@ -18,7 +18,7 @@ from sim.administrators import make_ready
 from sim.apiserver.server import Request
 from sim.ending import is_backing_off
 from sim.models.base import JOB, NODE, POD, is_over
-from sim.models.scheduler import Scheduler, takes
+from sim.models.scheduler import Scheduler, is_feasible
 from sim.replica import USER
 from sim.world import WORKLOADS, World
 from tests.builders import NAMESPACE, THREE_LEVELS
@@ -46,11 +46,11 @@ class FailingNodes:
             if isinstance(model, Scheduler):
                 # The ungater deletes a pod 1 s after its place has moved. A pod that is bound sooner stays (PlacementKept, docs/nodes.md).
                 model.backs_off_s = 2.7
-        self.world.apply(manifests.topology("t", THREE_LEVELS))
-        self.world.apply(manifests.flavor("f", {}, "t"))
-        self.world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 1000}}))
+        self.world.apply(manifests.build_topology("t", THREE_LEVELS))
+        self.world.apply(manifests.build_flavor("f", {}, "t"))
+        self.world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 1000}}))
         self.world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        self.world.apply(manifests.local_queue("main", NAMESPACE, "cq"))
+        self.world.apply(manifests.build_local_queue("main", NAMESPACE, "cq"))
         never = HealthRules(storm=StormRules(share=1.0))
         self.world.start_reconciler(replacement=NodeReplacement(fails_fast=fails_fast), node_health=never)
 
@@ -260,7 +260,7 @@ class FailingNodes:
             self._given_up.add(wanted)
             if old["spec"].get("nodeName"):
                 yield f"pod {old['metadata']['name']} runs, and is ended"
-            elif new is not None and node is not None and _is_up(node) and takes(node, old, {}) and given[host]:
+            elif new is not None and node is not None and _is_up(node) and is_feasible(node, old, {}) and given[host]:
                 yield f"pod {old['metadata']['name']} is ended, and could have run on {host}"
         elif old["spec"].get("schedulingGates") and new is not None and not new["spec"].get("schedulingGates"):
             [replica] = self.world.replicas

@@ -17,7 +17,7 @@ def delete_pods(world: World, namespace: str) -> None:
 def open_two_teams() -> World:
     world = open_world(1)
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "finalizers": ["example.com/kept"]}})
-    world.apply(manifests.local_queue("main", "other", "cq"))
+    world.apply(manifests.build_local_queue("main", "other", "cq"))
     return world
 
 

@@ -11,7 +11,7 @@ from core.model.wire.encoding import encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from core.plan.steps import pacing
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from sim.apiserver.server import Refused
 from sim.models.kubelets import RUN_SECONDS
 from sim.world import DOUBTED_S, World
@@ -24,20 +24,20 @@ LONGEST_START_S = 10.0  # after a replica was killed its next process starts
 def open_world(seed: int, flavor: Json | None = None) -> World:
     world = World(seed)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    for node in node_objects(POOL):
+    for node in build_nodes(POOL):
         world.apply({**node, "status": {**node["status"], "conditions": [ready]}})
-    world.apply(manifests.topology("t", POOL.levels))
-    world.apply(flavor or manifests.flavor("f", {}, "t"))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
+    world.apply(manifests.build_topology("t", POOL.levels))
+    world.apply(flavor or manifests.build_flavor("f", {}, "t"))
+    world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    world.apply(manifests.local_queue("main", "team", "cq"))
+    world.apply(manifests.build_local_queue("main", "team", "cq"))
     world.start_replicas(1)
     world.run_for(5)
     return world
 
 
 def job(name: str, pods: int, seconds: float | None = 30, rack: str = "") -> Json:
-    made = manifests.job(name, "team", pods=pods, gpus=8, **({"required": rack} if rack else {}))  # type: ignore[arg-type]
+    made = manifests.build_job(name, "team", pods=pods, gpus=8, **({"required": rack} if rack else {}))  # type: ignore[arg-type]
     if seconds is not None:
         made["spec"]["template"]["metadata"]["annotations"][RUN_SECONDS] = str(seconds)
     return made
@@ -77,8 +77,8 @@ AT_LIMITS: dict[str, Json] = {
 @pytest.mark.parametrize("limit", AT_LIMITS)
 def test_job_at_a_limit_is_started_with_additions_of_its_flavor(limit: str):
     """topogate's own webhook refused the start, which exceeds the limit, and the job held its quota without pods."""
-    labels = {POOL.block_label: node_objects(POOL)[0]["metadata"]["labels"][POOL.block_label]}
-    flavor = manifests.flavor("f", labels, "t")
+    labels = {POOL.block_label: build_nodes(POOL)[0]["metadata"]["labels"][POOL.block_label]}
+    flavor = manifests.build_flavor("f", labels, "t")
     flavor["spec"]["tolerations"] = [{"key": "example.com/flavor", "operator": "Exists"}]
     world = open_world(1, flavor)
     made = job("limit", 1)

@@ -11,7 +11,7 @@ from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, apply, patch
 
 REVIEW = "admission.review"
 ANOTHERS = f"00-{'a' * 32}-{'1' * 16}-01"
-JOB = manifests.job("train", "team-a", pods=4)
+JOB = manifests.build_job("train", "team-a", pods=4)
 
 
 def annotated(traceparent: str) -> dict:
@@ -76,7 +76,7 @@ def test_later_reviews_of_the_job_join_its_story(collect: Collect):
 
 
 def test_a_refusal_is_told_with_its_message_and_is_no_error(collect: Collect):
-    response = Webhook().ask(VALIDATE_JOB, manifests.job("train", "team-a", pods=4, required="not a label"))
+    response = Webhook().ask(VALIDATE_JOB, manifests.build_job("train", "team-a", pods=4, required="not a label"))
     span = collect()[REVIEW]
     assert span.attributes["topogate.admission.allowed"] is False
     assert span.attributes["topogate.message"] == response["status"]["message"]
@@ -84,14 +84,14 @@ def test_a_refusal_is_told_with_its_message_and_is_no_error(collect: Collect):
 
 
 def test_a_look_up_that_failed_is_an_error(collect: Collect):
-    Webhook(default_queue=None).ask(MUTATE_JOB, manifests.job("train", "team-a", pods=4, queue=None))
+    Webhook(default_queue=None).ask(MUTATE_JOB, manifests.build_job("train", "team-a", pods=4, queue=None))
     span = collect()[REVIEW]
     assert span.is_error
     assert span.attributes["topogate.message"].endswith("try again")
 
 
 def test_a_cluster_scoped_object_has_no_namespace(collect: Collect):
-    Webhook().ask("/validate-kueue-x-k8s-io-v1beta2-topology", manifests.topology("t", ["rack"]), namespace="")
+    Webhook().ask("/validate-kueue-x-k8s-io-v1beta2-topology", manifests.build_topology("t", ["rack"]), namespace="")
     assert "k8s.namespace.name" not in collect()[REVIEW].attributes
 
 

@@ -26,7 +26,7 @@ from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn
 from e2e.standins.training import PyTorchJobStandIn
-from e2e.topogate import Topogate, managed
+from e2e.topogate import Topogate, build_managed_labels
 from tests.e2e.users import RBAC, may, refused, user_of
 from tests.installed import Installed
 from tests.reconciler.kinds.pods import of_set
@@ -87,14 +87,14 @@ def stage(cluster: Cluster, installed: Installed, request: pytest.FixtureRequest
         PyTorchJobStandIn(cluster.api) as torch,
     ):
         scene = Scene(cluster).open(quota=QUOTA)
-        scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+        scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
         is_managed = request.param == MANAGED_NAMESPACE
         if is_managed:
-            cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
+            cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": build_managed_labels()}})
         user = user_of(cluster.api, scene.namespace)
         _may_write_all_kinds(cluster.api, scene.namespace)
-        user.create(JOBS.format(scene.namespace), manifests.job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
-        user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
+        user.create(JOBS.format(scene.namespace), manifests.build_job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
+        user.create(JOBS.format(scene.namespace), manifests.build_job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
         user.create(JOBSETS.format(scene.namespace), jobset(scene, "set", replicated("workers", 1, 1)))
         user.create(RAY.format(scene.namespace), of_kind(scene, "ray.io/v1", "RayCluster", RAY_SPEC))
         user.create(TORCH.format(scene.namespace), of_kind(scene, "kubeflow.org/v1", "PyTorchJob", TORCH_SPEC))
@@ -237,7 +237,7 @@ def patches_greedy(body: Any) -> Act:
 
 def creates_job(**metadata: Any) -> Act:
     def act(stage: Stage) -> Obj:
-        job = manifests.job("another", stage.scene.namespace, pods=3, gpus=8)
+        job = manifests.build_job("another", stage.scene.namespace, pods=3, gpus=8)
         return stage.user.create(stage.path(JOBS), {**job, "metadata": {**job["metadata"], **metadata}})
 
     return act
@@ -320,7 +320,9 @@ def scales(kind: str, replicas: int, *, is_part: bool) -> Act:
 
 def creates_job_asking(**spec: Any) -> Act:
     def act(stage: Stage) -> Obj:
-        return stage.user.create(f"{stage.path(JOBS)}?dryRun=All", manifests.job("another", stage.scene.namespace, pods=1, pod_spec=spec))
+        return stage.user.create(
+            f"{stage.path(JOBS)}?dryRun=All", manifests.build_job("another", stage.scene.namespace, pods=1, pod_spec=spec)
+        )
 
     return act
 

@@ -533,7 +533,7 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
     """Found defect C1: the garbage collector takes the owner off, and the Job controller its finalizers."""
-    job = manifests.job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
+    job = manifests.build_job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
     stage.user.create(stage.path(JOBS), job)
     stage.scene.until_bound("orphaned", 1)
     stage.user.request("DELETE", f"{stage.path(JOBS, 'orphaned')}?propagationPolicy=Orphan")

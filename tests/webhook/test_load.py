@@ -42,8 +42,8 @@ from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionS
 from webhook.shared_limits import SharedLimit, estimate_memory
 from webhook.tls import HeldCertificate, ServingCertificate
 
-SMALL = body(manifests.job("train", "team-a", pods=1))
-LARGE = body(manifests.job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))
+SMALL = body(manifests.build_job("train", "team-a", pods=1))
+LARGE = body(manifests.build_job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.pod_rules import MAX_TOLERATIONS
 from core.names import ADMISSION_GATE, DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource
-from e2e.manifests import job
+from e2e.manifests import build_job
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
 from tests.webhook.asking import MUTATE_JOB, Webhook, causes, hook
 from webhook.lookup import Lookup, LookupFailed
@@ -59,7 +59,7 @@ def asking(cluster: Cluster) -> Webhook:
 
 
 def child(*references: Json) -> Json:
-    made = job("child", "team-a", pods=1, queue=None)
+    made = build_job("child", "team-a", pods=1, queue=None)
     made["metadata"]["ownerReferences"] = list(references)
     return made
 

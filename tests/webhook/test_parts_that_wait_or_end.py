@@ -24,7 +24,7 @@ NAMESPACES = (MANAGED_NAMESPACE, LABELLED)
 def test_part_without_owner_and_queue_is_not_changed(stage: Stage, was_admitted: bool) -> None:
     """Found by an attack: the child Job of a JobSet deleted with `--cascade=orphan` ran without a queue, or grew beyond its quota."""
     scene = stage.scene
-    job = manifests.job("left", scene.namespace, pods=1, gpus=100)  # more than its quota: it waits
+    job = manifests.build_job("left", scene.namespace, pods=1, gpus=100)  # more than its quota: it waits
     job["metadata"]["labels"] = {}
     path = stage.path(JOBS, "left")
     scene.api.create(JOBS.format(scene.namespace), job)
@@ -72,7 +72,7 @@ def test_suspended_part_keeps_its_size_and_requests(stage: Stage) -> None:
     """Found by an attack: the child Job of a JobSet that waited was given more pods and more GPUs, and was started as it was."""
     scene = stage.scene
     owner = scene.api.get(stage.path(JOBSETS, "set"))
-    job = manifests.job("later", scene.namespace, pods=1, gpus=1)
+    job = manifests.build_job("later", scene.namespace, pods=1, gpus=1)
     reference = {"apiVersion": owner["apiVersion"], "kind": "JobSet", "name": "set", "uid": owner["metadata"]["uid"], "controller": True}
     job["metadata"] |= {"labels": {}, "ownerReferences": [reference]}
     job["spec"]["suspend"] = True

@@ -207,7 +207,7 @@ def ask(port: int, review: bytes) -> tuple[int, dict[str, Any]]:
 def test_webhook_process_on_a_signal_answers_pending_reviews_and_ends(folder: Path, api_server: SlowApiServer):
     write_kubeconfig(folder, api_server.url)
     (port,) = find_free_ports(1)
-    job = manifests.job("train", "team-a", pods=1, queue=None)
+    job = manifests.build_job("train", "team-a", pods=1, queue=None)
     log = folder / "log"
     with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook, ThreadPoolExecutor(1) as threads:
         try:
@@ -244,7 +244,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     with log.open("wb") as out, subprocess.Popen(command(folder, port, metrics_port), cwd=ROOT, stderr=out) as webhook:
         try:
             wait_for("the webhook to serve both", lambda: not (is_closed(metrics_port) or is_closed(port)), poll_s=0.01)
-            status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
+            status, _ = ask(port, body(manifests.build_job("train", "team-a", pods=1)))
             with urllib.request.urlopen(url, timeout=10) as reply:
                 found = Scraped(reply.read().decode())
         finally:
@@ -270,7 +270,7 @@ def test_missing_metrics_collector_is_logged_once_and_delays_no_review(folder: P
             slowest = 0.0
             for _ in range(20):
                 began = time.monotonic()
-                status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
+                status, _ = ask(port, body(manifests.build_job("train", "team-a", pods=1)))
                 slowest = max(slowest, time.monotonic() - began)
                 assert status == 200
             webhook.send_signal(signal.SIGTERM)

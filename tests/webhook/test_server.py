@@ -28,7 +28,7 @@ from webhook.lookup import at_home
 from webhook.review import Reviews
 from webhook.server import LARGE_BODY_BYTES, LATELY_S, LINGER_S, QUIET_S, QUIET_WHERE_ASKED_S
 
-JOB = manifests.job("train", "team-a", pods=4, required="rack")
+JOB = manifests.build_job("train", "team-a", pods=4, required="rack")
 
 
 def without(field: str) -> bytes:

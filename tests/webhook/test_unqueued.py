@@ -14,7 +14,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL
 from e2e.standins.jobset import JobSetStandIn
-from e2e.topogate import REGISTRATIONS, Topogate, managed
+from e2e.topogate import REGISTRATIONS, Topogate, build_managed_labels
 from tests.webhook.test_on_apiserver import create, kubectl_create
 
 ASKS = {"annotations": {REQUIRED_TOPOLOGY: RACK_LABEL}}
@@ -155,9 +155,9 @@ def test_object_of_a_controller_or_in_kube_system_gets_no_warning(cluster: Clust
 
 def test_in_a_managed_namespace_the_webhook_is_asked_instead(cluster: Cluster, namespace: str):
     name = f"managed-{namespace}"
-    cluster.create_namespace(name, managed())
+    cluster.create_namespace(name, build_managed_labels())
     try:
-        create(cluster, manifests.local_queue("default", name, "nowhere"))
+        create(cluster, manifests.build_local_queue("default", name, "nowhere"))
         assert told(cluster, obj("Job", name, ASKS)) == []
     finally:
         cluster.delete_namespace(name)

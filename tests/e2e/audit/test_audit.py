@@ -9,15 +9,15 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from e2e.audit.audit import audit
 from e2e.audit.history import Fact, PodFact, WorkloadFact
-from e2e.manifests import cluster_queue
-from e2e.nodes import RACK_LABEL, NodePool, node_objects
+from e2e.manifests import build_cluster_queue
+from e2e.nodes import RACK_LABEL, NodePool, build_nodes
 
 GPU = "nvidia.com/gpu"
-NODES = node_objects(NodePool(1, 2, 1, allocatable={GPU: "2", "pods": "10"}))
+NODES = build_nodes(NodePool(1, 2, 1, allocatable={GPU: "2", "pods": "10"}))
 FIRST, SECOND = (node["metadata"]["name"] for node in NODES)
 QUEUES = [
-    cluster_queue("own", {"f": {GPU: 2}}, cohortName="c"),
-    cluster_queue("guest", {"f": {GPU: 2}}, cohortName="c"),
+    build_cluster_queue("own", {"f": {GPU: 2}}, cohortName="c"),
+    build_cluster_queue("guest", {"f": {GPU: 2}}, cohortName="c"),
 ]
 
 

@@ -28,7 +28,7 @@ def topogate(installed: Installed) -> Topogate:
 
 
 def submit(scene: Scene, name: str, *, pods: int, gpus: int = 2, **topology: Any) -> None:
-    job = manifests.job(name, scene.namespace, pods=pods, gpus=gpus, spec={"completions": 100}, **topology)
+    job = manifests.build_job(name, scene.namespace, pods=pods, gpus=gpus, spec={"completions": 100}, **topology)
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
     scene.create(job)
 
@@ -50,7 +50,7 @@ def slices(now: truth.Snapshot) -> list[tuple[str | None, str | None]]:
     """Of each workload why it is finished, and whom it replaces."""
     return sorted(
         (
-            (truth.condition(w, "Finished").get("reason"), (w["metadata"].get("annotations") or {}).get(SLICE_REPLACES))
+            (truth.get_condition(w, "Finished").get("reason"), (w["metadata"].get("annotations") or {}).get(SLICE_REPLACES))
             for w in now.workloads
         ),
         key=str,
@@ -59,7 +59,7 @@ def slices(now: truth.Snapshot) -> list[tuple[str | None, str | None]]:
 
 def waiting(now: truth.Snapshot) -> str:
     """What the workload that waits says."""
-    told = [truth.condition(w, "QuotaReserved") for w in now.workloads]
+    told = [truth.get_condition(w, "QuotaReserved") for w in now.workloads]
     return "; ".join(str(c.get("message")) for c in told if c.get("status") == "False")
 
 
@@ -84,7 +84,7 @@ def test_elastic_job_grows_within_its_rack_then_shrinks_then_waits_for_room_in_t
     assert second is not None
     assert second["metadata"]["annotations"][SLICE_REPLACES] == f"{scene.namespace}/{first['metadata']['name']}"
     assert second["metadata"]["annotations"][SLICE_NAME] == first["metadata"]["name"]
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     assert truth.as_assigned(now, "train") == []
 
     topogate.kill_reconciler()
@@ -97,7 +97,7 @@ def test_elastic_job_grows_within_its_rack_then_shrinks_then_waits_for_room_in_t
     assert shrunk["metadata"]["uid"] == second["metadata"]["uid"], "in place"
     assert shrunk["status"]["admission"]["podSetAssignments"][0]["resourceUsage"]["nvidia.com/gpu"] == "4"
     assert truth.as_assigned(now, "train") == []
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
 
     kept = uids(now, "train")
     size(scene, "train", 10)
@@ -127,7 +127,7 @@ def test_resized_elastic_job_needs_quota_for_added_pods_only_and_releases_quota_
     scene.until_bound("other", 2)
     now = scene.until_bound("train", 4)
     assert admitted_count(now, "train") == 4
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
 
 
 def test_a_job_that_grows_no_more_has_one_workload_and_one_that_is_stopped_asks_for_all(scene: Scene) -> None:

@@ -17,7 +17,7 @@ QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
 
 
 def submit(scene: Scene, name: str, least: int, *, has_equal_completions: bool = False, **asked: Any) -> None:
-    job = manifests.job(name, scene.namespace, **asked)
+    job = manifests.build_job(name, scene.namespace, **asked)
     job["metadata"]["annotations"] = {
         MIN_PARALLELISM: str(least),
         **({COMPLETIONS_EQUAL_PARALLELISM: "true"} if has_equal_completions else {}),
@@ -40,7 +40,7 @@ def test_a_job_runs_with_as_many_pods_as_fit_and_is_restored_when_it_is_evicted(
     """A rack has 16 GPUs: of six pods with four each, four fit in one."""
     submit(scene, "flexible", 2, pods=6, gpus=4, required=scene.rack)
     now = scene.until_bound("flexible", 4)
-    assert truth.together(now, "flexible", scene.rack) == []
+    assert truth.check_one_domain(now, "flexible", scene.rack) == []
     assert (admitted_count(now, "flexible"), parallelism(scene, "flexible")) == (4, (4, False))
     assert scene.job("flexible")["spec"]["completions"] == 6
     scene.patch_job("flexible", {"spec": {"parallelism": 6, "completions": 6}})

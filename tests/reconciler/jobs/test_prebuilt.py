@@ -51,7 +51,7 @@ def test_a_workload_that_was_made_before_is_the_jobs(scene: Scene) -> None:
     assert workload["metadata"]["name"] == "booked"
     (owner,) = workload["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("Job", "train", True)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert truth.as_assigned(now, "train") == []
     scene.submit("late", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "booked"})
     assert f"{scene.namespace}/booked is that of Job train" in until_told(scene, "late", "WorkloadRefused")
@@ -77,7 +77,7 @@ def test_prebuilt_workload_that_differs_from_its_job_is_out_of_sync_and_job_even
     scene.submit("large", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "small"})
     told = until_told(scene, "large", "WorkloadRefused")
     assert "count of the job: 2, of the Workload: 1" in told
-    finished = truth.condition(named(scene, "small"), "Finished")
+    finished = truth.get_condition(named(scene, "small"), "Finished")
     assert (finished["status"], finished["reason"]) == ("True", "OutOfSync")
     assert scene.job("large")["spec"]["suspend"] is True
     assert scene.read().pods_of("large") == []

@@ -130,11 +130,11 @@ def test_workload_that_waits_for_quota_is_admitted_when_pods_of_another_job_succ
     assert not truth.is_true(scene.read().workload_of("second"), "QuotaReserved"), "that is not enough yet"
     succeed(scene, "first", 1)
     now = scene.until_bound("second", 2)
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     assert len(live(now, "first")) == 2
     workload = now.workload_of("first")
     assert workload is not None
-    assert truth.condition(workload, PREEMPTED) == {}
+    assert truth.get_condition(workload, PREEMPTED) == {}
     assert workload["status"]["admission"]["podSetAssignments"][0]["count"] == 4, "the assignment stays as it is"
     topogate.kill_reconciler()
     topogate.start_reconciler()
@@ -153,7 +153,7 @@ def test_their_nodes_are_free_too_and_a_failed_pod_comes_back_to_its_own(scene: 
     freed = succeed(scene, "first", 2)
     now = scene.until_bound("second", 2)
     assert sorted(pod["spec"]["nodeName"] for pod in now.pods_of("second")) == sorted(freed)
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     lost = next(pod for pod in scene.read().pods_of("first") if not truth.is_terminal(pod))
     scene.end_pod(lost["metadata"]["name"], {"phase": "Failed"})
 
@@ -163,7 +163,7 @@ def test_their_nodes_are_free_too_and_a_failed_pod_comes_back_to_its_own(scene: 
 
     now = scene.eventually("the failed pod to be made again", is_back)
     assert lost["spec"]["nodeName"] in [pod["spec"]["nodeName"] for pod in live(now, "first")]
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
 
 
 def test_a_job_with_more_completions_than_pods_gives_back_at_its_end_only(scene: Scene) -> None:
@@ -202,4 +202,4 @@ def test_evicted_job_with_succeeded_pods_requests_only_its_remaining_pods(scene:
     assert given["resourceUsage"]["nvidia.com/gpu"] == "8"
     (pod,) = live(now, "train")
     assert pod["metadata"]["labels"][PODSET_LABEL] == "main"
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []

@@ -39,10 +39,10 @@ def scene(cluster: Cluster, topogate: Topogate, request: pytest.FixtureRequest) 
     opened.allow_preemption()
     if getattr(request, "param", PLACED) == ANYWHERE:
         flavor = f"{opened.prefix}anywhere"
-        opened.create(manifests.flavor(flavor, opened.pool.labels, None))
-        opened.create(manifests.cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}, preemption=LOWER_PRIORITY))
+        opened.create(manifests.build_flavor(flavor, opened.pool.labels, None))
+        opened.create(manifests.build_cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}, preemption=LOWER_PRIORITY))
         opened.api.delete(f"/apis/{GROUP_VERSION}/namespaces/{opened.namespace}/localqueues/main")
-        opened.create(manifests.local_queue("main", opened.namespace, f"{opened.prefix}open"))
+        opened.create(manifests.build_local_queue("main", opened.namespace, f"{opened.prefix}open"))
     yield opened
     opened.close()
     for plural, name in (("clusterqueues", "open"), ("resourceflavors", "anywhere")):
@@ -79,7 +79,7 @@ def again_and_again(act: Callable[[], Any], threads: int) -> Iterator[None]:
 
 def run_victim(scene: Scene, user: Api) -> str:
     """The path of a job of a user that runs on all of the quota."""
-    user.create(JOBS.format(scene.namespace), manifests.job("victim", scene.namespace, pods=2, gpus=8))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("victim", scene.namespace, pods=2, gpus=8))
     scene.until_bound("victim", 2)
     return f"{JOBS.format(scene.namespace)}/victim"
 
@@ -150,7 +150,7 @@ def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_mor
             time.sleep(0.2)
         assert recount(scene.api) == []
         (victim,) = (w for w in scene.read().workloads if w["metadata"]["name"].startswith("jobset-"))
-        assert truth.condition(victim, "QuotaReserved")["reason"] == REASON_ON_HOLD
+        assert truth.get_condition(victim, "QuotaReserved")["reason"] == REASON_ON_HOLD
     finally:
         user.patch(path, {"metadata": {"finalizers": None}})
 
@@ -207,7 +207,7 @@ def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_b
     workload = scene.read().workload_of("victim")
     assert workload is not None
     pods = PODS.format(scene.namespace)
-    pod = manifests.job("clinging", scene.namespace, pods=1, gpus=0)["spec"]["template"]
+    pod = manifests.build_job("clinging", scene.namespace, pods=1, gpus=0)["spec"]["template"]
     labels = victim["spec"]["template"]["metadata"]["labels"]
     pod |= {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clinging", "namespace": scene.namespace, "labels": labels}}
     pod["spec"] |= {"nodeName": slow_node, "terminationGracePeriodSeconds": 100_000_000, "restartPolicy": "Never"}

@@ -35,7 +35,7 @@ def test_job_at_a_limit_is_started_stopped_and_started_again(scene: Scene, limit
     assert scene.job("limit")["spec"]["template"]["spec"] == before
     scene.patch_workload("limit", {"spec": {"active": True}})
     scene.until_bound("limit", 1)
-    assert truth.always(scene.read()) == []
+    assert truth.check_invariants(scene.read()) == []
     assert scene.api.get(f"{JOBS.format(scene.namespace)}/limit")["spec"]["suspend"] is False
 
 

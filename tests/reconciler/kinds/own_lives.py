@@ -11,8 +11,8 @@ from core.names import QUEUE_NAME_LABEL, RANK_ORDER_KEPT, REQUIRED_TOPOLOGY
 from e2e.accounts import issue_token
 from e2e.api import JSON_PATCH, PATIENCE_S
 from e2e.audit import truth
-from e2e.manifests import job, make_elastic_ray
-from e2e.manifests import path as path_of
+from e2e.manifests import build_job, make_elastic_ray
+from e2e.manifests import get_path as path_of
 from tests.reconciler.kinds.pods import live, template, workloads
 from tests.reconciler.scenes import Scene
 
@@ -21,7 +21,7 @@ MPI_JOB = Path(__file__).parents[3] / "examples" / "kinds" / "mpijob.yaml"
 
 
 def _replicated(name: str, pods: int, level: str, run_seconds: int | None = None, **more: Any) -> Obj:
-    made = job(name, "any", pods=pods, gpus=4, annotations={REQUIRED_TOPOLOGY: level}, run_seconds=run_seconds)["spec"]
+    made = build_job(name, "any", pods=pods, gpus=4, annotations={REQUIRED_TOPOLOGY: level}, run_seconds=run_seconds)["spec"]
     spec = {key: made[key] for key in ("parallelism", "completions", "template")}
     return {"name": name, "replicas": 1, "template": {"spec": {**spec, "backoffLimit": 0}}, **more}
 

@@ -8,14 +8,14 @@ from typing import Any
 from core.names import ADMISSION_GATE, HOSTNAME_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL
 from e2e import manifests
 from e2e.audit import truth
-from e2e.manifests import ANNOTATIONS, job
+from e2e.manifests import ANNOTATIONS, build_job
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 INDEX = "index"
 
 
 def pod_spec(gpus: int, *, restart: str = "Always") -> dict[str, Any]:
-    return {**job("any", "any", pods=1, gpus=gpus)["spec"]["template"]["spec"], "restartPolicy": restart}
+    return {**build_job("any", "any", pods=1, gpus=gpus)["spec"]["template"]["spec"], "restartPolicy": restart}
 
 
 def topology(**asked: Any) -> dict[str, str]:
@@ -86,4 +86,4 @@ def set_active(scene: Scene, workload: str, active: bool) -> None:
 
 
 def remove(scene: Scene, obj: Mapping[str, Any]) -> None:
-    scene.api.request("DELETE", f"{manifests.path(obj)}/{obj['metadata']['name']}?propagationPolicy=Background")
+    scene.api.request("DELETE", f"{manifests.get_path(obj)}/{obj['metadata']['name']}?propagationPolicy=Background")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.names import LWS_WORKER_INDEX_LABEL, REQUIRED_TOPOLOGY
-from e2e.manifests import job
+from e2e.manifests import build_job
 from e2e.standins.appwrapper import AppWrapperStandIn
 from e2e.standins.base import StandIn
 from e2e.standins.jobset import JobSetStandIn
@@ -68,7 +68,7 @@ class Scenario:
 
 def template(level: str, gpus: int = GPUS, **more: str) -> Obj:
     """A pod template that requires one domain of a level."""
-    made: Obj = job("any", "any", pods=1, gpus=gpus, annotations={REQUIRED_TOPOLOGY: level} | more)["spec"]["template"]
+    made: Obj = build_job("any", "any", pods=1, gpus=gpus, annotations={REQUIRED_TOPOLOGY: level} | more)["spec"]["template"]
     return made
 
 

@@ -32,8 +32,8 @@ class Stage:
         self.scene.create(runtime())
         # Spark's pods ask for memory, which the scene's queue has none of.
         prefix = self.scene.prefix
-        queue = manifests.cluster_queue(f"{prefix}queue", {f"{prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
-        self.scene.api.patch(f"{manifests.path(queue)}/{prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
+        queue = manifests.build_cluster_queue(f"{prefix}queue", {f"{prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
+        self.scene.api.patch(f"{manifests.get_path(queue)}/{prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
 
     def uninstall(self) -> None:
         for standin in self.standins.values():
@@ -126,7 +126,7 @@ def check_places(stage: Stage, scenario: Scenario, name: str, now: truth.Snapsho
     for found in pods.values():
         assert len({now.label_of(pod, stage.scene.rack) for pod in found}) == 1
     assert truth.as_assigned(now, name) == []
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     for pod_set in scenario.ranked:
         ranked = sorted(pods[pod_set], key=lambda pod: [int(pod["metadata"]["labels"][label]) for label in scenario.rank_labels])
         hosts = [now.label_of(pod, HOSTNAME_LABEL) for pod in ranked]

@@ -60,7 +60,7 @@ def test_leader_and_workers_of_each_group_share_a_rack_in_the_order_of_their_ind
         assert hosts == sorted(hosts)
     for workload in now.workloads:
         assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("leader", 1), ("worker", 2)]
-        assert truth.condition(workload, "topogate.dev/RankOrderKept").get("status") != "False"
+        assert truth.get_condition(workload, "topogate.dev/RankOrderKept").get("status") != "False"
 
 
 def test_workers_with_a_leader_of_another_template_count_from_one(scene: Scene) -> None:

@@ -17,7 +17,7 @@ from e2e.cluster import Cluster
 from e2e.standins.appwrapper import AppWrapperStandIn
 from e2e.standins.pods import Obj, Wanted
 from e2e.standins.sparkapplication import SparkApplicationStandIn
-from e2e.topogate import Topogate, managed
+from e2e.topogate import Topogate, build_managed_labels
 from tests.e2e.users import may
 from tests.reconciler.kinds.pods import bound, live, of_set, template, workloads
 from tests.reconciler.scenes import GPU, Scene
@@ -31,10 +31,10 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 def managed_scene(cluster: Cluster, topogate: Topogate) -> Iterable[Scene]:
     """A scene whose queue is the namespace's default one, too, and has memory."""
     scene = Scene(cluster).open()
-    scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
-    queue = manifests.cluster_queue(f"{scene.prefix}queue", {f"{scene.prefix}flavor": {"cpu": 1000, GPU: 32, "memory": "1000Gi"}})
-    scene.api.patch(f"{manifests.path(queue)}/{scene.prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
-    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
+    scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+    queue = manifests.build_cluster_queue(f"{scene.prefix}queue", {f"{scene.prefix}flavor": {"cpu": 1000, GPU: 32, "memory": "1000Gi"}})
+    scene.api.patch(f"{manifests.get_path(queue)}/{scene.prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
+    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": build_managed_labels()}})
     _await_managed(scene)
     yield scene
     scene.close()

@@ -45,7 +45,7 @@ def test_a_group_is_in_one_rack_in_the_order_of_its_indexes_and_ends_when_all_ha
     assert hosts == sorted(hosts)
     assert workloads(now, scene) == ["ring"]
     now = scene.eventually("the workload to be finished", lambda now: truth.is_true(now.workloads[0], "Finished"))
-    assert truth.condition(now.workloads[0], "Finished")["message"] == "Pods succeeded: 4/4"
+    assert truth.get_condition(now.workloads[0], "Finished")["message"] == "Pods succeeded: 4/4"
     scene.eventually("finalizers to be off", lambda now: not any(MANAGED in (p["metadata"].get("finalizers") or ()) for p in now.pods))
 
 
@@ -103,7 +103,9 @@ def test_a_group_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
     names = [f"big-{i}" for i in range(5)]
     for name in names:
         scene.create(pod(scene, name, gpus=8, group="big", total=5))
-    scene.eventually("it to wait", lambda now: [w for w in now.workloads if truth.condition(w, "QuotaReserved").get("status") == "False"])
+    scene.eventually(
+        "it to wait", lambda now: [w for w in now.workloads if truth.get_condition(w, "QuotaReserved").get("status") == "False"]
+    )
     assert waiting(live(scene.read(), scene), 5)
     for name in names:
         scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{name}")

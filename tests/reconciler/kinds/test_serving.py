@@ -11,7 +11,7 @@ from core.names import QUEUE_NAME_LABEL, STATEFULSET_INDEX_LABEL
 from e2e import manifests
 from e2e.api import ApiError
 from e2e.audit import truth
-from e2e.topogate import managed
+from e2e.topogate import build_managed_labels
 from tests.e2e.users import user_of
 from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, of_set, remove, set_active, template, waiting, workloads
 from tests.reconciler.scenes import Scene
@@ -21,7 +21,7 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 
 def scale(scene: Scene, obj: dict[str, Any], replicas: int) -> None:
-    scene.api.patch(f"{manifests.path(obj)}/{obj['metadata']['name']}", {"spec": {"replicas": replicas}})
+    scene.api.patch(f"{manifests.get_path(obj)}/{obj['metadata']['name']}", {"spec": {"replicas": replicas}})
 
 
 def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals(scene: Scene) -> None:
@@ -50,7 +50,7 @@ def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> Non
     now = scene.eventually("all to be bound", lambda now: bound(live(now, scene), 4), 60)
     hosts = hosts_by(STATEFULSET_INDEX_LABEL, now, live(now, scene))
     assert hosts == sorted(hosts)
-    assert truth.condition(now.workload_of("later"), "topogate.dev/RankOrderKept").get("status") != "False"
+    assert truth.get_condition(now.workload_of("later"), "topogate.dev/RankOrderKept").get("status") != "False"
     scale(scene, obj, 0)
     scene.eventually("its workload to be on hold", lambda now: not live(now, scene) and is_on_hold(now.workload_of("later")))
     scale(scene, obj, 2)
@@ -58,7 +58,7 @@ def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> Non
 
 
 def is_on_hold(workload: dict[str, Any] | None) -> bool:
-    reserved = truth.condition(workload, "QuotaReserved")
+    reserved = truth.get_condition(workload, "QuotaReserved")
     is_held = (reserved.get("status"), reserved.get("reason")) == ("False", "OnHold")
     return workload is not None and is_held and "admission" not in workload["status"]
 
@@ -70,7 +70,7 @@ def test_a_deactivated_stateful_set_waits_gated_until_it_is_activated(scene: Sce
     set_active(scene, name, False)
 
     def is_released(now: truth.Snapshot) -> bool:
-        return truth.condition(now.workload_of("web"), "QuotaReserved").get("status") == "False"
+        return truth.get_condition(now.workload_of("web"), "QuotaReserved").get("status") == "False"
 
     scene.eventually("its first pod to come back, gated", lambda now: waiting(live(now, scene), 1) and is_released(now), 60)
     set_active(scene, name, True)
@@ -98,7 +98,7 @@ def test_a_stateful_set_that_leaves_its_queue_at_no_replicas_runs_without_topoga
     scene.eventually("it to be bound", lambda now: bound(live(now, scene), 1), 60)
     scale(scene, obj, 0)
     scene.eventually("all to be gone", lambda now: not live(now, scene), 60)
-    path = f"{manifests.path(obj)}/leaving"
+    path = f"{manifests.get_path(obj)}/leaving"
     scene.eventually("its status to say so", lambda _: not scene.api.get(path)["status"].get("replicas"))
     scene.api.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}})
     scale(scene, obj, 1)
@@ -158,8 +158,8 @@ def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scen
 
 
 def test_in_a_managed_namespace_all_pods_are_queued_but_those_of_daemon_sets_and_jobs(scene: Scene) -> None:
-    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
-    scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+    scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": build_managed_labels()}})
+    scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
     on_nodes = of_set("DaemonSet", scene, "agent", 0, template(0))
     del on_nodes["spec"]["replicas"]
     on_nodes["spec"]["template"]["spec"]["nodeSelector"] = scene.pool.labels

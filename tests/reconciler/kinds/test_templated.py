@@ -15,7 +15,7 @@ from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.standins.pods import MADE_FOR
 from e2e.standins.training import PyTorchJobStandIn
-from e2e.topogate import Topogate, managed
+from e2e.topogate import Topogate, build_managed_labels
 from tests.reconciler.kinds.lives import suspended_and_resumed
 from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime, template
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, check_places, name_of
@@ -85,8 +85,8 @@ def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_names
     scene = stage.scene
     scenario = by_kind(kind)
     namespace = f"/api/v1/namespaces/{scene.namespace}"
-    scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
-    scene.api.patch(namespace, {"metadata": {"labels": managed()}})
+    scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+    scene.api.patch(namespace, {"metadata": {"labels": build_managed_labels()}})
     try:
         made = stage.make(scenario, "managed")
         del made["metadata"]["labels"]
@@ -100,7 +100,7 @@ def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_names
             stage.delete(scenario, "managed")
             stage.until_gone("managed")
     finally:
-        scene.api.patch(namespace, {"metadata": {"labels": dict.fromkeys(managed())}})
+        scene.api.patch(namespace, {"metadata": {"labels": dict.fromkeys(build_managed_labels())}})
         scene.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues/default")
 
 
@@ -150,7 +150,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
             scene.api.create(stage.path(scenario), later)
             now = scene.until_bound("later", after, BOUND_TIMEOUT_S)
             assert [pod["metadata"]["uid"] for pod in now.pods_of("steady")] == ran
-            assert not truth.condition(now.workload_of("steady"), "Evicted")
+            assert not truth.get_condition(now.workload_of("steady"), "Evicted")
 
             stage.suspend(scenario, "steady", True)
             asked = {"node": after - 1, "evaluator": 1}

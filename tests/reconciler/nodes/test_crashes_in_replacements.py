@@ -47,8 +47,8 @@ def test_killed_at_any_write_of_a_replacement_the_job_is_whole_again(
         topogate.start_reconciler(kubeconfig=kubeconfig)
         now = whole_again(wide, name, 3, {lost})
         assert stay.items() <= places(now, name).items()
-        assert truth.always(now) == []
-        assert truth.together(now, name, wide.rack) == []
+        assert truth.check_invariants(now) == []
+        assert truth.check_one_domain(now, name, wide.rack) == []
         assert truth.as_assigned(now, name) == []
     finally:
         proxy.cut(None)

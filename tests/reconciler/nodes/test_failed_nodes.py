@@ -189,9 +189,11 @@ def test_without_another_node_the_job_is_stopped_with_the_reason_and_comes_back_
     scene.submit("other", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("other", 2)
     fail(scene, "train", *lost)
-    now = scene.eventually("its eviction", lambda now: truth.condition(workload(now, "train"), "Evicted").get("reason") == "NodeFailures")
+    now = scene.eventually(
+        "its eviction", lambda now: truth.get_condition(workload(now, "train"), "Evicted").get("reason") == "NodeFailures"
+    )
     assert "unhealthyNodes" not in workload(now, "train")["status"]
-    message = truth.condition(workload(now, "train"), "Evicted")["message"]
+    message = truth.get_condition(workload(now, "train"), "Evicted")["message"]
     assert message.startswith("Workload was evicted as there was no replacement for unhealthy node(s): ")
     assert all(node in message for node in lost)
     for node in lost:
@@ -237,7 +239,7 @@ def test_node_relabeled_to_another_rack_is_reported_and_its_pods_keep_running(wi
     here, elsewhere = labels[wide.rack], next(rack for rack in all_racks(wide) if rack != labels[wide.rack])
 
     def kept(now: truth.Snapshot) -> dict[str, Any]:
-        return truth.condition(workload(now, "train"), "topogate.dev/PlacementKept")
+        return truth.get_condition(workload(now, "train"), "topogate.dev/PlacementKept")
 
     wide.api.patch(f"{NODES}/{node}", {"metadata": {"labels": {wide.rack: elsewhere}}})
     now = wide.eventually("the drift to be told", lambda now: kept(now).get("reason") == "Split")

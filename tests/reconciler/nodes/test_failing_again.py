@@ -52,7 +52,7 @@ def open_scene(cluster: Cluster, configured: Path) -> Iterator[Callable[..., Sce
 
 
 def said(now: truth.Snapshot, job: str, kind: str) -> dict[str, Any]:
-    return truth.condition(workload(now, job), kind)
+    return truth.get_condition(workload(now, job), kind)
 
 
 def lose_and_recover(scene: Scene, job: str) -> truth.Snapshot:

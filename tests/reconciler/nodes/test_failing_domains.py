@@ -32,7 +32,7 @@ def test_pod_on_a_failed_node_moves_within_its_rack_or_is_evicted_if_the_rack_is
     fail(by_rack, "small", node)
     now = by_rack.eventually("another node", lambda now: len(places(now, "small")) == 1 and node not in places(now, "small").values())
     assert racks(by_rack, now, "small") == {rack}
-    assert not truth.condition(workload(now, "small"), "Evicted")
+    assert not truth.get_condition(workload(now, "small"), "Evicted")
     (other,) = places(now, "small").values()
     fail(by_rack, "small", other)
     now = by_rack.eventually("another rack", lambda now: len(places(now, "small")) == 1 and racks(by_rack, now, "small") != {rack})

@@ -101,7 +101,7 @@ def test_job_of_64_pods_that_loses_a_node_then_three_then_a_rack_moves_only_the_
             stayed = {uid: node for uid, node in before.items() if node not in lost}
             assert stayed.items() <= places(now, "train").items(), accident
             assert touched(history.facts(), stayed) == [], accident
-            assert truth.slices_whole(now, "train", hall.rack, 32) == [], accident
+            assert truth.check_slices(now, "train", hall.rack, 32) == [], accident
             assert truth.as_assigned(now, "train") == [], accident
             assert (here in racks(hall, now, "train")) == (accident != "a rack")
             recover(hall, lost)
@@ -158,13 +158,13 @@ def test_of_two_jobs_that_lose_a_node_and_want_the_same_spare_one_gets_it_and_th
 
         def settled(now: truth.Snapshot) -> bool:
             whole = [name for name in names if len(places(now, name)) == 3 and not shared & set(places(now, name).values())]
-            told = [name for name in names if truth.condition(workload(now, name), "Evicted").get("reason") == "NodeFailures"]
+            told = [name for name in names if truth.get_condition(workload(now, name), "Evicted").get("reason") == "NodeFailures"]
             return len(whole) == len(told) == 1 and whole != told and not live(now, told[0])
 
         now = tight.eventually("one to be whole and the other to be told", settled)
         (gone,) = (name for name in names if not live(now, name))
         (stays,) = set(names) - {gone}
-        message = truth.condition(workload(now, gone), "Evicted")["message"]
+        message = truth.get_condition(workload(now, gone), "Evicted")["message"]
         (node,) = shared
         assert message.startswith(f"Workload was evicted as there was no replacement for unhealthy node(s): {node}; ")
         tight.until_waiting(gone, "TopologyPlacementFailed")
@@ -200,7 +200,9 @@ def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open
             end_pods(wide, "whole", *lost)
             wide.api.delete(f"/api/v1/namespaces/{wide.namespace}/pods/{first['metadata']['name']}", grace_period_s=0)
             whole_without(wide, "train", 3, lost)
-            wide.eventually("its eviction", lambda now: truth.condition(workload(now, "whole"), "Evicted").get("reason") == "NodeFailures")
+            wide.eventually(
+                "its eviction", lambda now: truth.get_condition(workload(now, "whole"), "Evicted").get("reason") == "NodeFailures"
+            )
             refused = wide.eventually("its pod to be refused", lambda now: any(event["reason"] == "FailedCreate" for event in now.events))
             assert serving(refused) == []
             wide.until_waiting("whole", "TopologyPlacementFailed")
@@ -338,7 +340,7 @@ def test_slice_in_a_rack_drained_node_by_node_is_whole_in_another_rack(open_scen
     assert len(stayed) == 2
     assert evictions(facts) <= {("train", "NodeFailures")}
     assert evictions(facts) or touched(facts, stayed) == []
-    assert truth.slices_whole(now, "train", hall.rack, 2) == []
+    assert truth.check_slices(now, "train", hall.rack, 2) == []
     assert broken(hall, facts, {"train": hall.block}) == []
     for node in drained:
         uncordon(hall, node)

@@ -40,7 +40,7 @@ def spares(now: truth.Snapshot, job: str) -> list[str]:
 
 
 def told(now: truth.Snapshot, job: str) -> tuple[str, str]:
-    condition = truth.condition(workload(now, job), SPARES_HELD)
+    condition = truth.get_condition(workload(now, job), SPARES_HELD)
     return str(condition.get("status", "")), str(condition.get("message", ""))
 
 

@@ -32,7 +32,7 @@ def wide(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 
 
 def condition(now: truth.Snapshot, job: str, kind: str) -> tuple[str, str, str]:
-    found: dict[str, Any] = dict(truth.condition(workload(now, job), kind))
+    found: dict[str, Any] = dict(truth.get_condition(workload(now, job), kind))
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 

@@ -15,7 +15,7 @@ from core.names import HOSTNAME_LABEL, PODSET_LABEL
 from e2e import manifests
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
@@ -47,7 +47,7 @@ def affinity(kind: str, key: str, **labels: str) -> dict[str, Any]:
 
 def submit(scene: Scene, name: str, labels: Mapping[str, str], **asked: Any) -> None:
     """A job whose pods have labels."""
-    job = manifests.job(name, scene.namespace, **asked)
+    job = manifests.build_job(name, scene.namespace, **asked)
     job["spec"]["template"]["metadata"]["labels"] = dict(labels)
     scene.create(job)
 
@@ -109,16 +109,16 @@ def test_the_share_of_a_daemon_set_is_kept_on_a_node_that_joins(cluster: Cluster
     start_held_daemon_set(scene, gpus=1)
     scene.submit("whole", pods=1, gpus=8, required=scene.rack)
     assert "excluded: DaemonSet share: 1" in scene.until_waiting("whole", "TopologyPlacementFailed")
-    cluster.add_nodes([node_object(scene.pool, 1, 1, 2)])
-    scene.eventually("both nodes to be judged", lambda now: truth.waits_with_reason(now, "whole", "excluded: DaemonSet share: 2") == [])
+    cluster.add_nodes([build_node(scene.pool, 1, 1, 2)])
+    scene.eventually("both nodes to be judged", lambda now: truth.check_waiting_reason(now, "whole", "excluded: DaemonSet share: 2") == [])
     scene.submit("beside", pods=2, gpus=7, required=scene.rack)
     assert set(until_where_assigned(scene, "beside", 2).values()) == {1}
 
     release_daemons(scene, 2)
-    assert truth.always(scene.read()) == []
+    assert truth.check_invariants(scene.read()) == []
     scene.delete_job("beside")
     scene.eventually(
-        "the share to be the pods' own", lambda now: truth.waits_with_reason(now, "whole", f'excluded: resource "{GPU}": 2') == []
+        "the share to be the pods' own", lambda now: truth.check_waiting_reason(now, "whole", f'excluded: resource "{GPU}": 2') == []
     )
     scene.api.delete(f"{_APPS.format(scene.namespace)}/agent")
     until_where_assigned(scene, "whole", 1)
@@ -166,7 +166,7 @@ def test_pods_that_keep_apart_from_their_own_kind_go_one_to_a_node_of_the_rack(s
     apart = affinity("podAntiAffinity", HOSTNAME_LABEL, app="single")
     submit(scene, "spread", {"app": "single"}, pods=2, required=scene.rack, pod_spec=apart)
     assert sorted(until_where_assigned(scene, "spread", 2).values()) == [1, 1]
-    assert truth.together(scene.read(), "spread", scene.rack) == []
+    assert truth.check_one_domain(scene.read(), "spread", scene.rack) == []
     submit(scene, "three", {"app": "single"}, pods=3, required=scene.rack, pod_spec=apart)
     assert "Its pods go one to each kubernetes.io/hostname" in scene.until_waiting("three", "TopologyPlacementFailed")
     # Pods of another job keep apart from the first's, too: they go to the other rack.
@@ -248,4 +248,4 @@ def test_pods_that_want_each_others_company_are_in_one_domain(scene: Scene, key:
     near = affinity("podAffinity", label, app="herd")
     submit(scene, "herd", {"app": "herd"}, pods=4, gpus=2, unconstrained="true", pod_spec=near)
     until_where_assigned(scene, "herd", 4)
-    assert truth.together(scene.read(), "herd", label) == []
+    assert truth.check_one_domain(scene.read(), "herd", label) == []

@@ -28,7 +28,7 @@ from e2e.standins.base import StandIn
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
-from e2e.topogate import Topogate, managed
+from e2e.topogate import Topogate, build_managed_labels
 from tests.installed import Installed
 from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, template
 from tests.reconciler.kinds.test_jobset import replicated
@@ -50,7 +50,7 @@ def topogate(cluster: Cluster, installed: Installed) -> Topogate:
 
 def is_refused(cluster: Cluster, obj: Obj) -> bool:
     try:
-        cluster.api.create(f"{manifests.path(obj)}?dryRun=All", obj)
+        cluster.api.create(f"{manifests.get_path(obj)}?dryRun=All", obj)
     except ApiError as error:
         return error.status == 422
     return False
@@ -72,7 +72,7 @@ def asking(obj: Obj, text: str) -> Obj:
 
 
 def job(name: str, namespace: str, pods: int, text: str, *, queue: str | None = None, **more: Any) -> Obj:
-    made = asking(manifests.job(name, namespace, pods=pods, indexed=True, **more), text)
+    made = asking(manifests.build_job(name, namespace, pods=pods, indexed=True, **more), text)
     return {**made, "metadata": {**made["metadata"], "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}}
 
 
@@ -202,7 +202,7 @@ def test_beside_annotations_of_queued_jobs_or_a_queue_it_is_refused_and_leaves_n
 
 def test_dry_run_of_a_job_returns_the_stored_object_and_creates_no_pod_group(hall: Scene) -> None:
     obj = job("dry", hall.namespace, 2, hall.rack)
-    stored = hall.api.create(f"{manifests.path(obj)}?dryRun=All", obj)
+    stored = hall.api.create(f"{manifests.get_path(obj)}?dryRun=All", obj)
     assert stored["spec"]["template"]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
     assert stored["spec"]["template"]["metadata"]["labels"][MEMBER_OF_LABEL].startswith("job-dry-")
     hall.create(job("wet", hall.namespace, 1, hall.rack))
@@ -215,7 +215,7 @@ def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) 
     for value in (None, hall.block):
         with pytest.raises(ApiError, match="is settled when the Job is created"):
             hall.patch_job("train", {"metadata": {"annotations": {PODGROUP_TOPOLOGY: value}}})
-    plain = manifests.job("plain", hall.namespace, pods=1, queue=None)
+    plain = manifests.build_job("plain", hall.namespace, pods=1, queue=None)
     hall.create(plain)
     with pytest.raises(ApiError, match="it was made without"):
         hall.patch_job("plain", {"metadata": {"annotations": {PODGROUP_TOPOLOGY: hall.rack}}})
@@ -227,9 +227,9 @@ def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) 
 
 def test_in_a_managed_namespace_with_a_default_queue_it_is_refused_and_told_why(hall: Scene) -> None:
     name = f"{hall.prefix}managed"
-    hall.cluster.create_namespace(name, managed())
+    hall.cluster.create_namespace(name, build_managed_labels())
     try:
-        hall.create(manifests.local_queue("default", name, "nowhere"))
+        hall.create(manifests.build_local_queue("default", name, "nowhere"))
         with pytest.raises(ApiError, match="where its namespace is managed by topogate"):
             hall.create(job("train", name, 2, hall.rack))
     finally:

@@ -53,7 +53,7 @@ def test_a_job_that_asks_for_it_is_placed_by_kube_scheduler_and_told_of(stage: C
     scene = Scene(stage, racks=2, nodes=2).open()
     try:
         asks = {PODGROUP_TOPOLOGY: scene.rack, PODGROUP_PLACED_BY: "kube-scheduler"}
-        made = manifests.job("train", scene.namespace, pods=4, indexed=True, gpus=4)
+        made = manifests.build_job("train", scene.namespace, pods=4, indexed=True, gpus=4)
         made["metadata"] = {**made["metadata"], "annotations": asks, "labels": {}}
         scene.create(made)
         now = scene.eventually("all pods to be bound", lambda now: bound(live(now, scene), 4))

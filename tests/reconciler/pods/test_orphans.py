@@ -73,7 +73,7 @@ def running(now: truth.Snapshot, scene: Scene) -> list[Obj]:
 
 
 def delete(scene: Scene, obj: Obj, policy: str) -> None:
-    scene.api.request("DELETE", f"{manifests.path(obj)}/{obj['metadata']['name']}?propagationPolicy={policy}")
+    scene.api.request("DELETE", f"{manifests.get_path(obj)}/{obj['metadata']['name']}?propagationPolicy={policy}")
 
 
 def end(scene: Scene, found: Obj) -> None:
@@ -104,7 +104,7 @@ def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
     delete(scene, obj, "Orphan")
 
     def is_orphaned(now: truth.Snapshot) -> bool:
-        there = scene.api.find(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+        there = scene.api.find(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
         workload = workload_named(now, name)
         return there is None and workload is not None and not workload["metadata"].get("ownerReferences")
 
@@ -158,7 +158,7 @@ def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene:
         60,
     )
     if policy == "Background" and kind != "Pod":
-        scene.eventually("it to be gone", lambda now: scene.api.find(f"{manifests.path(obj)}/{obj['metadata']['name']}") is None)
+        scene.eventually("it to be gone", lambda now: scene.api.find(f"{manifests.get_path(obj)}/{obj['metadata']['name']}") is None)
     scene.submit("next", pods=2, gpus=8, required=scene.rack)
     scene.until_waiting("next", "WaitingForQuota")
     last = pods.pop()

@@ -34,7 +34,7 @@ def limit(scene: Scene, **item: Any) -> None:
 
 
 def job(scene: Scene, name: str, pods: int, cpu: str | None = None, **pod_spec: Any) -> dict[str, Any]:
-    made = manifests.job(name, scene.namespace, pods=pods, gpus=0, required=scene.rack, pod_spec=pod_spec)
+    made = manifests.build_job(name, scene.namespace, pods=pods, gpus=0, required=scene.rack, pod_spec=pod_spec)
     made["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}} if cpu else {}
     return scene.create(made)
 

@@ -92,11 +92,11 @@ def test_of_requests_a_quarter_fails_and_every_job_is_placed_once(scene: Scene, 
         now = scene.until_bound(name, 2)
     failing.share = 0.0
     assert failing.failed.keys() == set(WAYS), "each way of failing was met"
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     assert len(now.workloads) == JOBS
     for name in names:
         assert truth.as_assigned(now, name) == []
-        assert truth.together(now, name, scene.rack) == []
+        assert truth.check_one_domain(now, name, scene.rack) == []
     assert topogate.reconciler is not None
     lines = [json.loads(line) for line in topogate.reconciler.log.read_text().splitlines()]
     assert [line for line in lines if "exception" in line or line["level"] == "error"] == []
@@ -113,7 +113,7 @@ def test_unreachable_api_server_is_requested_seldom_and_jobs_created_meanwhile_a
     often = (failing.asked - asked) / OUTAGE_S
     failing.is_away = False
     now = scene.until_bound("meanwhile", 2)
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     assert often < 20, f"{often:.0f} requests a second to a server that is away"
     assert topogate.reconciler is not None
     assert topogate.reconciler.is_running

@@ -41,8 +41,8 @@ def shared(topogate: Topogate, scene: Scene, tmp_path: Path) -> Iterator[Scene]:
     for queue, weight in (("main", 1), ("other", 3)):
         name = f"{scene.prefix}{queue}"
         share: Json = {"fairSharing": {"weight": weight}, "preemption": RECLAIMS}
-        scene.create(manifests.cluster_queue(name, nothing, cohortName=cohort, **share))
-        scene.create(manifests.local_queue(f"fair-{queue}", scene.namespace, name))
+        scene.create(manifests.build_cluster_queue(name, nothing, cohortName=cohort, **share))
+        scene.create(manifests.build_local_queue(f"fair-{queue}", scene.namespace, name))
     yield scene
     scene.clear()
     for path in (f"clusterqueues/{scene.prefix}main", f"clusterqueues/{scene.prefix}other", f"cohorts/{cohort}"):
@@ -57,7 +57,7 @@ def submit(scene: Scene, queue: str, count: int) -> list[str]:
 
 
 def bound(now: truth.Snapshot, names: list[str]) -> int:
-    return sum(truth.all_bound(now, name, 1) == [] for name in names)
+    return sum(truth.check_all_bound(now, name, 1) == [] for name in names)
 
 
 def until_share(scene: Scene, path: str, share: int) -> None:
@@ -71,7 +71,7 @@ def until_share(scene: Scene, path: str, share: int) -> None:
 
 
 def until_judged(scene: Scene, name: str) -> None:
-    scene.eventually(f"{name} to wait", lambda now: truth.condition(now.workload_of(name), "QuotaReserved"))
+    scene.eventually(f"{name} to wait", lambda now: truth.get_condition(now.workload_of(name), "QuotaReserved"))
 
 
 def test_a_hog_is_cut_back_to_its_share(shared: Scene) -> None:
@@ -80,9 +80,9 @@ def test_a_hog_is_cut_back_to_its_share(shared: Scene) -> None:
     until_share(shared, f"clusterqueues/{shared.prefix}main", 1000)
     others = submit(shared, "other", 8)
     now = shared.eventually("GPUs to be divided by weight", lambda now: (bound(now, hogs), bound(now, others)) == (2, 6), 60.0)
-    stopped = [name for name in hogs if truth.all_bound(now, name, 1)]
+    stopped = [name for name in hogs if truth.check_all_bound(now, name, 1)]
     for name in stopped:
-        told = truth.condition(now.workload_of(name), "Preempted")
+        told = truth.get_condition(now.workload_of(name), "Preempted")
         assert (told["status"], told["reason"]) == ("True", "InCohortFairSharing")
         assert "due to fair sharing within the cohort; preemptor path: /" in told["message"]
     for queue in ("main", "other"):

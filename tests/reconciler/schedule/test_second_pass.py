@@ -19,7 +19,7 @@ from core.queueing.flavors.outcome import NotAdmissible
 from core.runtime.http.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
 from reconciler.schedule.scheduler import Scheduler
-from sim.apiserver.routes import carry_out
+from sim.apiserver.routes import handle_request
 from sim.apiserver.server import Refused, Request
 from tests.builders import RACK
 from tests.reconciler.harness_queues import QueuesHarness
@@ -163,7 +163,7 @@ async def test_place_for_stuck_pods_that_was_not_written_is_not_written_late() -
         assert harness.nodes() == before
         assert not harness.observed.state.workloads.is_assumed("ns/w")
         with pytest.raises(Refused, match="modified"):
-            carry_out(harness.server, late[0])
+            handle_request(harness.server, late[0])
 
 
 @pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])

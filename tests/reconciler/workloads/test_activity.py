@@ -27,7 +27,7 @@ BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
 
 
 def reason(now: truth.Snapshot, job: str, kind: str) -> str | None:
-    return truth.condition(now.workload_of(job), kind).get("reason")
+    return truth.get_condition(now.workload_of(job), kind).get("reason")
 
 
 # --- in virtual time --------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def test_a_job_that_runs_for_longer_than_it_may_is_stopped_and_runs_again_once_a
     workload = now.workload_of("long")
     assert workload is not None
     assert workload["spec"]["active"] is False
-    assert "maximumExecutionTimeSeconds of 6" in truth.condition(workload, "Evicted")["message"]
-    assert truth.condition(workload, "DeactivationTarget") == {}
+    assert "maximumExecutionTimeSeconds of 6" in truth.get_condition(workload, "Evicted")["message"]
+    assert truth.get_condition(workload, "DeactivationTarget") == {}
     scene.delete_job("next")
     scene.patch_workload("long", {"spec": {"active": True}})
     now = scene.until_bound("long", 4)
@@ -186,5 +186,5 @@ def test_waiting_workload_that_is_deactivated_is_reported_and_admitted_after_rea
 
 
 def _age_s(workload: Obj | None) -> float:
-    since = truth.condition(workload, "Admitted").get("lastTransitionTime")
+    since = truth.get_condition(workload, "Admitted").get("lastTransitionTime")
     return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else 0.0

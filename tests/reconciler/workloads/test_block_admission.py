@@ -58,11 +58,11 @@ def test_one_after_the_other_is_admitted_as_the_pods_get_ready(scene: Scene, fol
     names = [f"train{i}" for i in range(3)]
     for name in names:
         scene.submit(name, pods=2, gpus=2, required=scene.rack)
-    now = scene.eventually("all to run", lambda now: all(truth.all_bound(now, name, 2) == [] for name in names))
+    now = scene.eventually("all to run", lambda now: all(truth.check_all_bound(now, name, 2) == [] for name in names))
     times = []
     for name in names:
         workload = now.workload_of(name)
-        ready, admitted = (truth.condition(workload, kind)["lastTransitionTime"] for kind in ("PodsReady", "Admitted"))
+        ready, admitted = (truth.get_condition(workload, kind)["lastTransitionTime"] for kind in ("PodsReady", "Admitted"))
         times.append((admitted, ready))
     times.sort()
     assert all(ready <= admitted for (_, ready), (admitted, _) in pairwise(times))
@@ -75,9 +75,9 @@ def test_one_after_the_other_is_admitted_as_the_pods_get_ready(scene: Scene, fol
 def quota_only(scene: Scene) -> Iterator[None]:
     """A queue for the same nodes that knows of quota alone: more than the nodes have."""
     name = f"{scene.prefix}quota"
-    scene.create(manifests.flavor(name, scene.pool.labels, None))
-    scene.create(manifests.cluster_queue(name, {name: {"cpu": 1000, GPU: 1000}}))
-    scene.create(manifests.local_queue("quota", scene.namespace, name))
+    scene.create(manifests.build_flavor(name, scene.pool.labels, None))
+    scene.create(manifests.build_cluster_queue(name, {name: {"cpu": 1000, GPU: 1000}}))
+    scene.create(manifests.build_local_queue("quota", scene.namespace, name))
     yield
     scene.clear()
     for path in (f"apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}", f"apis/kueue.x-k8s.io/v1beta2/resourceflavors/{name}"):

@@ -48,7 +48,7 @@ def button(cluster: Cluster) -> Iterator[Button]:
 
 def condition(scene: Scene, kind: str) -> dict[str, Any]:
     """Of the scene's ClusterQueue."""
-    return dict(truth.condition(scene.api.get(f"{QUEUES}/{scene.prefix}queue"), kind))
+    return dict(truth.get_condition(scene.api.get(f"{QUEUES}/{scene.prefix}queue"), kind))
 
 
 def never_started(scene: Scene, *jobs: str) -> bool:
@@ -75,7 +75,7 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     topogate.start_reconciler()
     scene.until_waiting("later", "AdmissionsPaused")
     assert never_started(scene, "waits", "later")
-    assert truth.all_bound(scene.read(), "before", 2) == [], "what runs runs on"
+    assert truth.check_all_bound(scene.read(), "before", 2) == [], "what runs runs on"
 
     began = time.monotonic()
     said = button("resume", "admissions")
@@ -140,7 +140,7 @@ def test_workload_is_not_preempted_while_evictions_are_paused(scene: Scene, butt
     message = scene.until_waiting("large", "TopologyPlacementFailed")
     assert message.startswith("it could preempt 1 workload, but evictions are paused by ")
     now = scene.read()
-    assert all(truth.all_bound(now, name, 2) == [] for name in ("one", "two"))
+    assert all(truth.check_all_bound(now, name, 2) == [] for name in ("one", "two"))
     assert condition(scene, "Active")["status"] == "True", "who fits is admitted all the same"
     button("resume", "evictions")
     scene.until_bound("large", 2)
@@ -154,10 +154,10 @@ def test_replacement_pod_of_an_admitted_job_is_ungated_while_admissions_are_paus
     scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{name}", grace_period_s=0)
 
     def is_replaced(now: truth.Snapshot) -> bool:
-        return name not in {pod["metadata"]["name"] for pod in now.pods_of("train")} and truth.all_bound(now, "train", 2) == []
+        return name not in {pod["metadata"]["name"] for pod in now.pods_of("train")} and truth.check_all_bound(now, "train", 2) == []
 
     now = scene.eventually("another pod to be bound", is_replaced)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
 
 
 def test_job_suspended_by_its_user_releases_quota_while_everything_is_paused(scene: Scene, button: Button):
@@ -171,7 +171,7 @@ def test_job_suspended_by_its_user_releases_quota_while_everything_is_paused(sce
     scene.eventually("both to give back what they had", lambda now: not now.pods_of("train") and not now.pods_of("other"))
 
     def gave_back(now: truth.Snapshot, name: str) -> bool:
-        return truth.condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
+        return truth.get_condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
 
     scene.eventually("their quota to be free", lambda now: gave_back(now, "train") and gave_back(now, "other"))
 

@@ -41,12 +41,12 @@ def status_of(now: truth.Snapshot, job: str) -> dict[str, Any]:
 
 
 def ready(now: truth.Snapshot, job: str) -> tuple[str | None, str | None]:
-    condition = truth.condition(now.workload_of(job), "PodsReady")
+    condition = truth.get_condition(now.workload_of(job), "PodsReady")
     return condition.get("status"), condition.get("reason")
 
 
 def evicted_for(now: truth.Snapshot, job: str) -> str | None:
-    condition = truth.condition(now.workload_of(job), "Evicted")
+    condition = truth.get_condition(now.workload_of(job), "Evicted")
     return condition.get("reason") if condition.get("status") == "True" else None
 
 
@@ -76,7 +76,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
     scene.submit("stuck", pods=2, gpus=8, required=scene.rack, pod_spec=NOBODY)
 
     def waits_for_its_backoff(now: truth.Snapshot) -> bool:
-        quota = truth.condition(now.workload_of("stuck"), "QuotaReserved")
+        quota = truth.get_condition(now.workload_of("stuck"), "QuotaReserved")
         return quota.get("status") == "False" and str(quota.get("message")).startswith("Not to be admitted before 2")
 
     now = scene.eventually("it to be held back", waits_for_its_backoff)
@@ -85,7 +85,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
     assert scene.job("stuck")["spec"]["suspend"]
     state = status_of(now, "stuck")["requeueState"]
     assert state["count"] == 1
-    assert state["requeueAt"] in truth.condition(now.workload_of("stuck"), "QuotaReserved")["message"]
+    assert state["requeueAt"] in truth.get_condition(now.workload_of("stuck"), "QuotaReserved")["message"]
     assert ready(now, "stuck") == ("False", "WaitForStart")
     assert "EvictedDueToPodsReadyTimeout" in [event["reason"] for event in now.events]
 
@@ -93,8 +93,8 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
         return truth.is_true(now.workload_of("stuck"), "Admitted") and evicted_for(now, "stuck") is None
 
     now = scene.eventually("it to be admitted again", runs_again)
-    assert truth.condition(now.workload_of("stuck"), "Admitted")["lastTransitionTime"] >= state["requeueAt"]
-    assert truth.condition(now.workload_of("stuck"), "Requeued")["reason"] == "BackoffFinished"
+    assert truth.get_condition(now.workload_of("stuck"), "Admitted")["lastTransitionTime"] >= state["requeueAt"]
+    assert truth.get_condition(now.workload_of("stuck"), "Requeued")["reason"] == "BackoffFinished"
     assert status_of(now, "stuck")["requeueState"] == {"count": 1}
 
     def is_deactivated(now: truth.Snapshot) -> bool:
@@ -103,7 +103,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
 
     now = scene.eventually("it to be deactivated", is_deactivated)
     assert evicted_for(now, "stuck") == "DeactivatedDueToRequeuingLimitExceeded"
-    message = truth.condition(now.workload_of("stuck"), "Evicted")["message"]
+    message = truth.get_condition(now.workload_of("stuck"), "Evicted")["message"]
     assert "backoffLimitCount is 1" in message
     assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in message
     scene.submit("next", pods=4, gpus=8, required=scene.block)
@@ -131,7 +131,7 @@ def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scen
 def test_pods_that_are_queued_themselves_are_looked_at(scene: Scene, follow: Follow) -> None:
     follow(PATIENT)
     for name, more in (("runs", {}), ("stuck", NOBODY)):
-        template = manifests.job(name, scene.namespace, pods=1)["spec"]["template"]["spec"]
+        template = manifests.build_job(name, scene.namespace, pods=1)["spec"]["template"]["spec"]
         metadata = {"name": name, "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
         scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template | more})
     scene.eventually("one to be ready", lambda now: ready(now, "runs") == ("True", "Started"))
@@ -144,7 +144,7 @@ def test_a_pod_that_is_not_replaced_in_time_evicts_its_workload(scene: Scene, fo
     scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
     fail_a_pod(scene, "train")  # the Job controller takes ten seconds to make another
     now = scene.eventually("it to be evicted", lambda now: evicted_for(now, "train") == "PodsReadyTimeout")
-    assert "A pod was lost" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    assert "A pod was lost" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert status_of(now, "train")["requeueState"]["count"] == 1
     scene.eventually("it to run again from its start", lambda now: ready(now, "train") == ("True", "Started"))
     scene.delete_job("train")

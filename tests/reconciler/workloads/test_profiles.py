@@ -37,7 +37,7 @@ def uneven(cluster: Cluster, topogate: Topogate) -> Scene:
 
 def place_seven(scene: Scene, name: str, profile: str | None = None) -> list[int]:
     """Pods per node of a job of seven, which is gone again afterwards."""
-    job = manifests.job(name, scene.namespace, pods=7, gpus=1, unconstrained="true")
+    job = manifests.build_job(name, scene.namespace, pods=7, gpus=1, unconstrained="true")
     if profile is not None:
         job["metadata"]["annotations"] = {PLACEMENT_PROFILE: profile}
     scene.create(job)

@@ -65,11 +65,11 @@ def make(scene: Scene, autoscaler: AutoscalerStandIn) -> Iterator[Make]:
 def test_nodes_that_come_in_time_are_used(scene: Scene, make: Make) -> None:
     nodes = make(parameters={"zone": "a", "tier": "low"})
     nodes.answer(Nodes([nodes.node(1)]))
-    job = manifests.job("train", scene.namespace, pods=3, gpus=8, required=scene.rack)
+    job = manifests.build_job("train", scene.namespace, pods=3, gpus=8, required=scene.rack)
     job["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/tier": "high"}
     scene.create(job)
     now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     (request,), workload = nodes.requests(), now.workload_of("train")
     assert workload is not None
     name = f"{workload['metadata']['name']}-{nodes.check}-1"
@@ -107,7 +107,7 @@ def test_nodes_that_are_late_are_waited_for(scene: Scene, make: Make) -> None:
     assert nodes.state(now)["state"] == "Ready"
     scene.cluster.set_node_ready(late["metadata"]["name"], True)
     now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert len(nodes.asked()) == 1
 
 
@@ -132,7 +132,7 @@ def test_nodes_scattered_over_racks_are_asked_for_once_more_and_then_no_more(sce
     scene.eventually("its quota to be given back", why_evicted)
     now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert (now.workload_of("train") or {})["spec"]["active"] is False
-    assert "given up after 2 attempts" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert len(nodes.asked()) == 2
     assert not now.pods_of("train")
     assert not has_quota(now)
@@ -144,7 +144,7 @@ def test_workload_after_failed_provisioning_is_deactivated_and_starts_all_attemp
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
     scene.eventually("its quota to be given back", lambda now: "Retrying after failure: no such machines in zone a" in why_evicted(now))
     now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
-    assert "and none in zone b (given up after 2 attempts)" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    assert "and none in zone b (given up after 2 attempts)" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert "retryCount" not in nodes.state(now)
     assert len(nodes.asked()) == 2
     scene.patch_workload("train", {"spec": {"active": True}})
@@ -161,7 +161,7 @@ def test_capacity_that_is_revoked_while_it_runs_evicts_and_is_asked_for_again(sc
     nodes.autoscaler.say(request["metadata"]["name"], scene.namespace, "CapacityRevoked", "spot is gone")
     now = scene.eventually("another request", lambda _: len(nodes.asked()) == 2)
     second = nodes.asked()[1]["metadata"]["name"]
-    now = scene.eventually("it to run on that", lambda now: nodes.consumed(now) == {second} and not truth.all_bound(now, "train", 3))
+    now = scene.eventually("it to run on that", lambda now: nodes.consumed(now) == {second} and not truth.check_all_bound(now, "train", 3))
     assert "EvictedDueToAdmissionCheck" in reasons_of_events(now)
     assert nodes.state(now)["retryCount"] == 1
 
@@ -291,12 +291,12 @@ def test_restarted_reconciler_creates_no_second_provisioning_request(
     proxy.cut(None)
     topogate.start_reconciler(kubeconfig=watched, options=options)
     now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert len(nodes.asked()) == 1
     assert len(nodes.requests()) == 1
     assert len(nodes.templates()) == 1
     assert "retryCount" not in nodes.state(now)
-    assert not truth.condition(now.workload_of("train"), "Evicted"), "one admission"
+    assert not truth.get_condition(now.workload_of("train"), "Evicted"), "one admission"
 
 
 @pytest.mark.parametrize(("at", "after"), mark_long(product([2, 3, 4], (False, True)), but={3}))

@@ -10,7 +10,7 @@ from e2e import manifests
 from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
@@ -54,20 +54,20 @@ def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_com
     cluster.add_nodes(scene.pool)
     cluster.create_namespace(scene.namespace)
     flavor, topology, path = f"{scene.prefix}flavor", f"{scene.prefix}topology", f"clusterqueues/{scene.prefix}queue"
-    scene.create(manifests.cluster_queue(f"{scene.prefix}queue", {flavor: {"cpu": 10, GPU: 100}}))
-    scene.create(manifests.local_queue("main", scene.namespace, f"{scene.prefix}queue"))
+    scene.create(manifests.build_cluster_queue(f"{scene.prefix}queue", {flavor: {"cpu": 10, GPU: 100}}))
+    scene.create(manifests.build_local_queue("main", scene.namespace, f"{scene.prefix}queue"))
 
     def reason(obj: dict[str, Any]) -> str:
-        return str(truth.condition(obj, "Active").get("reason", ""))
+        return str(truth.get_condition(obj, "Active").get("reason", ""))
 
     lacking = _until(scene, path, "the flavor to be missed", lambda obj: reason(obj) == "FlavorNotFound")
-    assert flavor in truth.condition(lacking, "Active")["message"]
+    assert flavor in truth.get_condition(lacking, "Active")["message"]
     scene.submit("early", pods=2, gpus=8, required=scene.rack)
     assert "is inactive" in scene.until_waiting("early", "Suspended")
-    scene.create(manifests.flavor(flavor, scene.pool.labels, topology))
+    scene.create(manifests.build_flavor(flavor, scene.pool.labels, topology))
     lacking = _until(scene, path, "the topology to be missed", lambda obj: reason(obj) == "TopologyNotFound")
-    assert topology in truth.condition(lacking, "Active")["message"]
-    scene.create(manifests.topology(topology, scene.pool.levels))
+    assert topology in truth.get_condition(lacking, "Active")["message"]
+    scene.create(manifests.build_topology(topology, scene.pool.levels))
     _until(scene, path, "the queue to be active", lambda obj: reason(obj) == "Ready")
     scene.until_bound("early", 2)
     scene.close()
@@ -86,18 +86,18 @@ def test_object_in_use_is_held_by_a_finalizer_until_its_queue_is_deleted(cluster
 
 
 def test_nodes_without_valid_level_labels_are_left_out_and_named_in_the_condition(scene: Scene) -> None:
-    nowhere = node_object(scene.pool, 1, 1, 8)
+    nowhere = build_node(scene.pool, 1, 1, 8)
     del nowhere["metadata"]["labels"][scene.rack]
-    twin = node_object(scene.pool, 1, 1, 9)
+    twin = build_node(scene.pool, 1, 1, 9)
     twin["metadata"]["labels"]["kubernetes.io/hostname"] = f"{scene.prefix}b1-r1-n1"
     scene.cluster.add_nodes([nowhere, twin])
 
     def told(obj: dict[str, Any]) -> bool:
-        message = truth.condition(obj, "topogate.dev/NodesPlaced").get("message", "")
+        message = truth.get_condition(obj, "topogate.dev/NodesPlaced").get("message", "")
         return nowhere["metadata"]["name"] in message and twin["metadata"]["name"] in message
 
     topology = _until(scene, f"topologies/{scene.prefix}topology", "the nodes to be named", told)
-    condition = truth.condition(topology, "topogate.dev/NodesPlaced")
+    condition = truth.get_condition(topology, "topogate.dev/NodesPlaced")
     assert condition["status"] == "False"
     assert f"without the label {scene.rack}" in condition["message"]
     scene.submit("whole-rack", pods=2, gpus=8, required=scene.rack)

@@ -24,7 +24,7 @@ RACK = "cloud.provider.com/topology-rack"
 
 
 def job(**options: Any) -> dict[str, Any]:
-    return manifests.job("train", NAMESPACE, pods=4, **options)
+    return manifests.build_job("train", NAMESPACE, pods=4, **options)
 
 
 def gates(stored: dict[str, Any]) -> list[str]:

@@ -30,9 +30,9 @@ WHOLE: dict[str, dict[str, Any]] = {
         "apiVersion": API_VERSION,
         "kind": "Cohort",
         "metadata": {"name": "c"},
-        "spec": {**manifests.cluster_queue("q", {"gpu": {"cpu": 4}})["spec"], "parentName": "p", "fairSharing": {"weight": "1"}},
+        "spec": {**manifests.build_cluster_queue("q", {"gpu": {"cpu": 4}})["spec"], "parentName": "p", "fairSharing": {"weight": "1"}},
     },
-    "Job": manifests.job(
+    "Job": manifests.build_job(
         "train",
         "team-a",
         pods=4,
@@ -119,7 +119,7 @@ def test_an_object_nested_too_deeply_is_refused_in_words():
     deep: Any = 1
     for _ in range(800):
         deep = {"a": deep}
-    job = manifests.job("train", "team-a", pods=1, spec={"x": deep})
+    job = manifests.build_job("train", "team-a", pods=1, spec={"x": deep})
     response = Webhook().ask(hook("mutate", "Job"), job)
     assert response["allowed"] is False
     assert response["status"]["message"] == "the object is nested too deeply to be judged"

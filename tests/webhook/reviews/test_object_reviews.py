@@ -25,17 +25,17 @@ def pod_set(name: str | None = "main", count: int = 4, requests: Any = None, **f
 
 
 def queue(**flavors: Any) -> dict[str, Any]:
-    return manifests.cluster_queue("q", flavors)
+    return manifests.build_cluster_queue("q", flavors)
 
 
 def flavor(**spec: Any) -> dict[str, Any]:
-    made = manifests.flavor("f", spec.pop("labels", {"pool": "gpu"}), "default")
+    made = manifests.build_flavor("f", spec.pop("labels", {"pool": "gpu"}), "default")
     return {**made, "spec": {**made["spec"], **spec}}
 
 
 GOOD = {
     "Workload": workload(pod_set()),
-    "Topology": manifests.topology("t", [RACK, "kubernetes.io/hostname"]),
+    "Topology": manifests.build_topology("t", [RACK, "kubernetes.io/hostname"]),
     "ResourceFlavor": flavor(
         nodeTaints=[{"key": "a", "effect": "NoSchedule"}], tolerations=[{"operator": "Exists"}, {"key": "a", "operator": "Equal"}]
     ),
@@ -111,7 +111,7 @@ def test_a_workload_that_is_being_deleted_can_lose_its_finalizer_whatever_is_wro
 
 def test_a_level_that_no_pod_set_could_ask_for_draws_a_warning():
     long = f"example.com/{'x' * 52}"
-    response = Webhook().validate(manifests.topology("t", [RACK, long]))
+    response = Webhook().validate(manifests.build_topology("t", [RACK, long]))
     assert response["allowed"]
     (warning,) = response["warnings"]
     assert warning.startswith(f"spec.levels[1].nodeLabel: '{long}' is longer than the 63 characters")
@@ -211,7 +211,7 @@ def test_a_setting_of_a_queue_that_is_not_served_yet_draws_a_warning(field: str)
 
 
 def test_local_queue_with_a_weight_draws_a_warning():
-    made = manifests.local_queue("main", "team-a", "q")
+    made = manifests.build_local_queue("main", "team-a", "q")
     assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
     assert Webhook().validate({**made, "spec": {}})["allowed"]
     del (without_spec := dict(made))["spec"]
