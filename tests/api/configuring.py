@@ -46,7 +46,7 @@ def read(version: str = NEW, /, **blocks: Any) -> Configuration:
     return read_configuration(as_text(file_with(version, **blocks)))
 
 
-def mistakes(text: str | bytes) -> list[str]:
+def list_mistakes(text: str | bytes) -> list[str]:
     """What is told of a file, line by line."""
     with pytest.raises(InvalidFile) as error:
         read_configuration(text)
@@ -56,7 +56,7 @@ def mistakes(text: str | bytes) -> list[str]:
 
 
 def mistakes_in(version: str = NEW, /, **blocks: Any) -> list[str]:
-    return mistakes(as_text(file_with(version, **blocks)))
+    return list_mistakes(as_text(file_with(version, **blocks)))
 
 
 # --- values as files --------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import RequeueRules
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
-from tests.api.configuring import NEW, OLD, Json, as_text, configurations, file_with, mistakes, mistakes_in, read, written
+from tests.api.configuring import NEW, OLD, Json, as_text, configurations, file_with, list_mistakes, mistakes_in, read, written
 
 PEER_GATES = json.loads((Path(__file__).parents[1] / "vectors/gates/gate_defaults.json").read_text())
 
@@ -138,7 +138,7 @@ def test_configuration_with_null_fields_equals_the_default():
 
 def test_anchors_and_merges_are_understood():
     text = as_text(file_with()) + "x-retry: &b {backoffBaseSeconds: 1}\n"
-    assert any("x-retry: unknown key" in line for line in mistakes(text))
+    assert any("x-retry: unknown key" in line for line in list_mistakes(text))
     text = as_text(file_with()) + "waitForPodsReady: {requeuingStrategy: {<<: {backoffBaseSeconds: 1}, backoffMaxSeconds: 2}}\n"
     rules = read_configuration(text).pods_ready
     assert rules is not None

@@ -175,16 +175,16 @@ def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
         assert spec["conversion"]["strategy"] == ("Webhook" if by_webhook else "None")
 
 
-def differences(old: Any, new: Any, path: str = "") -> list[str]:
+def find_differences(old: Any, new: Any, path: str = "") -> list[str]:
     """Names of fields that only one of two schemas has: `-` is the first's."""
     before, after = old.get("properties") or {}, new.get("properties") or {}
     found = [f"-{path}.{name}" for name in before if name not in after]
     found += [f"+{path}.{name}" for name in after if name not in before]
     for name in before.keys() & after.keys():
-        found += differences(before[name], after[name], f"{path}.{name}")
+        found += find_differences(before[name], after[name], f"{path}.{name}")
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
-            found += differences(old[key], new[key], f"{path}[]")
+            found += find_differences(old[key], new[key], f"{path}[]")
     return sorted(found)
 
 
@@ -208,7 +208,7 @@ def test_v1beta1_differs_in_these_fields_only():
     found = {}
     for spec in specs("kueue.x-k8s.io"):
         schemas = {version["name"]: version["schema"]["openAPIV3Schema"] for version in spec["versions"]}
-        found[spec["names"]["kind"]] = differences(schemas["v1beta1"], schemas["v1beta2"])
+        found[spec["names"]["kind"]] = find_differences(schemas["v1beta1"], schemas["v1beta2"])
     assert {kind: names for kind, names in found.items() if names} == V1BETA1
 
 

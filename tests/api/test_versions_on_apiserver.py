@@ -35,7 +35,7 @@ WIRE = {  # as no encoder of ours would cut it
 DOMAINS = [{"values": ["n-1"], "count": 4}, {"values": ["n-2"], "count": 2}, {"values": ["n-3"], "count": 2}]
 
 
-def workload(name: str, version: str, request: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def build_workload(name: str, version: str, request: dict[str, Any], **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "registry.example/c:1", "resources": {"requests": {"cpu": "1"}}}]
     pod_set = {"name": "main", "count": 8, "template": {"spec": {"containers": containers}}, "topologyRequest": request}
     return {
@@ -50,7 +50,7 @@ def conditions(*kinds: str) -> list[dict[str, Any]]:
     return [{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": AT} for kind in kinds]
 
 
-def admission(assignment: dict[str, Any]) -> dict[str, Any]:
+def build_admission(assignment: dict[str, Any]) -> dict[str, Any]:
     given = {"name": "main", "count": 8, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "8"}, "topologyAssignment": assignment}
     return {"clusterQueue": "c", "podSetAssignments": [given]}
 
@@ -71,9 +71,9 @@ def layered(cluster: Cluster, namespace: str) -> dict[str, Any]:
     path = collection(NEW, namespace)
     reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
     request = {"required": "zone", "podsetSliceRequiredTopologyConstraints": LAYERS}
-    created = cluster.api.create(path, workload("layered", "v1beta2", request, priority=7, priorityClassRef=reference))
+    created = cluster.api.create(path, build_workload("layered", "v1beta2", request, priority=7, priorityClassRef=reference))
     status = {
-        "admission": admission(WIRE),
+        "admission": build_admission(WIRE),
         "conditions": conditions("QuotaReserved", "Admitted"),
         "accumulatedPastExecutionTimeSeconds": 3,
         "unhealthyNodes": [{"name": "n-9"}],
@@ -152,7 +152,9 @@ def test_v1beta1_creates_lists_and_watches(cluster: Cluster, namespace: str):
     for index in range(3):
         request = {"preferred": "rack", "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}
         source = "scheduling.k8s.io/priorityclass"
-        cluster.api.create(path, workload(f"w{index}", "v1beta1", request, priority=1, priorityClassName="p", priorityClassSource=source))
+        cluster.api.create(
+            path, build_workload(f"w{index}", "v1beta1", request, priority=1, priorityClassName="p", priorityClassSource=source)
+        )
     listed = cluster.api.get(path)
     assert listed["apiVersion"] == "kueue.x-k8s.io/v1beta1"
     assert [(one["metadata"]["name"], one["spec"]["priorityClassName"]) for one in listed["items"]] == [(f"w{i}", "p") for i in range(3)]
@@ -164,7 +166,7 @@ def test_v1beta1_creates_lists_and_watches(cluster: Cluster, namespace: str):
 
 
 def test_constraints_forged_in_the_note_are_not_stored(cluster: Cluster, namespace: str):
-    wanted = workload("forged", "v1beta1", {"required": "zone"})
+    wanted = build_workload("forged", "v1beta1", {"required": "zone"})
     forged = {"constraints": {"main": [{"topology": "rack", "size": 0}]}, "slices": {"main": WIRE}}
     wanted["metadata"]["annotations"] = {FIELDS_OF_V1BETA2: json.dumps(forged)}
     cluster.api.create(collection(OLD, namespace), wanted)
@@ -175,8 +177,8 @@ def test_constraints_forged_in_the_note_are_not_stored(cluster: Cluster, namespa
 
 def test_domains_that_cannot_be_stored_are_refused_in_words(cluster: Cluster, namespace: str):
     path = collection(OLD, namespace)
-    created = cluster.api.create(path, workload("wrong", "v1beta1", {}))
-    status = {"admission": admission({"levels": ["a", "b"], "domains": [{"values": ["x"], "count": 8}]})}
+    created = cluster.api.create(path, build_workload("wrong", "v1beta1", {}))
+    status = {"admission": build_admission({"levels": ["a", "b"], "domains": [{"values": ["x"], "count": 8}]})}
     with pytest.raises(ApiError, match=r"topologyAssignment.domains\[0\].values has not one value for each of the 2 levels"):
         cluster.api.replace(f"{path}/wrong/status", {**created, "status": status})
 
@@ -285,7 +287,7 @@ def store_as(cluster: Cluster, version: str, namespace: str) -> None:
 
     def is_so() -> bool:
         name = f"probe-{version}-{next(_numbers)}"
-        cluster.api.create(collection(NEW, namespace), workload(name, "v1beta2", {}))
+        cluster.api.create(collection(NEW, namespace), build_workload(name, "v1beta2", {}))
         return bool(stored(cluster, namespace, name)["apiVersion"] == f"kueue.x-k8s.io/{version}")
 
     wait_for(f"{version} to be stored", is_so)
@@ -307,8 +309,8 @@ def v1beta1_stored(cluster: Cluster, namespace: str) -> Iterator[None]:
 def test_objects_stored_in_either_version_are_read_in_both(cluster: Cluster, namespace: str):
     """As in a cluster in which another admission system stored v1beta1 before."""
     request = {"required": "zone", "podsetSliceRequiredTopologyConstraints": LAYERS}
-    wanted = {name: workload(name, "v1beta2", copy.deepcopy(request)) for name in ("stored-old", "stored-new")}
-    wanted["written-old"] = workload("written-old", "v1beta1", {"required": "zone"})
+    wanted = {name: build_workload(name, "v1beta2", copy.deepcopy(request)) for name in ("stored-old", "stored-new")}
+    wanted["written-old"] = build_workload("written-old", "v1beta1", {"required": "zone"})
     for name, root in (("stored-old", NEW), ("written-old", OLD)):
         cluster.api.create(collection(root, namespace), wanted[name])
         assert stored(cluster, namespace, name)["apiVersion"] == "kueue.x-k8s.io/v1beta1"
@@ -346,7 +348,7 @@ def test_installing_the_crds_again_keeps_the_registered_webhook(cluster: Cluster
 def test_without_the_webhook_v1beta2_works_and_v1beta1_says_why_not(cluster: Cluster, namespace: str, converter: Topogate):
     register_conversion(cluster.api, None)
     try:
-        cluster.api.create(collection(NEW, namespace), workload("alone", "v1beta2", {}))
+        cluster.api.create(collection(NEW, namespace), build_workload("alone", "v1beta2", {}))
 
         def refusal() -> str | None:
             try:

@@ -62,7 +62,7 @@ class Server(Harness):
         self.tried: list[str] = []  # plurals of what was to be written
         self.fail: dict[tuple[str, str], KubeError] = {}
         for one in configurations:
-            self.put(configuration_object(one))
+            self.put(build_configuration_object(one))
 
     async def meet(self, request: Request) -> None:
         if self.pausing:
@@ -113,7 +113,7 @@ def client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any
     )
 
 
-def configuration_object(one: BundleHolder) -> dict[str, Any]:
+def build_configuration_object(one: BundleHolder) -> dict[str, Any]:
     head = {"kind": KINDS[one.kind].kind, "metadata": {"name": one.name}}
     if one.kind == "crd":
         spec = {"group": "kueue.x-k8s.io", "names": {"kind": "Workload", "plural": one.name}, "versions": []}

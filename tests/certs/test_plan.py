@@ -31,7 +31,7 @@ def written(plan: RotationPlan) -> SecretData:
     return plan.write.held
 
 
-def reason_of(plan: RotationPlan) -> str:
+def get_reason(plan: RotationPlan) -> str:
     assert plan.write is not None
     return plan.write.reason
 
@@ -108,7 +108,7 @@ def test_a_leaf_is_renewed_by_look_ahead_with_the_same_ca(left, renewed):
     assert (plan.write is not None) == renewed
     if renewed:
         assert written(plan) == replace(REST, leaf=written(plan).leaf)
-        assert "ends at" in reason_of(plan) or "expired" in reason_of(plan)
+        assert "ends at" in get_reason(plan) or "expired" in get_reason(plan)
 
 
 @pytest.mark.parametrize(("left", "renewed"), [(timedelta(days=456), False), (timedelta(days=454), True)])
@@ -142,7 +142,7 @@ def test_a_bad_leaf_is_made_anew_with_the_reason(name):
     leaf, why = LEAVES[name]
     held = replace(REST, leaf=leaf, leaf_problem="" if leaf else why)
     plan = step(held, everywhere(REST))
-    assert reason_of(plan) == f"the serving certificate of the Secret cannot be used: {why}"
+    assert get_reason(plan) == f"the serving certificate of the Secret cannot be used: {why}"
     assert written(plan).signer == REST.signer
 
 
@@ -173,7 +173,7 @@ def test_an_unusable_secret_is_as_good_as_none_for_one_reason(name):
     assert isinstance(found, Unusable)
     assert found.reason == why or found.reason == f"the CA of the Secret cannot be used: {why}"
     plan = step(found, everywhere(REST))
-    assert reason_of(plan) == found.reason
+    assert get_reason(plan) == found.reason
     assert plan.publish == ()
     assert written(plan).retiring == (REST.signer.certificate,), "others may still serve by what is published"
 
@@ -214,7 +214,7 @@ def test_a_foreign_ca_is_not_kept_when_the_secret_is_lost():
 def test_the_ca_that_is_published_is_trusted_on_where_the_secret_is_one_of_earlier():
     """A backup that is restored, or what a GitOps tool has kept."""
     plan = step(OTHER, everywhere(REST))
-    assert reason_of(plan) == "another CA than the Secret's is published"
+    assert get_reason(plan) == "another CA than the Secret's is published"
     assert plan.publish == (), "not before the Secret says that the other is trusted"
     kept = written(plan)
     assert kept == replace(OTHER, retiring=(REST.signer.certificate,), trusted_since=None)

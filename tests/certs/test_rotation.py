@@ -10,7 +10,18 @@ import pytest
 from certs.rotation import Rotation
 from core.runtime.http.errors import Forbidden, ServerError
 from sim.apiserver.server import Change
-from tests.certs.in_memory import CONFIGURATIONS, CRD, MUTATING, START, TARGET, VALIDATING, Replica, Server, accepts, configuration_object
+from tests.certs.in_memory import (
+    CONFIGURATIONS,
+    CRD,
+    MUTATING,
+    START,
+    TARGET,
+    VALIDATING,
+    Replica,
+    Server,
+    accepts,
+    build_configuration_object,
+)
 
 FORBIDDEN = Forbidden(403, "Forbidden", "webhooks may not do that")
 
@@ -141,7 +152,7 @@ def test_configurations_that_do_not_exist_yet_are_said_so_and_get_theirs_when_th
     replica = Replica(server)
     replica.look()
     assert replica.rotation.why_not_ready() == "validating/v does not exist or has no webhook"
-    server.put(configuration_object(VALIDATING))
+    server.put(build_configuration_object(VALIDATING))
     replica.look()
     assert replica.rotation.why_not_ready() == ""
 

@@ -44,7 +44,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     yield from ((panel["title"], target["expr"]) for panel in panels() for target in panel["targets"])
 
 
-def instrument_of(series: str) -> Instrument | None:
+def get_instrument(series: str) -> Instrument | None:
     """What tells a series; None of those about the process, which Prometheus' own library tells."""
     if series.startswith("process_"):
         assert series in ("process_resident_memory_bytes", "process_cpu_seconds_total"), series
@@ -65,7 +65,7 @@ def test_monitoring_queries_use_existing_metrics_and_labels(where: str, query: s
     assert named
     known = set(OF_SCRAPES)
     for series, matchers in named:
-        instrument = instrument_of(series)
+        instrument = get_instrument(series)
         labels = {label.name: label for label in instrument.labels} if instrument is not None else {}
         known |= labels.keys()
         for name, operator, value in MATCHER.findall(matchers):
@@ -83,7 +83,7 @@ def test_monitoring_queries_use_existing_metrics_and_labels(where: str, query: s
 def test_monitoring_rates_use_no_gauges():
     for where, query in expressions():
         for series in re.findall(r"(?:rate|increase)\(([a-z0-9_]+)", query):
-            instrument = instrument_of(series)
+            instrument = get_instrument(series)
             assert instrument is not None, where
             assert instrument.kind is not Kind.GAUGE, f"{where}: {series}"
 

@@ -244,7 +244,7 @@ def test_a_ca_that_another_writes_is_not_rendered_so_that_an_upgrade_leaves_it(t
         assert all(set(config) == {"service"} for config in configs)
 
 
-def own_of(objects: list[dict[str, Any]]) -> CertificateTarget:
+def get_target(objects: list[dict[str, Any]]) -> CertificateTarget:
     own = webhook.settings.parse(pods(objects)["webhook"]["containers"][0]["args"]).own
     assert own is not None
     return own
@@ -252,7 +252,7 @@ def own_of(objects: list[dict[str, Any]]) -> CertificateTarget:
 
 def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp_path: Path):
     objects = render(tmp_path, {"kubernetesClusterDomain": "cluster.example"}, release="7.odd", namespace="0-system")
-    own, service = own_of(objects), one(objects, "Service", "-webhook")["metadata"]
+    own, service = get_target(objects), one(objects, "Service", "-webhook")["metadata"]
     assert (own.namespace, own.secret) == ("0-system", f"{service['name']}-certs")
     assert own.names == (f"{service['name']}.0-system.svc", f"{service['name']}.0-system.svc.cluster.example")
     words = {KINDS_OF_CONFIGURATION[word].kind: word for word in KINDS_OF_CONFIGURATION}
@@ -272,7 +272,7 @@ def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp
 )
 def test_webhook_rights_on_certificates_are_limited_by_resource_name(tmp_path: Path, values: dict[str, Any], told: list[str]):
     objects = render(tmp_path, values)
-    own = own_of(objects)
+    own = get_target(objects)
     assert sorted({one.kind for one in own.configurations}) == told
     by_name = [rule for rule in one(objects, "ClusterRole", "-webhook")["rules"] if "patch" in rule["verbs"]]
     may = {(plural, name) for rule in by_name for plural in rule["resources"] for name in rule["resourceNames"]}
@@ -345,9 +345,9 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         for hook in one(objects, kind)["webhooks"]:
             where = hook["clientConfig"]["service"]
             assert (where["name"], where["namespace"]) == (service["name"], namespace)
-    assert own_of(objects).names[0] == f"{service['name']}.{namespace}.svc"
+    assert get_target(objects).names[0] == f"{service['name']}.{namespace}.svc"
     certificate = one(render(tmp_path, CERT_MANAGER, release=release, namespace=namespace), "Certificate", "-webhook")
-    assert tuple(certificate["spec"]["dnsNames"]) == own_of(objects).names
+    assert tuple(certificate["spec"]["dnsNames"]) == get_target(objects).names
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Commands:
         return path
 
 
-def node(name: str, labels: dict[str, str] | None = None, **allocatable: str) -> Obj:
+def build_node(name: str, labels: dict[str, str] | None = None, **allocatable: str) -> Obj:
     """A Ready node as kubectl prints it, as far as anybody reads it."""
     offers = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8", **allocatable}
     return {
@@ -69,17 +69,17 @@ def node(name: str, labels: dict[str, str] | None = None, **allocatable: str) ->
     }
 
 
-def nodes(blocks: int = 2, racks: int = 2, hosts: int = 4, **allocatable: str) -> list[Obj]:
+def build_nodes(blocks: int = 2, racks: int = 2, hosts: int = 4, **allocatable: str) -> list[Obj]:
     """So many racks a block and hosts a rack."""
     return [
-        node(f"n-{b}-{r}-{h}", {BLOCK: f"b{b}", RACK: f"b{b}-r{r}"}, **allocatable)
+        build_node(f"n-{b}-{r}-{h}", {BLOCK: f"b{b}", RACK: f"b{b}-r{r}"}, **allocatable)
         for b in range(blocks)
         for r in range(racks)
         for h in range(hosts)
     ]
 
 
-def job(name: str, pods: int, gpus: int = 8, *, queue: str | None = "main", **annotations: str) -> Obj:
+def build_job(name: str, pods: int, gpus: int = 8, *, queue: str | None = "main", **annotations: str) -> Obj:
     """A Job whose pod template has annotations `kueue.x-k8s.io/podset-...-topology`, given as required=, preferred=."""
     notes = {f"kueue.x-k8s.io/podset-{mode}-topology": level for mode, level in annotations.items()}
     container = {"name": "main", "image": "example", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"cpu": "1"}}}

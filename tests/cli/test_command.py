@@ -11,8 +11,8 @@ import pytest
 from cli import commands
 from cli.__main__ import main
 from cli.inputs import ClusterSource
-from tests.cli.commands import EXAMPLES, ROOT, Commands, in_a_process, job
-from tests.cli.test_api_answers import answering, kubeconfig
+from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, in_a_process
+from tests.cli.test_api_answers import answering, write_kubeconfig
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
@@ -78,7 +78,7 @@ def test_a_bare_command_shows_its_words(topogate: Commands):
 
 
 def test_without_a_way_to_a_cluster_the_kubeconfig_is_named(topogate: Commands, tmp_path):
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", tmp_path / "none")
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 1)), "--kubeconfig", tmp_path / "none")
     assert ran.code == 2
     assert ran.err == f"topogate: kubeconfig {tmp_path / 'none'}: there is no such file\n"
 
@@ -92,7 +92,7 @@ def test_an_api_server_that_is_not_there_is_an_error_and_no_bad_input(topogate: 
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {}}],
     }
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", topogate.write("config", config))
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 1)), "--kubeconfig", topogate.write("config", config))
     assert ran.code == 1
     assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: the API server cannot be reached: ")
     assert ran.err.count("\n") == 1
@@ -153,7 +153,7 @@ def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Co
         return 200, {"items": [broken] if path.startswith("/api/v1/pods") else [], "metadata": {"resourceVersion": "1"}}
 
     with answering(answer) as url:
-        ran = topogate.run("topology", "--kubeconfig", kubeconfig(topogate, url))
+        ran = topogate.run("topology", "--kubeconfig", write_kubeconfig(topogate, url))
     assert ran.code == 1
     assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
     assert ran.err.startswith("topogate: warning: object set aside: resource pods, object default/p, error ")

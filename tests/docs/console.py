@@ -36,7 +36,7 @@ class Command:
         return bool(self.shown) and re.match(r"Error|error:|The .* is invalid", self.shown[0]) is not None
 
 
-def commands_of(page: str, text: str | None = None) -> list[Command]:
+def list_commands(page: str, text: str | None = None) -> list[Command]:
     """All commands of docs/`page` in their order."""
     text = (DOCS / page).read_text() if text is None else text
     headings = [(found.start(), found[1]) for found in _HEADING.finditer(text)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console import Command, commands_of, is_shown, run
+from tests.docs.console import Command, is_shown, list_commands, run
 
 PAGE = """# A page
 
@@ -41,7 +41,7 @@ $ no: command
 
 
 def test_console_commands_are_read_with_line_section_and_output():
-    found = commands_of("page.md", PAGE)
+    found = list_commands("page.md", PAGE)
     assert [(c.line, c.section, c.text, c.shown) for c in found] == [
         (8, "First", "one", ()),
         (9, "First", "two --with \\\n  more", ("shown",)),
@@ -52,7 +52,7 @@ def test_console_commands_are_read_with_line_section_and_output():
 
 def test_a_block_that_begins_with_no_command_is_a_mistake():
     with pytest.raises(ValueError, match=r"docs/page\.md:2: a console block begins with"):
-        commands_of("page.md", "```console\nshown\n```\n")
+        list_commands("page.md", "```console\nshown\n```\n")
 
 
 @pytest.mark.parametrize(

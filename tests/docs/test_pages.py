@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster
-from tests.docs.console import DOCS, Command, commands_of
+from tests.docs.console import DOCS, Command, list_commands
 from tests.docs.reader import Reader
 
 REMOVAL = "Removing it"
@@ -30,7 +30,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 def of_page(page: str) -> list[Command]:
-    found = commands_of(page)
+    found = list_commands(page)
     assert found, f"docs/{page} shows no command"
     return found
 
@@ -55,7 +55,7 @@ def test_removal_commands_of_the_install_page_succeed(reader: Reader):
 
 
 def test_every_page_with_commands_is_followed():
-    shown = {path.name for path in DOCS.glob("*.md") if commands_of(path.name)}
+    shown = {path.name for path in DOCS.glob("*.md") if list_commands(path.name)}
     assert shown == {*PAGES, "install.md", *ALONE}
 
 

@@ -25,13 +25,15 @@ def policed(cluster: Cluster, namespace: str) -> Iterator[str]:
     objects: list[dict[str, Any]] = list(yaml.safe_load_all(EXAMPLE.read_text()))
     for obj in objects:
         cluster.api.patch(f"{manifests.get_path(obj)}/{obj['metadata']['name']}?fieldManager=e2e", obj, APPLY_PATCH)
-    wait_for("the policy to be in force", lambda: refusal(cluster, manifests.build_job(f"try-{time.monotonic_ns()}", namespace, pods=1)))
+    wait_for(
+        "the policy to be in force", lambda: get_refusal(cluster, manifests.build_job(f"try-{time.monotonic_ns()}", namespace, pods=1))
+    )
     yield namespace
     for obj in reversed(objects):
         cluster.api.delete(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
 
 
-def refusal(cluster: Cluster, job: dict[str, Any]) -> str:
+def get_refusal(cluster: Cluster, job: dict[str, Any]) -> str:
     """What the API server says to it; empty when it is taken."""
     try:
         cluster.api.create(f"{manifests.get_path(job)}?dryRun=All", job)
@@ -41,25 +43,26 @@ def refusal(cluster: Cluster, job: dict[str, Any]) -> str:
 
 
 def test_a_queued_job_without_limits_is_told_all_of_them_at_once(cluster: Cluster, policed: str):
-    said = refusal(cluster, manifests.build_job("endless", policed, pods=1))
+    said = get_refusal(cluster, manifests.build_job("endless", policed, pods=1))
     assert "spec.backoffLimit: 6 or no value: write at most 3" in said
     assert f'metadata.labels[{MAX_EXEC_TIME_LABEL}]: ""' in said
 
 
 @pytest.mark.parametrize("seconds", ["0", "604801", "soon", "1.5"])
 def test_a_limit_that_is_none_is_told(cluster: Cluster, policed: str, seconds: str):
-    said = refusal(cluster, manifests.build_job("long", policed, pods=1, spec=LIMITED, labels={MAX_EXEC_TIME_LABEL: seconds}))
+    said = get_refusal(cluster, manifests.build_job("long", policed, pods=1, spec=LIMITED, labels={MAX_EXEC_TIME_LABEL: seconds}))
     assert f'"{seconds}": write for how many seconds' in said
     assert "backoffLimit" not in said
 
 
 def test_example_policy_accepts_limited_unqueued_or_owned_jobs(cluster: Cluster, policed: str):
-    assert refusal(cluster, manifests.build_job("good", policed, pods=1, spec=LIMITED, labels=SHORT)) == ""
+    assert get_refusal(cluster, manifests.build_job("good", policed, pods=1, spec=LIMITED, labels=SHORT)) == ""
     assert (
-        refusal(cluster, manifests.build_job("ranks", policed, pods=2, indexed=True, spec={"backoffLimitPerIndex": 1}, labels=SHORT)) == ""
+        get_refusal(cluster, manifests.build_job("ranks", policed, pods=2, indexed=True, spec={"backoffLimitPerIndex": 1}, labels=SHORT))
+        == ""
     )
-    assert refusal(cluster, manifests.build_job("unqueued", policed, pods=1, queue=None)) == ""
+    assert get_refusal(cluster, manifests.build_job("unqueued", policed, pods=1, queue=None)) == ""
     owned = manifests.build_job("made-by-a-jobset", policed, pods=1)
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "1", "controller": True}
     owned["metadata"]["ownerReferences"] = [owner]
-    assert refusal(cluster, owned) == ""
+    assert get_refusal(cluster, owned) == ""

@@ -205,14 +205,14 @@ def test_every_kind_is_played_bound_suspended_and_deleted_while_gated() -> None:
     assert {story.name for story in STORIES if story.stand_in} <= {act.what for act in ACTS}
 
 
-def images_of(value: Any) -> Iterator[str]:
+def list_images(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from (value["image"] for _ in "1" if isinstance(value.get("image"), str))
         for entry in value.values():
-            yield from images_of(entry)
+            yield from list_images(entry)
     elif isinstance(value, list):
         for entry in value:
-            yield from images_of(entry)
+            yield from list_images(entry)
 
 
 def without(value: Any, *keys: str) -> Any:
@@ -230,7 +230,7 @@ def as_made(scenario: Scenario) -> dict[str, Any]:
 def test_object_for_a_real_operator_differs_only_in_fields_that_the_operator_needs(scenario: Scenario) -> None:
     obj = as_made(scenario)
     made = build_real_object(obj)
-    assert not [image for image in images_of(made) if image.startswith(EXAMPLES)]
+    assert not [image for image in list_images(made) if image.startswith(EXAMPLES)]
     assert made["metadata"] == obj["metadata"]
     operators = (
         "image",
@@ -273,7 +273,7 @@ def containers(value: Any) -> Iterator[dict[str, Any]]:
 def test_stories_are_told_with_images_that_run() -> None:
     for story in STORIES:
         found = RealStory(story.file, story.levels, story.pods, story.check, story.stand_in)
-        assert not [image for image in images_of(found.load()) if image.startswith(EXAMPLES)]
+        assert not [image for image in list_images(found.load()) if image.startswith(EXAMPLES)]
 
 
 # The life of a JobSet is played in test_kind_whole.

@@ -27,12 +27,12 @@ from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn
 from e2e.topogate import Topogate
-from tests.e2e.users import may, refused, user_of
+from tests.e2e.users import create_user, may, refused
 from tests.installed import Installed
-from tests.reconciler.kinds.pods import bound, live, of_set
-from tests.reconciler.kinds.pods import template as pod_template
-from tests.reconciler.kinds.scenarios import template
-from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.kinds.pods import bound, list_live_pods, of_set
+from tests.reconciler.kinds.pods import build_template as pod_template
+from tests.reconciler.kinds.scenarios import build_template
+from tests.reconciler.kinds.test_jobset import build_jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -54,7 +54,7 @@ def _await_policies(api: Api) -> None:
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": {PODSET_LABEL: "a"}}}
     plain["spec"] = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
     path = PODS.format("default")
-    user = user_of(api, "default")
+    user = create_user(api, "default")
     api.create(path, plain)
 
     def judged() -> bool:
@@ -81,14 +81,14 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
     """A service account with the role `edit`, and that of a user of JobSets and Ray, in the scene's namespace."""
-    opened = user_of(scene.api, scene.namespace)
+    opened = create_user(scene.api, scene.namespace)
     yield opened
     opened.close()
 
 
-def _operator_of(scene: Scene) -> Api:
+def _get_operator(scene: Scene) -> Api:
     """An operator of Ray, which may write the status of RayJobs, as KubeRay may; it is no administrator."""
-    operator = user_of(scene.api, scene.namespace, "operator")
+    operator = create_user(scene.api, scene.namespace, "operator")
     rules = [{"apiGroups": ["ray.io"], "resources": ["rayjobs/status"], "verbs": ["*"]}]
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
     scene.api.create(f"{roles}/roles", {"metadata": {"name": "ray-status"}, "rules": rules})
@@ -175,7 +175,7 @@ def test_a_pod_cannot_be_given_to_another_replica_of_its_leader_worker_set(label
     user.patch(f"{path}/worker", {"metadata": {"labels": {"mine": "still"}}})
 
 
-def forged_pod(scene: Scene, victim: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+def create_forged_pod(scene: Scene, victim: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     """A pod that says it is the victim's, and takes a whole node."""
     own = {key: victim["metadata"][key] for key in ("annotations", "labels")}
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {GPU: "8"}}}
@@ -188,8 +188,8 @@ def test_a_forged_pod_of_anothers_job_is_refused_and_without_an_owner_stays_gate
     victim = scene.until_bound("train", 2).pods_of("train")[0]
     path = PODS.format(scene.namespace)
     owners = victim["metadata"]["ownerReferences"]
-    refused(403, "only the controller of Job may make", lambda: user.create(path, forged_pod(scene, victim, ownerReferences=owners)))
-    user.create(path, forged_pod(scene, victim, labels={PODSET_LABEL: "main"}))  # the Job's own labels would have it adopted
+    refused(403, "only the controller of Job may make", lambda: user.create(path, create_forged_pod(scene, victim, ownerReferences=owners)))
+    user.create(path, create_forged_pod(scene, victim, labels={PODSET_LABEL: "main"}))  # the Job's own labels would have it adopted
     user.delete(f"{path}/{victim['metadata']['name']}", grace_period_s=0)
     scene.eventually("the job to be whole again", _two_of_the_job)
     forged = user.get(f"{path}/forged")
@@ -204,7 +204,7 @@ def test_a_pod_that_names_a_pod_with_the_uid_of_a_job_as_its_controller_stops_no
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
     before = scene.until_bound("train", 1).pods_of("train")
     namespace = "default" if is_other else scene.namespace
-    forger = user_of(scene.api, "default") if is_other else user
+    forger = create_user(scene.api, "default") if is_other else user
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "any", "uid": scene.job("train")["metadata"]["uid"], "controller": True}
     for labels in ({}, {PODSET_LABEL: "main"}):
         metadata = {"generateName": "forged-", "ownerReferences": [owner], "labels": labels}
@@ -258,7 +258,7 @@ def test_a_gate_cannot_be_taken_off_the_template_to_get_past_the_queue(scene: Sc
 
 def test_a_jobset_cannot_be_unsuspended_by_hand(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    user.create(path, jobset(scene, "greedy", replicated("workers", 3, 2)))
+    user.create(path, build_jobset(scene, "greedy", replicated("workers", 3, 2)))
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     refused(403, "a queued JobSet is started by topogate", lambda: user.patch(f"{path}/greedy", {"spec": {"suspend": False}}))
     user.delete(f"{path}/greedy")
@@ -266,7 +266,7 @@ def test_a_jobset_cannot_be_unsuspended_by_hand(scene: Scene, user: Api) -> None
 
 def test_a_job_cannot_claim_to_be_part_of_a_queued_one(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    owner = user.create(path, build_jobset(scene, "honest", replicated("workers", 1, 1)))
     reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
     job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     job["metadata"]["ownerReferences"] = [reference | {"controller": True}]
@@ -281,7 +281,7 @@ def test_a_job_cannot_claim_to_be_part_of_a_queued_one(scene: Scene, user: Api) 
 
 def test_a_job_cannot_become_part_of_a_queued_one_in_two_steps(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    owner = user.create(path, build_jobset(scene, "honest", replicated("workers", 1, 1)))
     reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
     job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     job["metadata"]["ownerReferences"] = [reference]
@@ -304,7 +304,7 @@ def test_job_of_a_user_with_a_forged_owner_reference_is_refused(kind: str, plura
 
 def test_a_part_of_an_admitted_object_is_changed_by_its_controller_alone(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    user.create(path, build_jobset(scene, "honest", replicated("workers", 1, 1)))
     scene.until_bound("honest", 1)
     part = f"{JOBS.format(scene.namespace)}/honest-workers-0"
     refused(403, "this object is a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
@@ -316,13 +316,13 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
     """The Ray cluster of a RayJob, whose pods were admitted with the RayJob."""
     with RayJobStandIn(scene.api) as jobs, RayClusterStandIn(scene.api) as clusters:
         ray = "/apis/ray.io/v1/namespaces/{}/{}"
-        group = {"groupName": "workers", "replicas": 1, "template": template(scene.rack)}
-        cluster = {"headGroupSpec": {"template": template(scene.rack)}, "workerGroupSpecs": [group]}
+        group = {"groupName": "workers", "replicas": 1, "template": build_template(scene.rack)}
+        cluster = {"headGroupSpec": {"template": build_template(scene.rack)}, "workerGroupSpecs": [group]}
         metadata = {"name": "honest", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
         spec = {"shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster}
         job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
         user.create(ray.format(scene.namespace, "rayjobs"), job)
-        scene.eventually("the cluster's pods to be bound", lambda now: bound(live(now, scene), 2), 60)
+        scene.eventually("the cluster's pods to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
         path = ray.format(scene.namespace, "rayclusters")
         (part,) = user.list(path)
         part_path, told = f"{path}/{part['metadata']['name']}", "this object is a part of a RayJob"
@@ -331,7 +331,7 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))
         user.patch(part_path, {"metadata": {"labels": {"mine": "still"}}})
         # Found defect E18: KubeRay copies the queue label onto the clusters that it makes, and could not start them any more.
-        operator = _operator_of(scene)
+        operator = _get_operator(scene)
         scene.api.patch(part_path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}, "spec": {"suspend": True}})
         with pytest.raises(ApiError) as by_hand:
             user.patch(part_path, {"spec": {"suspend": False}})
@@ -428,7 +428,7 @@ def test_negative_requests_lend_no_quota(scene: Scene, user: Api) -> None:
     wrong = replicated("workers", 1, 1)
     wrong["template"]["spec"]["template"]["spec"]["containers"] = [container]
     path = JOBSETS.format(scene.namespace)
-    user.create(path, jobset(scene, "negative", wrong))
+    user.create(path, build_jobset(scene, "negative", wrong))
     now = scene.eventually("it to be told", lambda now: any(e["reason"] == "WorkloadRefused" for e in now.events))
     assert now.workload_of("negative") is None
     user.delete(f"{path}/negative")

@@ -99,7 +99,7 @@ def finish(server: Cluster, name: str) -> None:
     apply(server, seen, {"conditions": told([], Condition("Finished", True, "ByTest", ""))}, MANAGER_JOB_CONTROLLER, strict=False)
 
 
-def until(server: Cluster, name: str, *kinds: str) -> Obj:
+def wait_until(server: Cluster, name: str, *kinds: str) -> Obj:
     """The workload once all of these conditions are true."""
 
     def look() -> Obj | None:
@@ -128,10 +128,10 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     small, large = build_workload(SMALL, QUEUE, "required", 1), build_workload(LARGE, QUEUE, "preferred", 2)
     low, high = small["metadata"]["name"], large["metadata"]["name"]
     server.api.create(PATH, small)
-    admitted = until(server, low, "Admitted")
+    admitted = wait_until(server, low, "Admitted")
     assert get_condition(admitted, "Admitted")["lastTransitionTime"] >= admitted["metadata"]["creationTimestamp"]
     server.api.create(PATH, large)
-    evicted = until(server, low, "Evicted")
+    evicted = wait_until(server, low, "Evicted")
 
     def find_first() -> Obj | None:
         return next((state for state in states if state["metadata"]["name"] == low and is_true(state, "Evicted")), None)
@@ -140,10 +140,10 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     assert is_true(first, "Admitted"), "the rig is told only of objects that are admitted"
     assert first["metadata"]["resourceVersion"] == evicted["metadata"]["resourceVersion"], "a strict release must not meet another write"
     release(server, evicted)
-    until(server, high, "Admitted")
+    wait_until(server, high, "Admitted")
     wait_for("one to run and one to wait", lambda: counters(server) == (1, 1, 1, "20"))
     finish(server, high)
-    until(server, low, "Admitted")
+    wait_until(server, low, "Admitted")
     finish(server, low)
     wait_for("the counters to be zero", lambda: counters(server) == (0, 0, 0, "0"))
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:

@@ -10,7 +10,7 @@ from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.e2e.users import bound_everywhere, may, refused, user_of
+from tests.e2e.users import bound_everywhere, create_user, may, refused
 from tests.installed import Installed
 from tests.reconciler.scenes import JOBS, WORKLOADS, Scene
 
@@ -35,7 +35,7 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 def test_why_a_job_waits_can_be_read_with_the_roles_that_users_have(role: str, scene: Scene) -> None:
     scene.submit("train", pods=9, gpus=8, required=scene.rack)
     scene.until_waiting("train", "ExceedsMaxQuota")
-    reader = user_of(scene.api, scene.namespace, name=f"one-who-has-{role}", role=role)
+    reader = create_user(scene.api, scene.namespace, name=f"one-who-has-{role}", role=role)
     path, queues = WORKLOADS.format(scene.namespace), f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues"
     (workload,) = reader.list(path)
     assert any(condition["message"] for condition in workload["status"]["conditions"])
@@ -53,7 +53,7 @@ def test_why_a_job_waits_can_be_read_with_the_roles_that_users_have(role: str, s
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
     """A service account with the role `edit` in the scene's namespace."""
-    opened = user_of(scene.api, scene.namespace)
+    opened = create_user(scene.api, scene.namespace)
     yield opened
     opened.close()
 
@@ -67,7 +67,7 @@ def test_the_topology_can_be_read_by_whom_an_administrator_lets(scene: Scene, us
 
 def test_batch_user_role_creates_jobs_and_reads_their_workloads(scene: Scene) -> None:
     """The role by itself, for those who have neither view nor edit."""
-    user = user_of(scene.api, scene.namespace, name="one-who-has-jobs", role="topogate-batch-user")
+    user = create_user(scene.api, scene.namespace, name="one-who-has-jobs", role="topogate-batch-user")
     jobs, workloads = JOBS.format(scene.namespace), WORKLOADS.format(scene.namespace)
     user.create(jobs, manifests.build_job("train", scene.namespace, pods=2, gpus=8, required=scene.rack))
     scene.until_bound("train", 2)
@@ -81,7 +81,7 @@ def test_batch_user_role_creates_jobs_and_reads_their_workloads(scene: Scene) ->
 
 def test_a_batch_administrator_writes_queues_and_no_status(scene: Scene) -> None:
     """Who may write the status of Workloads is taken for topogate by the policies."""
-    user = user_of(scene.api, scene.namespace, name="one-who-has-queues")
+    user = create_user(scene.api, scene.namespace, name="one-who-has-queues")
     queue = flavor = f"{scene.namespace}-more"
     with bound_everywhere(scene.api, scene.namespace, "topogate-batch-admin", name="one-who-has-queues"):
         wait_for("the binding to hold", lambda: may(user, "create", "kueue.x-k8s.io", "clusterqueues"))
@@ -100,7 +100,7 @@ def test_a_batch_administrator_writes_queues_and_no_status(scene: Scene) -> None
 
 @pytest.mark.parametrize(("role", "writes"), [("view", False), ("edit", True), ("admin", True)])
 def test_groups_of_pods_are_read_with_any_role_and_written_with_those_that_edit(role: str, writes: bool, scene: Scene) -> None:
-    user = user_of(scene.api, scene.namespace, name=f"one-with-{role}", role=role)
+    user = create_user(scene.api, scene.namespace, name=f"one-with-{role}", role=role)
     try:
         wait_for("rights on groups", lambda: may(user, "list", "topogate.dev", "podgroups", scene.namespace))
         assert may(user, "create", "topogate.dev", "podgroups", scene.namespace) is writes

@@ -19,7 +19,7 @@ TRACE = "c" * 32
 SENTENCE = "couldn't assign flavors: <no rack> holds 9 & more"
 
 
-def span(name: str, start: float, end: float, parent: str = "root", **attributes: Any) -> SpanRecord:
+def build_span(name: str, start: float, end: float, parent: str = "root", **attributes: Any) -> SpanRecord:
     told = {f"topogate.{key}": value for key, value in attributes.items()}
     return SpanRecord("topogate-reconciler", name, TRACE, name, parent, int(start * SECOND), int(end * SECOND), told)
 
@@ -27,7 +27,7 @@ def span(name: str, start: float, end: float, parent: str = "root", **attributes
 def whole() -> list[SpanRecord]:
     """A story of which each step lasts a second."""
     first = SpanRecord("topogate-webhook", stories.STORY[0], TRACE, "root", "", 0, SECOND, {})
-    return [first, *(span(name, start, start + 1.0) for start, name in enumerate(stories.STORY[1:], start=1))]
+    return [first, *(build_span(name, start, start + 1.0) for start, name in enumerate(stories.STORY[1:], start=1))]
 
 
 def test_a_whole_story_has_no_problem():
@@ -40,31 +40,34 @@ def test_a_missing_step_is_a_problem(name: str):
 
 
 def test_a_parent_from_elsewhere_is_a_problem():
-    assert stories.find_problems([*whole(), span("x", 1, 2, parent="unknown")]) == ["span x has a parent outside of the trace"]
+    assert stories.find_problems([*whole(), build_span("x", 1, 2, parent="unknown")]) == ["span x has a parent outside of the trace"]
 
 
 def test_time_of_which_nothing_is_told_is_a_problem_unless_another_span_covers_it():
-    late = [*whole(), span("late", 30, 31)]
+    late = [*whole(), build_span("late", 30, 31)]
     assert stories.find_problems(late) == ["nothing is told of the 21.0 s before late"]
-    assert stories.find_problems([*late, span("wait", 5, 30)]) == []
+    assert stories.find_problems([*late, build_span("wait", 5, 30)]) == []
 
 
-def workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
+def build_workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
     condition = {"type": QUOTA_RESERVED, "status": status, "reason": "", "message": message}
     metadata = {"name": "w", "annotations": {TRACEPARENT_ANNOTATION: f"00-{TRACE}-{'1' * 16}-01"}}
     return {"metadata": metadata, "status": {"conditions": [condition]}}
 
 
 def test_a_refusal_must_be_told_word_for_word():
-    told = [span("placement.solve", 0, 1, refused=True, message=SENTENCE)]
-    assert (
-        stories.find_unreported_refusals([workload("False"), workload("True", "other")], lambda trace: told if trace == TRACE else []) == []
-    )
-    missing = f"the trace of workload w does not say: {SENTENCE}."
-    assert stories.find_unreported_refusals([workload("False", SENTENCE + ".")], lambda trace: told) == [missing]
+    told = [build_span("placement.solve", 0, 1, refused=True, message=SENTENCE)]
     assert (
         stories.find_unreported_refusals(
-            [workload("False")], lambda trace: [span("placement.solve", 0, 1, refused=False, message=SENTENCE)]
+            [build_workload("False"), build_workload("True", "other")], lambda trace: told if trace == TRACE else []
+        )
+        == []
+    )
+    missing = f"the trace of workload w does not say: {SENTENCE}."
+    assert stories.find_unreported_refusals([build_workload("False", SENTENCE + ".")], lambda trace: told) == [missing]
+    assert (
+        stories.find_unreported_refusals(
+            [build_workload("False")], lambda trace: [build_span("placement.solve", 0, 1, refused=False, message=SENTENCE)]
         )
         != []
     )
@@ -96,7 +99,7 @@ def test_a_trace_of_jaeger_is_read_as_it_was_sent():
 
 def test_a_job_that_was_never_refused_is_not_the_one_to_show():
     def solve(refused: bool, start: float) -> SpanRecord:
-        return span("placement.solve", start, start + 1, refused=refused)
+        return build_span("placement.solve", start, start + 1, refused=refused)
 
     assert run.was_refused_then_admitted([solve(True, 0), solve(False, 1)]) == []
     for answers in ([], [False], [True], [False, True]):
@@ -104,8 +107,8 @@ def test_a_job_that_was_never_refused_is_not_the_one_to_show():
 
 
 def test_the_picture_has_each_step_with_its_time_and_the_sentence_of_the_refusal():
-    refused = span("placement.solve", 2, 2.0005, refused=True, reason="WaitingForQuota", message=SENTENCE)
-    svg = to_svg([*whole(), refused, span(stories.STORY[0], 3, 4)], "A job & its story")
+    refused = build_span("placement.solve", 2, 2.0005, refused=True, reason="WaitingForQuota", message=SENTENCE)
+    svg = to_svg([*whole(), refused, build_span(stories.STORY[0], 3, 4)], "A job & its story")
     root = ElementTree.fromstring(svg)
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [text for text in texts if text in stories.STORY].count(stories.STORY[0]) == 1, "later reviews are left out"

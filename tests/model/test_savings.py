@@ -22,21 +22,21 @@ def size(wire: object) -> int:
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False))
 
 
-def columns_of(assignment: TopologyAssignment) -> tuple[list[list[str]], list[int]]:
+def compute_columns(assignment: TopologyAssignment) -> tuple[list[list[str]], list[int]]:
     columns = [list(values) for values in zip(*(domain.values for domain in assignment.domains), strict=True)]
     return columns, [domain.count for domain in assignment.domains]
 
 
-def domains_of(columns: list[list[str]], counts: list[int]) -> grouping._Domains:
+def compute_domains(columns: list[list[str]], counts: list[int]) -> grouping._Domains:
     return grouping._compare_neighbours([compute_column(values) for values in columns], np.array(counts))
 
 
 @given(pools(), st.data())
 def test_computed_savings_of_slices_equal_the_difference_of_json_lengths(assignment, data):
-    columns, counts = columns_of(assignment)
+    columns, counts = compute_columns(assignment)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(counts) - 1), max_size=4))) if len(counts) > 1 else []
     written_out = sum(len(value) + len('"",') for values in columns for value in values) + sum(len(f"{count},") for count in counts)
-    choice = grouping._weigh(domains_of(columns, counts), np.array(cuts, np.int64))
+    choice = grouping._weigh(compute_domains(columns, counts), np.array(cuts, np.int64))
     borders = [0, *cuts, len(counts)]
     parts = [SlicePart(*part, grouping._list_common(inside)) for part, inside in zip(pairwise(borders), choice.inside.T, strict=True)]
     slices = [encoding._encode_slice(columns, counts, part) for part in parts]
@@ -48,11 +48,11 @@ def test_computed_savings_of_slices_equal_the_difference_of_json_lengths(assignm
 
 @given(pools())
 def test_shared_parts_of_neighbours_are_equal_by_strings_and_by_arrays(assignment):
-    columns, counts = columns_of(assignment)
+    columns, counts = compute_columns(assignment)
     nothing = [Common(0, 0, 0, False)] * len(columns)
     shared = list_shared(columns, nothing, counts)
     assert shared == list_shared(columns, [*map(encoding._get_common, columns)], counts)
-    assert shared == grouping._compute_most_saved(domains_of(columns, counts)).tolist()
+    assert shared == grouping._compute_most_saved(compute_domains(columns, counts)).tolist()
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def more(scene: Scene, rack: int, number: int) -> Json:
     return build_node(scene.pool, 1, rack, number)
 
 
-def version_of(obj: Json | None) -> str:
+def get_version(obj: Json | None) -> str:
     assert obj is not None
     return str(obj["metadata"]["resourceVersion"])
 
@@ -110,7 +110,7 @@ def is_granted(check: Checked, now: truth.Snapshot, job: str = "train") -> bool:
     return check.state(now, job).get("state") == "Ready"
 
 
-def until_placed(check: Checked, pods: int, level: str, job: str = "train") -> truth.Snapshot:
+def wait_until_placed(check: Checked, pods: int, level: str, job: str = "train") -> truth.Snapshot:
     """Waits for pods on nodes of one domain, by a request that is the autoscaler's word, and until nothing is written any more."""
     now = check.scene.until_bound(job, pods)
     assert truth.check_one_domain(now, job, level) == []
@@ -121,11 +121,11 @@ def until_placed(check: Checked, pods: int, level: str, job: str = "train") -> t
     workload = now.workload_of(job)
     assert workload is not None
     assert workload["status"]["admission"]["podSetAssignments"][0]["delayedTopologyRequest"] == "Ready"
-    until_still(check)
+    wait_until_still(check)
     return now
 
 
-def until_still(check: Checked) -> None:
+def wait_until_still(check: Checked) -> None:
     """Waits until neither topogate nor the autoscaler writes anything in the namespace or to the check."""
     scene, seen = check.scene, dict[str, str]()
     pods = f"/api/v1/namespaces/{scene.namespace}/pods"
@@ -136,7 +136,7 @@ def until_still(check: Checked) -> None:
         listed = [scene.api.list(path.format(scene.namespace)) for path in (JOBS, WORKLOADS, pods)]
         objects = [obj for found in (*listed, check.requests(), check.templates()) for obj in found]
         objects += [scene.api.get(check.queue_path), scene.api.get(check.path)]
-        seen = {obj["metadata"]["uid"]: version_of(obj) for obj in objects}
+        seen = {obj["metadata"]["uid"]: get_version(obj) for obj in objects}
         return seen == before
 
     wait_for("all objects to stand still", is_still, PATIENCE_S, poll_s=STILL_S)
@@ -148,7 +148,7 @@ def until_still(check: Checked) -> None:
 def test_capacity_that_is_there_is_provisioned_and_the_second_pass_places_in_one_rack(scene: Scene, make: Make) -> None:
     check = make(scene, CHECK_CAPACITY)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
-    now = until_placed(check, 2, scene.rack)
+    now = wait_until_placed(check, 2, scene.rack)
     assert check.state(now)["message"] == FOUND
     (template,) = check.templates()
     assert template["template"]["spec"]["nodeSelector"] == scene.pool.labels
@@ -161,7 +161,7 @@ def test_capacity_that_is_not_there_is_waited_for_with_its_quota_until_a_node_co
     assert check.state(now)["state"] == "Pending"
     assert has_quota(now)
     scene.cluster.add_nodes([more(scene, 1, 3)])
-    now = until_placed(check, 5, scene.block)
+    now = wait_until_placed(check, 5, scene.block)
     assert "retryCount" not in check.state(now)
 
 
@@ -170,7 +170,7 @@ def test_request_that_may_not_wait_fails_and_is_retried_until_a_node_comes(scene
     scene.submit("train", pods=5, gpus=8, required=scene.block)
     scene.eventually("its quota to be given back", lambda now: "CA could not find requested capacity" in why_evicted(now))
     scene.cluster.add_nodes([more(scene, 1, 3)])
-    now = until_placed(check, 5, scene.block)
+    now = wait_until_placed(check, 5, scene.block)
     assert check.state(now)["retryCount"] >= 1
     assert len(check.requests()) == 1, "those of earlier attempts are gone"
 
@@ -180,7 +180,7 @@ def test_request_that_never_succeeds_is_given_up(scene: Scene, make: Make) -> No
     scene.submit("train", pods=5, gpus=8, required=scene.block)
     now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
-    until_still(check)
+    wait_until_still(check)
 
 
 def test_capacity_that_is_scattered_over_racks_is_asked_for_again_until_one_rack_has_it(scene: Scene, make: Make) -> None:
@@ -189,30 +189,30 @@ def test_capacity_that_is_scattered_over_racks_is_asked_for_again_until_one_rack
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
     scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now))
     scene.cluster.add_nodes([more(scene, 1, 3)])
-    until_placed(check, 3, scene.rack)
+    wait_until_placed(check, 3, scene.rack)
 
 
 def test_two_jobs_that_share_the_room_run_one_after_the_other(scene: Scene, make: Make) -> None:
     """A job that has ended keeps its Workload, and what was booked for it."""
     check = make(scene, CHECK_CAPACITY)
     scene.submit("first", pods=4, gpus=8, required=scene.block)
-    until_placed(check, 4, scene.block, "first")
+    wait_until_placed(check, 4, scene.block, "first")
     scene.submit("second", pods=4, gpus=8, required=scene.block)
     scene.eventually("the autoscaler's words", lambda now: check.state(now, "second").get("message") == NOT_FOUND)
     finish(scene, "first", 4)
-    until_placed(check, 4, scene.block, "second")
+    wait_until_placed(check, 4, scene.block, "second")
 
 
 def test_job_that_preempts_takes_the_room_that_was_booked_for_the_other(scene: Scene, make: Make, high: str) -> None:
     scene.allow_preemption()
     check = make(scene, CHECK_CAPACITY)
     scene.submit("low", pods=4, gpus=8, required=scene.block)
-    until_placed(check, 4, scene.block, "low")
-    scene.api.patch(check.queue_path, {"spec": {"resourceGroups": [quota_of(scene, 32)]}})
+    wait_until_placed(check, 4, scene.block, "low")
+    scene.api.patch(check.queue_path, {"spec": {"resourceGroups": [build_quota(scene, 32)]}})
     scene.submit("high", pods=4, gpus=8, required=scene.block, labels={"kueue.x-k8s.io/priority-class": high})
-    until_placed(check, 4, scene.block, "high")
+    wait_until_placed(check, 4, scene.block, "high")
     scene.delete_job("high")
-    until_placed(check, 4, scene.block, "low")
+    wait_until_placed(check, 4, scene.block, "low")
 
 
 def test_job_that_is_to_be_retried_later_leaves_its_room_to_another(scene: Scene, make: Make) -> None:
@@ -221,10 +221,10 @@ def test_job_that_is_to_be_retried_later_leaves_its_room_to_another(scene: Scene
     scene.submit("first", pods=3, gpus=8, required=scene.rack)
     scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now, "first"))
     scene.submit("second", pods=4, gpus=8, required=scene.block)
-    until_placed(check, 4, scene.block, "second")
+    wait_until_placed(check, 4, scene.block, "second")
 
 
-def quota_of(scene: Scene, gpus: int) -> Json:
+def build_quota(scene: Scene, gpus: int) -> Json:
     """The queue's quota, with so many GPUs."""
     (group,) = scene.api.get(f"{QUEUES}/{scene.prefix}queue")["spec"]["resourceGroups"]
     group["flavors"][0]["resources"][1]["nominalQuota"] = gpus
@@ -247,7 +247,7 @@ def test_nodes_are_made_and_the_second_pass_places_all_pods_in_one_domain(empty:
     check = make(empty, SCALE_UP)
     assert not made(empty)
     empty.submit("train", pods=pods, gpus=8, required=getattr(empty, level))
-    now = until_placed(check, pods, getattr(empty, level))
+    now = wait_until_placed(check, pods, getattr(empty, level))
     nodes = {node["metadata"]["name"] for node in made(empty)}
     assert {pod["spec"]["nodeName"] for pod in now.pods_of("train")} == nodes, "as many as were asked for, and no more"
     assert len(nodes) == pods
@@ -261,22 +261,22 @@ def test_job_that_spans_two_groups_of_nodes_waits_since_the_autoscaler_makes_one
     tries: set[str] = set()
 
     def is_tried_again() -> bool:
-        tries.update(version_of(request) for request in check.requests())
+        tries.update(get_version(request) for request in check.requests())
         return len(tries) > 2
 
     wait_for("it to be tried twice more", is_tried_again, PATIENCE_S)
-    assert version_of(empty.read().workload_of("train")) == version_of(now.workload_of("train")), "nothing new, nothing written"
+    assert get_version(empty.read().workload_of("train")) == get_version(now.workload_of("train")), "nothing new, nothing written"
     assert not made(empty)
 
 
 def test_nodes_of_a_job_that_has_ended_are_taken_away_and_the_next_job_gets_others(empty: Scene, make: Make) -> None:
     check = make(empty, SCALE_UP)
     empty.submit("first", pods=2, gpus=8, required=empty.rack)
-    before = {pod["spec"]["nodeName"] for pod in until_placed(check, 2, empty.rack, "first").pods_of("first")}
+    before = {pod["spec"]["nodeName"] for pod in wait_until_placed(check, 2, empty.rack, "first").pods_of("first")}
     finish(empty, "first", 2)
     wait_for("its nodes to be taken away", lambda: not made(empty), PATIENCE_S)
     empty.submit("second", pods=3, gpus=8, required=empty.rack)
-    now = until_placed(check, 3, empty.rack, "second")
+    now = wait_until_placed(check, 3, empty.rack, "second")
     assert before.isdisjoint(pod["spec"]["nodeName"] for pod in now.pods_of("second"))
 
 
@@ -286,7 +286,7 @@ def test_pods_beside_a_check_are_not_made_nodes_for_twice(empty: Scene, make: Ma
     for name in ("first", "second"):
         empty.submit(name, pods=3, gpus=8, required=empty.rack)
     for name in ("first", "second"):
-        until_placed(check, 3, empty.rack, name)
+        wait_until_placed(check, 3, empty.rack, name)
     assert len(made(empty)) == 6
 
 
@@ -308,7 +308,7 @@ def test_job_that_leaves_while_it_waits_takes_its_request_along(leave: Callable[
     empty.eventually("the autoscaler's words", lambda now: check.state(now).get("message") == NOT_FOUND)
     leave(empty)
     empty.eventually("what was asked with to be gone", lambda _: not check.requests() and not check.templates())
-    until_still(check)
+    wait_until_still(check)
     assert not made(empty)
 
 
@@ -320,6 +320,6 @@ def suspend(scene: Scene) -> None:
 def test_nodes_of_a_job_that_leaves_while_it_runs_are_taken_away(leave: Callable[[Scene], None], empty: Scene, make: Make) -> None:
     check = make(empty, SCALE_UP)
     empty.submit("train", pods=3, gpus=8, required=empty.rack)
-    until_placed(check, 3, empty.rack)
+    wait_until_placed(check, 3, empty.rack)
     leave(empty)
     wait_for("its nodes to be taken away", lambda: not made(empty), PATIENCE_S)

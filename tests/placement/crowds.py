@@ -130,7 +130,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
     return Crowd(nodes, bound)
 
 
-def template_json(labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
+def build_template_json(labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
     template: dict[str, Any] = pod_set_json(**spec)["template"]
     return {**template, "metadata": {"labels": dict(labels)}}
 
@@ -143,7 +143,7 @@ def request_of(
     return state.request_for(PodSetFacts.read(pod_set, HOME), state.flavors["tas"])
 
 
-def pods_of(name: str, template: Mapping[str, Any], nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
+def list_pods(name: str, template: Mapping[str, Any], nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
     """The pods of a pod set, each with the node it was given."""
     labels = {**template["metadata"]["labels"], PODSET_LABEL: name}
     return [

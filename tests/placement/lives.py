@@ -206,14 +206,14 @@ def _cluster(random: Random) -> Cluster:
 def _workload(random: Random, levels: Sequence[str], name: str) -> list[PodSetRequest]:
     """One pod set, a leader with its workers, or up to four of them."""
     kind = random.choice(["one"] * 5 + ["group"] * 3 + ["several"] * 2 + ["group of three"])
-    first = _pod_set(random, levels, name)
+    first = _build_pod_set(random, levels, name)
     if kind == "one" or first.topology is None:
         return [first]
-    others = [_pod_set(random, levels, f"{name}-{i}") for i in range(random.randint(1, 3))]
+    others = [_build_pod_set(random, levels, f"{name}-{i}") for i in range(random.randint(1, 3))]
     if kind == "several":
         return [first, *others]
     shared = replace(first.topology, group="g")
-    leader = replace(_pod_set(random, levels, f"{name}-leader"), count=1, topology=replace(shared, slices=()))
+    leader = replace(_build_pod_set(random, levels, f"{name}-leader"), count=1, topology=replace(shared, slices=()))
     members = [replace(first, topology=shared), leader]
     if kind == "group of three":
         members.append(replace(others[0], topology=replace(shared, slices=()), count=random.randint(1, 3)))
@@ -221,7 +221,7 @@ def _workload(random: Random, levels: Sequence[str], name: str) -> list[PodSetRe
     return members
 
 
-def _pod_set(random: Random, levels: Sequence[str], name: str) -> PodSetRequest:
+def _build_pod_set(random: Random, levels: Sequence[str], name: str) -> PodSetRequest:
     mode = random.choice([Mode.REQUIRED, Mode.REQUIRED, Mode.PREFERRED, Mode.PREFERRED, Mode.UNCONSTRAINED, Mode.IMPLIED])
     asked = mode in (Mode.REQUIRED, Mode.PREFERRED)
     level = random.choice(levels) if asked else None

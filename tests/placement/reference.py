@@ -11,7 +11,7 @@ from tests.builders import Node
 from tests.strategies import Cluster
 
 
-def tolerates(node: Node, tolerations: Sequence[Mapping[str, Any]]) -> bool:
+def can_tolerate(node: Node, tolerations: Sequence[Mapping[str, Any]]) -> bool:
     def covered(taint: tuple[str, str, str]) -> bool:
         for toleration in tolerations:
             right_key = toleration.get("key", "") in ("", taint[0])
@@ -24,7 +24,7 @@ def tolerates(node: Node, tolerations: Sequence[Mapping[str, Any]]) -> bool:
     return all(covered(taint) for taint in node.taints)
 
 
-def matches(node: Node, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
+def is_match(node: Node, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
     if not all(key in node.labels and node.labels[key] == value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -60,8 +60,8 @@ def usable(node: Node, request: PodSetRequest) -> bool:
     return (
         node.ready
         and not node.unschedulable
-        and tolerates(node, request.tolerations)
-        and matches(node, request.node_selector, request.affinity)
+        and can_tolerate(node, request.tolerations)
+        and is_match(node, request.node_selector, request.affinity)
     )
 
 

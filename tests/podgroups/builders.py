@@ -15,7 +15,7 @@ from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from tests.builders import BLOCK, RACK, Node, request, view_of
 
 
-def node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu: int = 0, **other: Any) -> Node:
+def build_node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu: int = 0, **other: Any) -> Node:
     labels = {HOSTNAME_LABEL: name}
     labels |= {} if block is None else {BLOCK: block}
     labels |= {} if rack is None else {RACK: rack}
@@ -24,14 +24,14 @@ def node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu: int 
 
 def cluster(racks: Mapping[str, Sequence[int]], *, block: str = "b") -> FreeCapacity:
     """A node for each number, with so many CPUs, in the rack of that name; `b2/r1` is rack r1 of block b2."""
-    return view_of([HOSTNAME_LABEL], nodes_of(racks, block))
+    return view_of([HOSTNAME_LABEL], list_nodes(racks, block))
 
 
-def nodes_of(racks: Mapping[str, Sequence[int]], block: str = "b") -> list[Node]:
+def list_nodes(racks: Mapping[str, Sequence[int]], block: str = "b") -> list[Node]:
     found = []
     for rack, sizes in racks.items():
         in_block, _, name = rack.rpartition("/")
-        found += [node(f"{rack.replace('/', '-')}-{i}", in_block or block, name, cpu) for i, cpu in enumerate(sizes)]
+        found += [build_node(f"{rack.replace('/', '-')}-{i}", in_block or block, name, cpu) for i, cpu in enumerate(sizes)]
     return found
 
 
@@ -47,7 +47,7 @@ def ask(view: FreeCapacity, asked: PodGroupInfo, plugins: Plugins | None = None)
     return decide(view, asked, plugins or default_plugins())
 
 
-def placed(outcome: Outcome) -> dict[str, int]:
+def count_placed_pods(outcome: Outcome) -> dict[str, int]:
     """Pods per node."""
     assert outcome.chosen is not None
     found: dict[str, int] = {}

@@ -23,13 +23,13 @@ from core.podgroups.placements import Placement, whole
 from core.podgroups.scorers import RankDistance
 from core.podgroups.topology_placement import TopologyPlacement
 from tests.builders import BLOCK, RACK, view_of
-from tests.podgroups.builders import ask, cluster, group, holds_all, name_of, node, nodes_of, placed, racks, small_sets
+from tests.podgroups.builders import ask, build_node, cluster, count_placed_pods, group, holds_all, list_nodes, name_of, racks, small_sets
 
 
 def test_all_pods_go_to_one_rack_that_holds_them():
     outcome = ask(cluster({"r1": [2], "r2": [2, 2], "r3": [4, 4]}), group((3, 1)))
     assert name_of(outcome) == "r2", "r3 would hold them, too, and be less full"
-    assert sum(placed(outcome).values()) == 3
+    assert sum(count_placed_pods(outcome).values()) == 3
 
 
 def test_a_gang_that_no_rack_holds_is_placed_nowhere_though_the_cluster_has_room():
@@ -40,23 +40,23 @@ def test_a_gang_that_no_rack_holds_is_placed_nowhere_though_the_cluster_has_room
 
 def test_where_all_cannot_go_as_many_as_a_gang_needs_may():
     outcome = ask(cluster({"r1": [2], "r2": [3]}), group((4, 1), min_count=2))
-    assert (name_of(outcome), sum(placed(outcome).values())) == ("r2", 3)
+    assert (name_of(outcome), sum(count_placed_pods(outcome).values())) == ("r2", 3)
 
 
 def test_one_pod_more_outweighs_the_fuller_rack():
     """kube-scheduler 1.36's weights prefer nine pods in a full rack to ten in a half empty one."""
     outcome = ask(cluster({"full": [9], "half": [20]}), group((10, 1), min_count=1))
-    assert (name_of(outcome), sum(placed(outcome).values())) == ("half", 10)
+    assert (name_of(outcome), sum(count_placed_pods(outcome).values())) == ("half", 10)
 
 
 def test_nodes_without_the_label_are_in_no_placement():
-    view = view_of([HOSTNAME_LABEL], [node("a", "b", None, 8), node("c", "b", "r1", 2)])
+    view = view_of([HOSTNAME_LABEL], [build_node("a", "b", None, 8), build_node("c", "b", "r1", 2)])
     assert name_of(ask(view, group((2, 1)))) == "r1"
     assert ask(view, group((3, 1))).chosen is None
 
 
 def test_nodes_that_take_nothing_do_not_count():
-    nodes = [node("a", "b", "r1", 4, ready=False), node("b", "b", "r2", 4, unschedulable=True), node("c", "b", "r3", 2)]
+    nodes = [build_node("a", "b", "r1", 4, ready=False), build_node("b", "b", "r2", 4, unschedulable=True), build_node("c", "b", "r3", 2)]
     assert name_of(ask(view_of([HOSTNAME_LABEL], nodes), group((2, 1)))) == "r3"
 
 
@@ -111,7 +111,7 @@ def test_pods_that_come_later_go_where_the_group_runs():
 
 def test_consecutive_ranks_share_as_few_nodes_as_possible():
     view = cluster({"r1": [2, 3, 4]})
-    assert placed(ask(view, group((6, 1)))) == {"r1-2": 4, "r1-0": 2}, "the rest on the tightest"
+    assert count_placed_pods(ask(view, group((6, 1)))) == {"r1-2": 4, "r1-0": 2}, "the rest on the tightest"
     narrow = cluster({"r1": [2, 2, 2], "r2": [3, 4]})
     plugins = replace(default_plugins(), scorers=((RankDistance(), 1.0),))
     assert name_of(ask(narrow, group((6, 1)), plugins)) == "r2"
@@ -119,7 +119,7 @@ def test_consecutive_ranks_share_as_few_nodes_as_possible():
 
 def test_gpus_count_when_placements_are_packed():
     """kube-scheduler's own scorer counts processors and memory only."""
-    nodes = [node("a", "b", "r1", 8, gpu=8), node("c", "b", "r2", 8, gpu=4)]
+    nodes = [build_node("a", "b", "r1", 8, gpu=8), build_node("c", "b", "r2", 8, gpu=4)]
     asked = replace(group(), pod_sets=(PodSetRequest("set", 2, {"cpu": 1000, "gpu": 2}),), min_count=2)
     assert name_of(ask(view_of([HOSTNAME_LABEL], nodes), asked)) == "r2"
 
@@ -174,7 +174,7 @@ def test_equal_pods_are_placed_just_when_a_rack_holds_them(sizes: dict[str, list
     if most < asked.min_count:
         assert outcome.chosen is None
         return
-    counts = placed(outcome)
+    counts = count_placed_pods(outcome)
     assert sum(counts.values()) == min(most, count)
     check_lies_right(view, asked, counts, name_of(outcome) or "")
 
@@ -204,14 +204,14 @@ def check_lies_right(view: FreeCapacity, asked: PodGroupInfo, counts: dict[str, 
 
 @given(racks, small_sets, st.randoms(use_true_random=False), st.booleans())
 def test_the_order_of_nodes_does_not_matter(sizes: dict[str, list[int]], sets: list[tuple[int, int]], random: object, preferred: bool):
-    nodes = nodes_of(sizes)
+    nodes = list_nodes(sizes)
     asked = group(*sets, by=[BLOCK, RACK], preferred=[RACK] if preferred else [], min_count=1)
     answer = ask(view_of([HOSTNAME_LABEL], nodes), asked)
     random.shuffle(nodes)  # type: ignore[attr-defined]
     again = ask(view_of([HOSTNAME_LABEL], nodes), asked)
     assert name_of(again) == name_of(answer)
     if answer.chosen is not None:
-        assert placed(again) == placed(answer)
+        assert count_placed_pods(again) == count_placed_pods(answer)
 
 
 @given(racks, st.integers(1, 6), st.integers(1, 3), st.data())
@@ -232,7 +232,7 @@ def test_one_at_a_time_and_all_at_once_say_the_same(sizes: dict[str, list[int]],
     fast, slow = ask(view, asked), ask(view, asked, replace(default_plugins(), states=(Refusing(),)))
     assert name_of(fast) == name_of(slow)
     if fast.chosen is not None:
-        assert placed(fast) == placed(slow)
+        assert count_placed_pods(fast) == count_placed_pods(slow)
 
 
 @given(racks, st.integers(1, 6), st.integers(1, 3), st.integers(1, 5))
@@ -295,4 +295,4 @@ def test_group_of_unlike_pods_without_steps_left_gets_a_place_among_the_first_ch
     view = cluster({f"r{i:02}": [4] * 100 for i in range(40)})
     asked = group((1, 4), (1, 3), (1, 2))
     outcome = ask(view.within(StepBudget(1)), asked)
-    assert sum(placed(outcome).values()) == 3
+    assert sum(count_placed_pods(outcome).values()) == 3

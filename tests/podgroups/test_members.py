@@ -38,12 +38,12 @@ from core.podgroups.members import (
 )
 
 
-def pod(name: str = "p", **labels: str) -> dict[str, Any]:
+def build_pod(name: str = "p", **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {MEMBER_OF_LABEL: "g", **labels}}, "spec": {}}
 
 
 def member(name: str, **labels: str) -> Member:
-    found = read_member(pod(name, **labels))
+    found = read_member(build_pod(name, **labels))
     assert found is not None
     return found
 
@@ -60,17 +60,17 @@ def member(name: str, **labels: str) -> Member:
     ],
 )
 def test_a_pod_of_a_leader_worker_set_is_of_its_replica_unless_it_says_another(labels: dict[str, str], replica: int) -> None:
-    assert group_of(pod(**labels)) == GroupKey("ns", "g", replica)
+    assert group_of(build_pod(**labels)) == GroupKey("ns", "g", replica)
 
 
 def test_queued_pod_is_no_member() -> None:
     """It kept a place for ever, on any node of the cluster, though no quota was left to start it."""
-    assert group_of(pod(**{MANAGED: "true", QUEUE_NAME_LABEL: "main"})) is None
+    assert group_of(build_pod(**{MANAGED: "true", QUEUE_NAME_LABEL: "main"})) is None
 
 
 def test_before_it_is_told_its_replica_it_is_no_member() -> None:
-    assert group_of(pod(**{LWS_NAME_LABEL: "s"})) is None
-    assert read_member(pod(**{LWS_NAME_LABEL: "s"})) is None
+    assert group_of(build_pod(**{LWS_NAME_LABEL: "s"})) is None
+    assert read_member(build_pod(**{LWS_NAME_LABEL: "s"})) is None
 
 
 def test_jobs_of_a_job_set_come_one_after_the_other() -> None:
@@ -97,7 +97,7 @@ def members_of_jobs(count: int, **spec: Any) -> list[Member]:
     """A pod of each of some Jobs, as the controllers of JobSet and Job label it."""
     found = []
     for i in range(count):
-        made = pod(f"p{i}", **{"job-name": f"j{i}", "batch.kubernetes.io/controller-uid": f"u{i}", JOBSET_JOB_INDEX_LABEL: str(i)})
+        made = build_pod(f"p{i}", **{"job-name": f"j{i}", "batch.kubernetes.io/controller-uid": f"u{i}", JOBSET_JOB_INDEX_LABEL: str(i)})
         member = read_member({**made, "spec": spec})
         assert member is not None
         found.append(member)
@@ -139,7 +139,7 @@ def unlike(count: int, kinds: int, terms: int = 0) -> list[Member]:
     found = []
     for i in range(count):
         containers = [{"resources": {"requests": {"cpu": f"{1 + i % kinds}"}}}]
-        made = read_member({**pod(f"p{i}"), "spec": {"containers": containers, **({"affinity": affinity} if terms else {})}})
+        made = read_member({**build_pod(f"p{i}"), "spec": {"containers": containers, **({"affinity": affinity} if terms else {})}})
         assert made is not None
         found.append(made)
     return found

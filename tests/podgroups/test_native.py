@@ -26,7 +26,7 @@ def facts(**other: Any) -> PodGroupFacts:
     return replace(PodGroupFacts(NAMESPACE, "train", "uid", IN_A_RACK, 3), **other)
 
 
-def pod(number: int, on: str = "", *, said: str = "") -> Member:
+def build_pod(number: int, on: str = "", *, said: str = "") -> Member:
     labels = {MEMBER_OF_LABEL: "train", JOB_COMPLETION_INDEX_LABEL: f"{number}"}
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}] if said else []
     member = read_member(
@@ -69,18 +69,20 @@ def test_all_that_it_cannot_be_told_is_said_at_once():
 
 
 def test_native_group_bound_in_one_rack_is_scheduled():
-    found = step({"r1": [2, 2]}, *(pod(i, f"r1-{i % 2}") for i in range(3)))
+    found = step({"r1": [2, 2]}, *(build_pod(i, f"r1-{i % 2}") for i in range(3)))
     assert (found.is_scheduled, found.message) == (True, "kube-scheduler has bound 3 pods in r1")
 
 
 def test_native_group_bound_in_several_racks_is_scattered():
-    found = step({"r1": [2], "r2": [2]}, pod(0, "r1-0"), pod(1, "r2-0"), pod(2, "r1-0"))
+    found = step({"r1": [2], "r2": [2]}, build_pod(0, "r1-0"), build_pod(1, "r2-0"), build_pod(2, "r1-0"))
     assert (found.is_scheduled, found.reason) == (False, "Scattered")
     assert found.message == f"kube-scheduler has bound 3 pods in no one {RACK}: r1 2, r2 1"
 
 
 def test_waiting_native_group_reports_the_lack_of_each_placement():
-    found = step({"r1": [2], "r2": [1]}, pod(0), pod(1), pod(2, said="0/2 placements are available, first placement status: ..."))
+    found = step(
+        {"r1": [2], "r2": [1]}, build_pod(0), build_pod(1), build_pod(2, said="0/2 placements are available, first placement status: ...")
+    )
     assert (found.is_scheduled, found.reason, found.waits) == (False, "Unschedulable", True)
     assert found.message.startswith("kube-scheduler has bound 0 of 3 pods: none of 2 placements takes 3 pods, the best takes 2")
     assert found.explanation is not None
@@ -88,16 +90,16 @@ def test_waiting_native_group_reports_the_lack_of_each_placement():
 
 
 def test_where_there_is_room_its_own_words_are_told():
-    found = step({"r1": [4]}, pod(0), pod(1), pod(2, said="no volume"))
+    found = step({"r1": [4]}, build_pod(0), build_pod(1), build_pod(2, said="no volume"))
     assert found.message == "kube-scheduler has bound 0 of 3 pods, though placement r1 has room for the rest; it says: no volume"
 
 
 def test_a_gang_that_is_not_all_there_waits_for_pods():
-    found = step({"r1": [4]}, pod(0))
+    found = step({"r1": [4]}, build_pod(0))
     assert (found.reason, found.message) == ("WaitingForPods", "1 of at least 3 pods are there")
 
 
 def test_those_that_come_later_are_looked_for_where_the_others_run():
-    found = step({"r1": [0], "r2": [4]}, *(pod(i, "r1-0") for i in range(3)), pod(3))
+    found = step({"r1": [0], "r2": [4]}, *(build_pod(i, "r1-0") for i in range(3)), build_pod(3))
     assert found.is_scheduled, "as many as there must be are"
     assert "3 of 4 pods" in found.message

@@ -25,7 +25,7 @@ from core.podgroups.questions import Nonsense, Question, read_placements, read_s
 from core.podgroups.scorers import BinPacking
 from core.podgroups.topology_placement import TopologyPlacement
 from tests.builders import RACK, view_of
-from tests.podgroups.builders import ask, cluster, group, name_of, node, placed, racks, small_sets
+from tests.podgroups.builders import ask, build_node, cluster, count_placed_pods, group, name_of, racks, small_sets
 
 GENERATOR, SCORER = Which(GENERATE, "acme"), Which(SCORE, "acme")
 Body = Mapping[str, Any]
@@ -99,7 +99,7 @@ def test_outside_plugin_with_neutral_answers_does_not_change_the_decision(
     view, asked = cluster(sizes), group(*sets)
     plain, other = ask(view, asked), answered(view, asked)
     assert name_of(other) == name_of(plain)
-    assert plain.chosen is None or placed(other) == placed(plain)
+    assert plain.chosen is None or count_placed_pods(other) == count_placed_pods(plain)
 
 
 @given(racks, small_sets)
@@ -126,7 +126,7 @@ def test_whatever_is_generated_keeps_the_constraint_and_the_room(
     outcome = answered(view, asked, generate, lambda body: [chance.random() for _ in body["candidates"]])
     if outcome.chosen is None:
         return
-    where = placed(outcome)
+    where = count_placed_pods(outcome)
     assert len({view.tree.labels[view.tree.index[name]][RACK] for name in where}) == 1
     assert sum(where.values()) == asked.count
     assert ask(view, asked).chosen is not None, "a part of a rack does not hold what no rack does"
@@ -160,7 +160,7 @@ def test_places_in_another_tree_are_others():
     answers, asked = Answers(), group((2, 1))
     answered(cluster({"r1": [2], "r2": [2]}), asked, score=prefer("r2"), answers=answers)
     outcome = answered(cluster({"r1": [2, 2], "r2": [2]}), asked, score=prefer("r2"), answers=answers)
-    assert placed(outcome) == {"r2-0": 2}
+    assert count_placed_pods(outcome) == {"r2-0": 2}
     assert answers.times == 3, "what was said of these names is still so"
 
 
@@ -298,7 +298,7 @@ def _placement(name: str, *nodes: int) -> Placement:
 )
 def test_bin_packing_goes_by_the_resources_that_are_named(weights: Mapping[str, float] | None, chosen: str):
     """Rack `cpus` would have its CPUs all used and its GPUs half; rack `gpus` half and all. Alike they tie, and go by name."""
-    nodes = [node("a", "b", "cpus", 2, 4), node("b", "b", "gpus", 4, 2)]
+    nodes = [build_node("a", "b", "cpus", 2, 4), build_node("b", "b", "gpus", 4, 2)]
     (pods,) = group((2, 1)).pod_sets
     asked = replace(group((2, 1)), pod_sets=(replace(pods, requests={"cpu": 1000, "gpu": 1}),))
     answers = Plugins((TopologyPlacement(),), ((BinPacking(weights), 1.0),))

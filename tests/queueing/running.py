@@ -81,7 +81,7 @@ class Running(Scene):
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[name]["status"]["conditions"]}
 
 
-def told(outcome: Outcome) -> NotAdmissible:
+def get_refusal(outcome: Outcome) -> NotAdmissible:
     assert isinstance(outcome, NotAdmissible), outcome
     return outcome
 

@@ -105,15 +105,15 @@ def in_queue_order(state: ClusterState, rules: PodsReadyRules | None = None) -> 
     return list(pending)
 
 
-def admitted(verdicts: Mapping[str, Admissible | NotAdmissible]) -> set[str]:
+def list_admitted(verdicts: Mapping[str, Admissible | NotAdmissible]) -> set[str]:
     return {name for name, outcome in verdicts.items() if isinstance(outcome, Admissible)}
 
 
-def refused(verdicts: Mapping[str, Admissible | NotAdmissible]) -> dict[str, NotAdmissible]:
+def get_refusals(verdicts: Mapping[str, Admissible | NotAdmissible]) -> dict[str, NotAdmissible]:
     return {name: outcome for name, outcome in verdicts.items() if isinstance(outcome, NotAdmissible)}
 
 
-def flavors_of(found: Admissible | NotAdmissible) -> list[dict[str, str]]:
+def list_flavors(found: Admissible | NotAdmissible) -> list[dict[str, str]]:
     assert isinstance(found, Admissible), found
     return [dict(pod_set.flavors) for pod_set in found.admission.pod_sets]
 

@@ -119,7 +119,7 @@ class Shared(Scene):
         return self.state.quota.usage(queue).get(name, 0)
 
 
-def victims(outcome: Admissible | NotAdmissible) -> dict[str, str]:
+def get_victims(outcome: Admissible | NotAdmissible) -> dict[str, str]:
     """Who must go for a workload, by name, and by which right."""
     assert isinstance(outcome, NotAdmissible), outcome
     assert outcome.preempting is not None, outcome.message

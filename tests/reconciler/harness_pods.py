@@ -50,7 +50,7 @@ class PodsHarness(Harness):
         self.wait_for(reconcile())
 
 
-def pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", notes: Json | None = None, **metadata: Any) -> Json:
+def build_pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", notes: Json | None = None, **metadata: Any) -> Json:
     labels = {QUEUE_NAME_LABEL: "main"} | ({POD_GROUP_NAME: group} if group else {})
     annotations = ({POD_GROUP_TOTAL_COUNT: str(total)} if group else {}) | (notes or {})
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
@@ -89,7 +89,7 @@ def bind(harness: Harness, *pods: str) -> None:
 def run_group(harness: PodsHarness) -> PodsHarness:
     """A group of two pods, `a` and `b`, that are admitted, bound and run."""
     for name in ("a", "b"):
-        harness.put(pod(name))
+        harness.put(build_pod(name))
     harness.run()
     admit(harness, "g")
     harness.run()

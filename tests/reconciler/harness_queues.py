@@ -117,6 +117,6 @@ class QueuesHarness(Harness):
         return [(event.reason, event.message) for event in self.events if event.key.rpartition("/")[2] == name]
 
 
-async def until(seconds: float) -> None:
+async def wait_until(seconds: float) -> None:
     """The world as it is at this time, counted from the beginning."""
     await asyncio.sleep(seconds - asyncio.get_running_loop().time())

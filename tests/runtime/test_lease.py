@@ -273,7 +273,7 @@ async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_f
     election = LeaderElection(server.client, "ns", "lease", "one", retry_period_s=0.02, connect=connect)
 
     async def work() -> None:
-        await until(lambda: len(server.writes) > 1)
+        await wait_until(lambda: len(server.writes) > 1)
         before = len(server.writes)
         while len(server.writes) < before + 3:  # no await: the loop stands still meanwhile
             pass
@@ -289,7 +289,7 @@ async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_f
     assert holder(server) == ""
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110, what is waited for happens on another thread
             await asyncio.sleep(0.01)

@@ -14,7 +14,7 @@ from e2e.standins.pods import has_condition
 from sim.ending import find_unsettled
 from sim.models.kubelets import ENDS_BADLY
 from sim.world import World
-from tests.sim.test_world import job, open_world
+from tests.sim.test_world import build_job, open_world
 
 Json = dict[str, Any]
 LOW = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "low"}}}
@@ -92,7 +92,7 @@ def test_prebuilt_workload_is_not_finished_by_a_leader_that_has_not_seen_its_job
 def test_job_that_makes_no_pods_for_a_while_after_failures_is_at_rest():
     """Found by an attacker's simulation (seed 2083): after six failures the Job controller waits longer than the quiet time at the end."""
     world = open_world(1)
-    failing = job("fails", 3, seconds=5)
+    failing = build_job("fails", 3, seconds=5)
     failing["spec"]["template"]["metadata"]["annotations"][ENDS_BADLY] = "true"
     failing["spec"]["backoffLimit"] = 6
     world.apply(failing)

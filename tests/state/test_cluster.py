@@ -46,7 +46,7 @@ def see_pod(state: ClusterState, name: str, **options: Any) -> None:
     state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(pod_json(name, **options)))
 
 
-def admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tuple[str, ...] = (RACK,), flavor: str = "tas") -> Admission:
+def build_admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tuple[str, ...] = (RACK,), flavor: str = "tas") -> Admission:
     assignment = TopologyAssignment(levels, (DomainCount(values, count),))
     return Admission("cq", (PodSetAdmission("main", {"cpu": flavor}, {"cpu": count * 1000}, count, assignment),))
 
@@ -57,7 +57,7 @@ def see_workload(state: ClusterState, given: Admission | None = None, *, count: 
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(workload))
 
 
-def used(state: ClusterState) -> dict[str, int]:
+def get_usage(state: ClusterState) -> dict[str, int]:
     """Milli-CPU in use per node."""
     state.refresh()
     assert state.ledger.drift() == {}
@@ -136,14 +136,14 @@ def test_a_node_without_its_label_is_in_no_domain_and_named():
 def test_pods_of_a_wide_domain_are_counted_where_the_engine_planned_them():
     state = cluster()
     see_workload(state)
-    state.assume(f"{NAMESPACE}/w", admission(4), {"main": (("n0", 1), ("n1", 3))})
-    assert used(state) == {"n0": 1000, "n1": 3000}
+    state.assume(f"{NAMESPACE}/w", build_admission(4), {"main": (("n0", 1), ("n1", 3))})
+    assert get_usage(state) == {"n0": 1000, "n1": 3000}
     # kube-scheduler chose otherwise: each pod leaves its place in the plan for where it is.
     for i in range(3):
         see_pod(state, f"p{i}", node="n0", workload="w", owner=OWNER, phase="Running")
-    assert used(state) == {"n0": 3000, "n1": 1000}
+    assert get_usage(state) == {"n0": 3000, "n1": 1000}
     see_pod(state, "p3", node="n1", workload="w", owner=OWNER)
-    assert used(state) == {"n0": 3000, "n1": 1000}
+    assert get_usage(state) == {"n0": 3000, "n1": 1000}
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_pods_of_a_wide_domain_are_counted_where_the_engine_planned_them():
 def test_after_a_restart_a_wide_domain_still_counts_all_its_pods(cpus: tuple[int, ...], expected: dict[str, int]):
     """Also where they fit no more: what does not is counted on the last node."""
     state = cluster(cpus=cpus)
-    see_workload(state, admission(4))
-    assert used(state) == expected
+    see_workload(state, build_admission(4))
+    assert get_usage(state) == expected
 
 
 def test_pods_of_another_owner_do_not_fill_a_reservation():
     """A pod of the job's former life, or of someone who copied the annotation."""
     state = cluster([RACK, HOSTNAME_LABEL])
-    see_workload(state, admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), count=2)
+    see_workload(state, build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), count=2)
     see_pod(state, "stranger", node="n0", workload="w", owner="somebody-else", phase="Running")
-    assert used(state) == {"n0": 3000}
+    assert get_usage(state) == {"n0": 3000}
 
 
 # --- facts that change under a reservation --------------------------------------------------------------
@@ -169,23 +169,23 @@ def test_pods_of_another_owner_do_not_fill_a_reservation():
 
 def test_a_reservation_follows_its_workloads_requests():
     state = cluster([RACK, HOSTNAME_LABEL])
-    given = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
+    given = build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
     see_workload(state, given, count=2, cpu="1")
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     see_workload(state, given, count=2, cpu="2", uid="another", version=2)
-    assert used(state) == {"n0": 4000}
+    assert get_usage(state) == {"n0": 4000}
 
 
 def test_a_finished_workload_holds_nothing_but_its_pods_do():
     state = cluster([RACK, HOSTNAME_LABEL])
-    given = admission(3, values=("n0",), levels=(HOSTNAME_LABEL,))
+    given = build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,))
     see_workload(state, given, count=3)
     see_pod(state, "p0", node="n0", workload="w", owner=OWNER, phase="Running")
     see_workload(state, given, count=3, conditions=[condition_json("Finished")], version=2)
-    assert used(state) == {"n0": 1000}
+    assert get_usage(state) == {"n0": 1000}
     before = state.changes
     see_pod(state, "p0", node="n0", workload="w", owner=OWNER, phase="Succeeded")
-    assert used(state) == {}
+    assert get_usage(state) == {}
     assert state.changes == before + 1
 
 
@@ -209,42 +209,42 @@ def change(state: ClusterState, what: str) -> None:
 )
 def test_counted_usage_does_not_depend_on_earlier_objects(what: str):
     """State is a fold: as if the process had started just now. And all is as it was once the change is undone."""
-    given = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
+    given = build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
     state = cluster([RACK, HOSTNAME_LABEL])
     see_workload(state, given, count=2)
-    before = used(state)
+    before = get_usage(state)
     change(state, what)
     fresh = cluster([RACK, HOSTNAME_LABEL])
     change(fresh, what)
     see_workload(fresh, given, count=2)
-    assert used(state) == used(fresh) == {}
+    assert get_usage(state) == get_usage(fresh) == {}
     state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
     state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
     see_node(state, Node("n0", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "n0"}, {"cpu": 4000, "pods": 20}))
-    assert used(state) == before
+    assert get_usage(state) == before
 
 
 def test_a_decision_is_used_until_its_own_write_is_seen():
     state = cluster([RACK, HOSTNAME_LABEL])
-    given, key = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), f"{NAMESPACE}/w"
+    given, key = build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), f"{NAMESPACE}/w"
     see_workload(state, count=2, version=1)
     state.assume(key, given, {})
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     see_workload(state, count=2, version=2)  # an older write of ours comes back, without the admission
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     state.confirm(key, 3)
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     see_workload(state, given, count=2, version=3)
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     assert not state.workloads.is_assumed(key)
     see_workload(state, count=2, version=4)
-    assert used(state) == {}
+    assert get_usage(state) == {}
 
 
 def test_two_flavors_over_one_node_see_each_others_pods():
     state = cluster([RACK, HOSTNAME_LABEL])
     state.observe_flavor("twin", FlavorFacts.read(flavor_json("twin", "t")))
-    see_workload(state, admission(3, values=("n0",), levels=(HOSTNAME_LABEL,), flavor="twin"), count=3)
+    see_workload(state, build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,), flavor="twin"), count=3)
     for name in ("tas", "twin"):
         view = state.view(name)
         assert view is not None

@@ -8,7 +8,7 @@ from tests.reconciler.harness_groups import GroupsHarness
 from tests.traces.conftest import CollectAll
 
 
-def told(harness: GroupsHarness, name: str = "g") -> str:
+def get_traceparent(harness: GroupsHarness, name: str = "g") -> str:
     return str(harness.get("PodGroup", name)["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
 
 
@@ -40,8 +40,8 @@ def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll)
     assert found.attributes["topogate.refused"] is False
     places = {event["k8s.node.name"]: event["topogate.pod.count"] for _, event in ungated.events}
     assert places == {"r2-0": 1, "r2-1": 2}
-    assert {pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in harness.pods.values()} == {told(harness)}
-    assert told(harness).split("-")[1:3] == [first.trace_id, first.span_id]
+    assert {pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in harness.pods.values()} == {get_traceparent(harness)}
+    assert get_traceparent(harness).split("-")[1:3] == [first.trace_id, first.span_id]
 
 
 def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):

@@ -60,7 +60,7 @@ def kubectl_create(cluster: Cluster, obj: dict[str, Any]) -> tuple[bool, str]:
     return done.returncode == 0, done.stderr
 
 
-def gates(job: dict[str, Any]) -> list[str]:
+def list_gates(job: dict[str, Any]) -> list[str]:
     return [gate["name"] for gate in job["spec"]["template"]["spec"].get("schedulingGates") or []]
 
 
@@ -109,22 +109,22 @@ def test_programs_get_the_mistakes_as_causes(cluster: Cluster, namespace: str):
 def test_a_good_job_is_stored_suspended_with_the_gate(cluster: Cluster, namespace: str):
     stored = create(cluster, manifests.build_job("good", namespace, pods=2, required=RACK_LABEL))
     assert stored["spec"]["suspend"] is True
-    assert gates(stored) == [TOPOLOGY_GATE]
+    assert list_gates(stored) == [TOPOLOGY_GATE]
     plain = create(cluster, manifests.build_job("plain", namespace, pods=2))
     assert plain["spec"]["suspend"] is True
-    assert gates(plain) == [TOPOLOGY_GATE], "whatever it asks for: unsuspended by hand it must not slip past its queue"
+    assert list_gates(plain) == [TOPOLOGY_GATE], "whatever it asks for: unsuspended by hand it must not slip past its queue"
 
 
 def test_dry_run_of_a_job_returns_the_gated_job_and_stores_nothing(cluster: Cluster, namespace: str):
     job = manifests.build_job("dry", namespace, pods=2, required=RACK_LABEL)
-    assert gates(create(cluster, job, "?dryRun=All")) == [TOPOLOGY_GATE]
+    assert list_gates(create(cluster, job, "?dryRun=All")) == [TOPOLOGY_GATE]
     assert cluster.api.find(f"/apis/batch/v1/namespaces/{namespace}/jobs/dry") is None
 
 
 def test_job_without_a_queue_is_not_changed_and_not_reviewed(cluster: Cluster, namespace: str, receiver: Receiver):
     stored = create(cluster, manifests.build_job("not-ours", namespace, pods=1, queue=None, required=RACK_LABEL))
     assert stored["spec"]["suspend"] is False
-    assert gates(stored) == []
+    assert list_gates(stored) == []
     assert "annotations" not in stored["metadata"]
     create(cluster, manifests.build_job("ours", namespace, pods=1))
     # Spans come in the order of their ends: those of the later job are here, so an earlier one would be, too.
@@ -137,7 +137,7 @@ def test_in_a_managed_namespace_a_job_gets_the_default_queue(cluster: Cluster, m
     stored = create(cluster, manifests.build_job("defaulted", managed_namespace, pods=2, queue=None, preferred=RACK_LABEL))
     assert stored["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
     assert stored["spec"]["suspend"] is True
-    assert gates(stored) == [TOPOLOGY_GATE]
+    assert list_gates(stored) == [TOPOLOGY_GATE]
     labelled = create(cluster, manifests.build_job("labelled", managed_namespace, pods=2, queue="main", preferred=RACK_LABEL))
     assert labelled["metadata"]["labels"][QUEUE_NAME_LABEL] == "main"
     once_per_phase = {MUTATE_JOB: 1, VALIDATE_JOB: 1}

@@ -9,7 +9,7 @@ from e2e import manifests
 from e2e.api import JSON_PATCH
 from e2e.binaries import find_kubernetes_minor
 from tests.e2e.users import refused
-from tests.reconciler.kinds.pods import template as pod_template
+from tests.reconciler.kinds.pods import build_template as pod_template
 from tests.reconciler.scenes import GPU, JOBS
 from tests.webhook import entry_points
 from tests.webhook.entry_points import JOBSETS, LABELLED, MANAGED_NAMESPACE, PART_IS_KEPT, PODS, Stage

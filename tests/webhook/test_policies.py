@@ -130,17 +130,17 @@ def test_parts_of_every_kind_are_guarded_wherever_they_hold_a_template():
         (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
         assert (rule["apiGroups"], rule["resources"], rule["operations"]) == ([kind.group], [kind.plural], ["UPDATE", "DELETE"])
         condition = next(c for c in policy["spec"]["matchConditions"] if c["name"] == "runs-by-an-admission")["expression"]
-        assert condition.count(f"'{WORKLOAD_ANNOTATION}' in ") == templates_of(kind.spec_shape)
+        assert condition.count(f"'{WORKLOAD_ANNOTATION}' in ") == count_templates(kind.spec_shape)
     assert by_name("topogate-parts-replicasets")
 
 
-def templates_of(shape: Shape) -> int:
+def count_templates(shape: Shape) -> int:
     """How many places for annotations a shape has."""
     match shape:
         case Fields(fields):
-            return sum(1 if name == "annotations" else templates_of(inner) for name, inner in fields.items())
+            return sum(1 if name == "annotations" else count_templates(inner) for name, inner in fields.items())
         case ListOf(inner) | MapOf(inner):
-            return templates_of(inner)
+            return count_templates(inner)
         case _:
             return 0
 

@@ -29,7 +29,7 @@ from e2e import manifests
 from e2e.api import wait_for
 from e2e.process import find_free_ports
 from tests.scraped import Scraped
-from tests.webhook.asking import MUTATE_JOB, apply, body, patch_of
+from tests.webhook.asking import MUTATE_JOB, apply, build_body, patch_of
 from webhook.settings import parse
 
 ROOT = Path(__file__).parents[2]
@@ -212,7 +212,7 @@ def test_webhook_process_on_a_signal_answers_pending_reviews_and_ends(folder: Pa
     with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook, ThreadPoolExecutor(1) as threads:
         try:
             wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
-            asked = threads.submit(ask, port, body(job))
+            asked = threads.submit(ask, port, build_body(job))
             assert api_server.asked.wait(10)
             webhook.send_signal(signal.SIGTERM)
             wait_for("the webhook to heed it", lambda: '"stopping"' in log.read_text(), poll_s=0.01)
@@ -244,7 +244,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     with log.open("wb") as out, subprocess.Popen(command(folder, port, metrics_port), cwd=ROOT, stderr=out) as webhook:
         try:
             wait_for("the webhook to serve both", lambda: not (is_closed(metrics_port) or is_closed(port)), poll_s=0.01)
-            status, _ = ask(port, body(manifests.build_job("train", "team-a", pods=1)))
+            status, _ = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
             with urllib.request.urlopen(url, timeout=10) as reply:
                 found = Scraped(reply.read().decode())
         finally:
@@ -270,7 +270,7 @@ def test_missing_metrics_collector_is_logged_once_and_delays_no_review(folder: P
             slowest = 0.0
             for _ in range(20):
                 began = time.monotonic()
-                status, _ = ask(port, body(manifests.build_job("train", "team-a", pods=1)))
+                status, _ = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
                 slowest = max(slowest, time.monotonic() - began)
                 assert status == 200
             webhook.send_signal(signal.SIGTERM)

@@ -20,7 +20,7 @@ URL = {"url": "https://127.0.0.1:9443/"}
 MUTATING, VALIDATING = configurations("Q0E=", URL)
 
 
-def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+def is_match(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     """A label selector as the API server reads it."""
     verdicts = {
         "In": lambda key, values: labels.get(key) in values,
@@ -37,9 +37,9 @@ def asked(configuration: dict[str, Any], namespace: dict[str, str], labels: dict
         hook["name"]
         for hook in configuration["webhooks"]
         if "jobs" in hook["rules"][0]["resources"]
-        and matches(hook["namespaceSelector"], namespace)
+        and is_match(hook["namespaceSelector"], namespace)
         and not asks_for_group(hook)
-        and matches(hook["objectSelector"], labels)
+        and is_match(hook["objectSelector"], labels)
     ]
 
 
@@ -100,7 +100,7 @@ def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
             assert hook["clientConfig"]["caBundle"] == "Q0E="
 
 
-def conditions_of(hook: dict[str, Any]) -> set[str]:
+def list_conditions(hook: dict[str, Any]) -> set[str]:
     return {condition["name"] for condition in hook.get("matchConditions", ())}
 
 
@@ -115,15 +115,15 @@ def test_entries_of_queued_kinds_are_not_asked_of_steps_of_topogate():
         assert "resource('workloads').subresource('status')" in expression, "a user may name the field manager, too"
         assert "orValue('') == 'topogate'" in expression, "changes of administrators are judged"
     for hook in MUTATING["webhooks"]:
-        assert ("is-no-step-of-topogate" in conditions_of(hook)) == ("has-another-spec" in conditions_of(hook))
+        assert ("is-no-step-of-topogate" in list_conditions(hook)) == ("has-another-spec" in list_conditions(hook))
 
 
 def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start_adds_to():
     """Found defect E8."""
-    seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in conditions_of(hook)]
+    seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in list_conditions(hook)]
     kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind)}
     assert {resource for hook in seen for resource in hook["rules"][0]["resources"]} == kinds
-    assert [hook["name"] for hook in seen if "is-new-or-can-do-with-fewer-pods" in conditions_of(hook)] == ["mjob.kb.io"]
+    assert [hook["name"] for hook in seen if "is-new-or-can-do-with-fewer-pods" in list_conditions(hook)] == ["mjob.kb.io"]
     assert len(seen) == len(kinds)
     assert all(hook["objectSelector"]["matchExpressions"][0]["operator"] == "Exists" for hook in seen)
 
@@ -132,7 +132,7 @@ def test_mutating_webhooks_review_updates_only_of_serving_kinds_and_skip_termina
     renewed = {
         resource
         for hook in MUTATING["webhooks"]
-        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook) and "has-another-spec" not in conditions_of(hook)
+        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook) and "has-another-spec" not in list_conditions(hook)
         for resource in hook["rules"][0]["resources"]
     }
     assert renewed == {"statefulsets", "deployments", "leaderworkersets"}
@@ -151,7 +151,7 @@ def test_pod_group_webhooks_run_after_queue_defaulting_and_in_each_namespace(con
         assert asks_for_group(hook)
         assert "objectSelector" not in hook, "with a queue, too: that is refused"
         assert names.index(f"{kind.lower()}.managed.topogate.dev") < names.index(hook["name"][1:])
-        assert not matches(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
+        assert not is_match(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
     assert sum(map(asks_for_group, configuration["webhooks"])) == len(GROUPED)
 
 

@@ -28,7 +28,7 @@ from tests.strategies import Cluster, clusters, scenes
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 
 
-def cluster_of(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
+def build_cluster(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
     """One CPU a pod: what each node holds, by block and rack; nodes are named in order."""
     nodes: list[Node] = []
     for b, racks in enumerate(blocks):
@@ -45,7 +45,7 @@ def preferring(level: str, count: int, *slices: tuple[str, int], **topology: Any
     return PodSetRequest("main", count, {"cpu": 1000}, TopologyRequest(Mode.PREFERRED, level, layers, **topology))
 
 
-def counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[int]:
+def list_counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[int]:
     """Pods on each node."""
     assert decision.refusal is None
     placed = dict(decision.placements[which].nodes)
@@ -68,9 +68,9 @@ def counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[int]:
     ],
 )
 def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int, slice_size: int, expected: list[int]):
-    cluster = cluster_of(blocks)
+    cluster = build_cluster(blocks)
     request = preferring(RACK, count, *([(HOSTNAME_LABEL, slice_size)] if slice_size > 1 else []))
-    assert counts(cluster, place(cluster.view(), [request], BALANCED)) == expected
+    assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int,
     ],
 )
 def test_the_level_named_is_the_one_of_which_one_domain_has_all(blocks: list[list[list[int]]], level: str):
-    cluster = cluster_of(blocks)
+    cluster = build_cluster(blocks)
     assert [placement.level for placement in place(cluster.view(), [preferring(RACK, 22)], BALANCED).placements] == [level]
 
 
 def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
-    cluster = cluster_of([[[10, 10]]])
+    cluster = build_cluster([[[10, 10]]])
     request = preferring(RACK, 12)
-    assert counts(cluster, place(cluster.view(), [request], BALANCED)) == [6, 6]
-    assert counts(cluster, place(cluster.view(), [request], profile_from_gates({}))) == [10, 2]
+    assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == [6, 6]
+    assert list_counts(cluster, place(cluster.view(), [request], profile_from_gates({}))) == [10, 2]
     for mode, level in ((Mode.REQUIRED, RACK), (Mode.UNCONSTRAINED, None), (Mode.IMPLIED, None)):
         other = replace(request, topology=TopologyRequest(mode, level))
         assert place(cluster.view(), [other], BALANCED) == place(cluster.view(), [other], MIXED)
@@ -127,8 +127,8 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
     ],
 )
 def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: list[int]):
-    cluster = cluster_of(blocks)
-    assert counts(cluster, place(cluster.view(), [asked], BALANCED)) == expected
+    cluster = build_cluster(blocks)
+    assert list_counts(cluster, place(cluster.view(), [asked], BALANCED)) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: li
 )
 def test_preferred_affinity_comes_before_room(capacities: list[int], count: int, expected: list[int]):
     """Found defect D13: the last host is preferred."""
-    cluster = cluster_of([[capacities]])
+    cluster = build_cluster([[capacities]])
     preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
     profile = profile_from_gates({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
-    assert counts(cluster, place(cluster.view(), [replace(preferring(RACK, count), affinity=affinity)], profile)) == expected
+    assert list_counts(cluster, place(cluster.view(), [replace(preferring(RACK, count), affinity=affinity)], profile)) == expected
 
 
 def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest]:
@@ -163,14 +163,14 @@ def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest
     ],
 )
 def test_rules_of_a_leader(blocks: list[list[list[int]]], asked: list[PodSetRequest], leader: list[int], workers: list[int]):
-    cluster = cluster_of(blocks)
+    cluster = build_cluster(blocks)
     decision = place(cluster.view(), asked, BALANCED)
-    assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == (leader, workers)
+    assert (list_counts(cluster, decision, 0), list_counts(cluster, decision, 1)) == (leader, workers)
 
 
 def with_costly_leader(racks: Sequence[Sequence[tuple[int, int | None]]], workers: int) -> tuple[Cluster, list[PodSetRequest]]:
     """What each node holds alone and beside the leader (None: it cannot have it), by rack of one block; the leader costs memory."""
-    cluster = cluster_of([[[alone for alone, _ in rack] for rack in racks]])
+    cluster = build_cluster([[[alone for alone, _ in rack] for rack in racks]])
     memory = [alone if beside is None else 1000 + beside for rack in racks for alone, beside in rack]
     nodes = [replace(node, allocatable={**node.allocatable, "memory": m}) for node, m in zip(cluster.nodes, memory, strict=True)]
     leader, asked = with_leader(RACK, workers, 0)
@@ -182,15 +182,15 @@ def test_t_is_lowered_until_the_leader_has_a_place():
     """At T = 3 the leader would go to the second rack and cost it four workers, which leaves 16."""
     cluster, asked = with_costly_leader([[(1, 1), (1, None), (6, 3)], [(7, 3), (7, None)]], 17)
     decision = place(cluster.view(), asked, BALANCED)
-    assert counts(cluster, decision, 0) == [0, 0, 1, 0, 0]
-    assert counts(cluster, decision, 1) == [0, 0, 3, 7, 7]
+    assert list_counts(cluster, decision, 0) == [0, 0, 1, 0, 0]
+    assert list_counts(cluster, decision, 1) == [0, 0, 3, 7, 7]
     assert decision != place(cluster.view(), asked, MIXED)
 
 
 def test_where_the_leader_leaves_too_little_in_the_subset_chosen_the_answer_is_the_standard_one():
     cluster, asked = with_costly_leader([[(3, 1)], [(2, 2), (2, 1), (9, 3)]], 8)
     decision = place(cluster.view(), asked, BALANCED)
-    assert counts(cluster, decision, 1) == [0, 2, 0, 6]
+    assert list_counts(cluster, decision, 1) == [0, 2, 0, 6]
     assert decision == place(cluster.view(), asked, MIXED)
 
 
@@ -205,10 +205,10 @@ def test_whatever_the_leader_costs_all_are_placed_or_none(racks: list[list[tuple
     assert (decision.refusal is None) == (standard.refusal is None)
     if decision.refusal is None:
         held = [place for rack in racks for place in rack]
-        for (alone, beside), led, placed in zip(held, counts(cluster, decision, 0), counts(cluster, decision, 1), strict=True):
+        for (alone, beside), led, placed in zip(held, list_counts(cluster, decision, 0), list_counts(cluster, decision, 1), strict=True):
             assert placed <= ((beside or 0) if led else alone)
-        assert sum(counts(cluster, decision, 0)) == 1
-        assert sum(counts(cluster, decision, 1)) == workers
+        assert sum(list_counts(cluster, decision, 0)) == 1
+        assert sum(list_counts(cluster, decision, 1)) == workers
 
 
 # --- nothing is lost, whatever the request ------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_whatever_the_leader_costs_all_are_placed_or_none(racks: list[list[tuple
 )
 def test_inner_layers_of_slices_lose_no_pod(racks: list[list[int]], slices: int, level: str):
     """BEHAVIOUR, where the peer is wrong, 1."""
-    cluster = cluster_of([racks[:2], racks[2:]] if len(racks) > 2 else [racks])
+    cluster = build_cluster([racks[:2], racks[2:]] if len(racks) > 2 else [racks])
     for layers in (((BLOCK, 8), (RACK, 4)), ((RACK, 4), (HOSTNAME_LABEL, 2)), ((BLOCK, 8), (RACK, 4), (HOSTNAME_LABEL, 2))):
         if level == RACK and layers[0][0] == BLOCK:
             continue
@@ -350,7 +350,7 @@ def test_the_subset_found_is_the_least_and_the_first_of_all(data: st.DataObject)
 def test_very_different_nodes_are_balanced_in_bounded_time_and_memory(racks: int, nodes: int, count: int, leader: bool):
     """Case h of the benchmark: 640 nodes and 8,000 pods in under 20 ms and 50 MB, here with a margin for slow machines."""
     capacities = np.random.default_rng(7).integers(1, 101, (racks, nodes))
-    view = cluster_of([capacities.tolist()]).view()
+    view = build_cluster([capacities.tolist()]).view()
     asked = with_leader(RACK, count, 2) if leader else [preferring(RACK, count)]
     tracemalloc.start()
     decision = place(view, asked, BALANCED)
@@ -363,17 +363,17 @@ def test_very_different_nodes_are_balanced_in_bounded_time_and_memory(racks: int
 
 
 def test_a_block_where_no_node_can_take_the_leader_is_no_choice():
-    cluster = cluster_of([[[6, 6]], [[6, 6]]])
+    cluster = build_cluster([[[6, 6]], [[6, 6]]])
     nodes = [replace(node, allocatable={**node.allocatable, "memory": 1000 * (node.labels[BLOCK] == "b1")}) for node in cluster.nodes]
     leader, workers = with_leader(RACK, 10, 1)
     asked = [replace(leader, requests={"cpu": 1000, "memory": 1000}), workers]
     decision = place(replace(cluster, nodes=tuple(nodes)).view(), asked, BALANCED)
-    assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == ([0, 0, 1, 0], [0, 0, 5, 5])
+    assert (list_counts(cluster, decision, 0), list_counts(cluster, decision, 1)) == ([0, 0, 1, 0], [0, 0, 5, 5])
 
 
 def test_more_pods_than_half_an_integer_holds_are_balanced():
     """Two blocks of nodes that hold a thousand million each are more than 32 bits say; the standard answer would be 12 and 10."""
-    cluster = cluster_of([[[9, 9]], [[12, 12]]])
+    cluster = build_cluster([[[9, 9]], [[12, 12]]])
     nodes = tuple(replace(node, allocatable={"cpu": node.allocatable["cpu"] * 10**8, "pods": 10**13}) for node in cluster.nodes)
     asked = replace(preferring(RACK, 22 * 10**8), requests={"cpu": 1000})
-    assert counts(cluster, place(replace(cluster, nodes=nodes).view(), [asked], BALANCED)) == [0, 0, 11 * 10**8, 11 * 10**8]
+    assert list_counts(cluster, place(replace(cluster, nodes=nodes).view(), [asked], BALANCED)) == [0, 0, 11 * 10**8, 11 * 10**8]

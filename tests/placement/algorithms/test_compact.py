@@ -23,7 +23,7 @@ from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import place
 from tests.bench.parts.shapes import build_view, per_gpu
 from tests.builders import BLOCK, RACK, request
-from tests.placement.algorithms.test_balanced import cluster_of, counts
+from tests.placement.algorithms.test_balanced import build_cluster, list_counts
 from tests.placement.algorithms.test_properties import check
 from tests.placement.reference import _spreads, can_fit, free_amounts, path, room
 from tests.strategies import Cluster, clusters, jobs, scale_examples, scenes
@@ -98,7 +98,7 @@ def layered(draw: st.DrawFn) -> tuple[Cluster, PodSetRequest]:
     return cluster, PodSetRequest("main", draw(st.sampled_from([4, 8])), {"cpu": 500}, TopologyRequest(mode, level, layers))
 
 
-def least_of(cluster: Cluster, asked: PodSetRequest) -> Measure:
+def compute_least(cluster: Cluster, asked: PodSetRequest) -> Measure:
     return min(measure_of(cluster, asked, spread) for spread in allowed_spreads(cluster, asked))
 
 
@@ -135,9 +135,9 @@ SCENES = st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered
     ],
 )
 def test_examples(blocks: list[list[list[int]]], asked: PodSetRequest, kep: list[int], expected: list[int]):
-    cluster = cluster_of(blocks)
-    assert counts(cluster, place(cluster.view(), [asked], MIXED)) == kep
-    assert counts(cluster, place(cluster.view(), [asked], COMPACT)) == expected
+    cluster = build_cluster(blocks)
+    assert list_counts(cluster, place(cluster.view(), [asked], MIXED)) == kep
+    assert list_counts(cluster, place(cluster.view(), [asked], COMPACT)) == expected
 
 
 @given(SCENES)
@@ -153,7 +153,7 @@ def test_no_spread_of_the_pods_is_more_compact(scene: tuple[Cluster, PodSetReque
     assert placement.search.optimal
     assert placement.search.gap == 0
     assert placement.search.measure == measure_of(cluster, asked, spread_of(cluster, placement))
-    assert placement.search.measure == least_of(cluster, asked)
+    assert placement.search.measure == compute_least(cluster, asked)
 
 
 @given(SCENES, st.integers(0, 60_000))
@@ -170,7 +170,9 @@ def test_stopped_early_an_answer_says_how_far_off_it_may_be(scene: tuple[Cluster
     search = decision.placements[0].search
     assert search is not None
     assert search.steps <= limit
-    assert search.bound <= least_of(cluster, asked) <= search.measure <= measure_of(cluster, asked, spread_of(cluster, kep.placements[0]))
+    assert (
+        search.bound <= compute_least(cluster, asked) <= search.measure <= measure_of(cluster, asked, spread_of(cluster, kep.placements[0]))
+    )
     assert search.optimal == (search.gap == 0)
 
 
@@ -186,13 +188,13 @@ def test_whatever_the_workload_its_pod_sets_keep_all_promises(cluster: Cluster, 
 
 
 def test_preferred_affinity_where_it_counts_outranks_being_compact():
-    cluster = cluster_of([[[7, 4, 5, 5]]])
+    cluster = build_cluster([[[7, 4, 5, 5]]])
     term = {"weight": 1, "preference": {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": ["n000"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     asked = request(10, affinity=affinity)
     respecting = replace(COMPACT, respects_preferred_affinity=True)
-    assert counts(cluster, place(cluster.view(), [asked], COMPACT)) == [0, 0, 5, 5]
-    assert counts(cluster, place(cluster.view(), [asked], respecting))[0] == 7
+    assert list_counts(cluster, place(cluster.view(), [asked], COMPACT)) == [0, 0, 5, 5]
+    assert list_counts(cluster, place(cluster.view(), [asked], respecting))[0] == 7
 
 
 # --- large clusters: bounded, and honest about it -------------------------------------------------------
@@ -238,24 +240,24 @@ def _used(view, placement: PodSetPlacement) -> tuple[int, ...]:
 
 
 def test_a_costlier_measure_than_numbers_can_hold_keeps_the_counts_exact():
-    cluster = cluster_of([[[5, 3], [4, 4], [6, 2]]])
+    cluster = build_cluster([[[5, 3], [4, 4], [6, 2]]])
     asked = request(14, Mode.REQUIRED, BLOCK)
     with patch.object(compact, "_MOST_COST", 60):
         search = place(cluster.view(), [asked], COMPACT).placements[0].search
     assert search is not None
-    assert search.measure[:3] == least_of(cluster, asked)[:3]
-    assert search.bound <= least_of(cluster, asked)
+    assert search.measure[:3] == compute_least(cluster, asked)[:3]
+    assert search.bound <= compute_least(cluster, asked)
 
 
 def test_where_not_even_the_counts_are_numbers_nothing_is_searched():
     """Three racks of which the two tightest hold it: standard is not the most compact, and stays."""
-    cluster, asked = cluster_of([[[5, 3], [4, 4], [6, 2]]]), request(14, Mode.REQUIRED, BLOCK)
+    cluster, asked = build_cluster([[[5, 3], [4, 4], [6, 2]]]), request(14, Mode.REQUIRED, BLOCK)
     steps = []
     for most in (compact._MOST_COST, 0):
         with patch.object(compact, "_MOST_COST", most):
             search = place(cluster.view(), [asked], COMPACT).placements[0].search
         assert search is not None
-        assert search.bound <= least_of(cluster, asked) <= search.measure
+        assert search.bound <= compute_least(cluster, asked) <= search.measure
         steps.append(search.steps)
     assert steps[0] > 0 == steps[1]
 

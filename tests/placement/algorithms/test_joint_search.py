@@ -156,7 +156,7 @@ def test_joint_search_without_steps_left_refuses_with_a_note():
     assert SENTENCE in refusal_sentence("t", refusal)
 
 
-def steps_of(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[int, NotFit | None]:
+def count_steps(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[int, NotFit | None]:
     """Steps of one decision, and its refusal."""
     budget = StepBudget()
     refusal = place(view.within(budget), wanted, MIXED).refusal
@@ -166,8 +166,8 @@ def steps_of(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[int, 
 def test_pod_sets_that_do_not_fit_alone_are_not_searched_for_together():
     """Found defect B6."""
     view = view_of(THREE_LEVELS, grid(4, 5, 12))
-    single = steps_of(view, [request(60, Mode.REQUIRED, RACK, cpu=4000)])[0]
-    steps, refusal = steps_of(view, [request(60, Mode.REQUIRED, RACK, cpu=4000, name=name) for name in "abc"])
+    single = count_steps(view, [request(60, Mode.REQUIRED, RACK, cpu=4000)])[0]
+    steps, refusal = count_steps(view, [request(60, Mode.REQUIRED, RACK, cpu=4000, name=name) for name in "abc"])
     assert refusal is not None
     assert steps <= 4 * single
 
@@ -175,7 +175,7 @@ def test_pod_sets_that_do_not_fit_alone_are_not_searched_for_together():
 def test_joint_search_stops_at_its_part_of_the_budget():
     """Found defect B6."""
     view = view_of(THREE_LEVELS, grid(4, 5, 12, cpu=8))
-    steps, refusal = steps_of(view, [request(170, cpu=3000, name=name) for name in "abc"])
+    steps, refusal = count_steps(view, [request(170, cpu=3000, name=name) for name in "abc"])
     assert steps < 2 * joint_search.JOINT_STEPS
     assert refusal is not None
     assert SENTENCE in refusal_sentence("t", refusal)

@@ -25,7 +25,7 @@ def node_named(cluster: Cluster, name: str) -> Node:
     return next(node for node in cluster.nodes if node.name == name)
 
 
-def domain_of(cluster: Cluster, placement: PodSetPlacement, node: Node) -> tuple[str, ...]:
+def get_domain(cluster: Cluster, placement: PodSetPlacement, node: Node) -> tuple[str, ...]:
     """The assignment's name for the domain a node is in."""
     return tuple(node.labels[level] for level in placement.assignment.levels)
 
@@ -45,7 +45,7 @@ def check(cluster: Cluster, wanted: Sequence[PodSetRequest], decision: Decision)
             node = node_named(cluster, name)
             assert usable(node, request)
             assert count > 0
-            planned[domain_of(cluster, placement, node)] += count
+            planned[get_domain(cluster, placement, node)] += count
             for resource, amount in {**request.requests, "pods": 1}.items():
                 free[name][resource] = free[name].get(resource, 0) - amount * count
                 assert free[name][resource] >= 0, f"{name} is over its {resource}"

@@ -18,12 +18,12 @@ from core.placement.engine import place
 from core.placement.explain.choice import Choice, explain_choice, show_choices
 from core.placement.refusals import MAX_MESSAGE
 from tests.builders import BLOCK, RACK, request
-from tests.placement.algorithms.test_balanced import cluster_of
+from tests.placement.algorithms.test_balanced import build_cluster
 from tests.placement.reference import can_fit, path
 from tests.strategies import Cluster, jobs, scenes
 
 
-def choice_of(cluster: Cluster, *asked: PodSetRequest, profile=MIXED) -> tuple[Choice, ...]:
+def get_choice(cluster: Cluster, *asked: PodSetRequest, profile=MIXED) -> tuple[Choice, ...]:
     view = cluster.view()
     decision = place(view, asked, profile)
     assert decision.refusal is None
@@ -80,19 +80,19 @@ def group(*requests: PodSetRequest) -> list[PodSetRequest]:
     ],
 )
 def test_sentences(blocks: list[list[list[int]]], asked: PodSetRequest, expected: str):
-    assert show_choices(choice_of(cluster_of(blocks), asked)) == f"pod set main: {expected}"
+    assert show_choices(get_choice(build_cluster(blocks), asked)) == f"pod set main: {expected}"
 
 
 def test_leader_and_workers_are_one_choice():
-    cluster = cluster_of([[[4], [5], [9]]])
+    cluster = build_cluster([[[4], [5], [9]]])
     asked = group(request(1, Mode.REQUIRED, RACK, name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
     expected = "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r02 with room for 8"
-    assert show_choices(choice_of(cluster, *asked)) == f"pod set workers and leader: {expected}"
+    assert show_choices(get_choice(cluster, *asked)) == f"pod set workers and leader: {expected}"
 
 
 def test_a_pod_set_is_told_of_beside_those_before_it():
-    cluster = cluster_of([[[4], [5]]])
-    told = choice_of(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
+    cluster = build_cluster([[[4], [5]]])
+    told = get_choice(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
     assert [str(choice) for choice in told] == [
         "pod set first: cloud/rack b0/b0-r00 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r01 with room for 5",
         "pod set second: cloud/rack b0/b0-r01, the only one of 2 that holds all 5 pods",
@@ -100,7 +100,7 @@ def test_a_pod_set_is_told_of_beside_those_before_it():
 
 
 def test_looking_ahead_is_told():
-    cluster = cluster_of([[[4], [5]]])
+    cluster = build_cluster([[[4], [5]]])
     big_last = [request(4, Mode.UNCONSTRAINED, name="any"), request(4, Mode.REQUIRED, RACK, name="tight")]
     view = cluster.view()
     decision = place(view, big_last, MIXED)
@@ -109,7 +109,7 @@ def test_looking_ahead_is_told():
 
 
 def test_compact_says_whether_it_is_proven():
-    assert str(*choice_of(cluster_of([[[4], [5]]]), request(4), profile=COMPACT)).endswith("; no answer is more compact")
+    assert str(*get_choice(build_cluster([[[4], [5]]]), request(4), profile=COMPACT)).endswith("; no answer is more compact")
 
 
 @given(scenes(max_nodes=8), st.sampled_from([MIXED, COMPACT]))
@@ -160,7 +160,7 @@ def test_no_fewer_domains_could_have_held_it_than_the_excess_says(scene: tuple[C
 
 
 def test_the_excess_is_told_beyond_the_largest_domains():
-    assert [choice.excess for choice in choice_of(cluster_of([[[4], [4]]]), request(6, Mode.PREFERRED, RACK))] == [0]
+    assert [choice.excess for choice in get_choice(build_cluster([[[4], [4]]]), request(6, Mode.PREFERRED, RACK))] == [0]
     held = Choice("main", RACK, (), 3, 5, 0, 10, "pod", largest=9)
     assert held.excess == 1
     assert replace(held, beside="leader").excess is None

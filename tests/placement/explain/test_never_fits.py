@@ -28,15 +28,15 @@ def never(asked: PodSetRequest, nodes: list[Node] = NODES) -> Never | None:
     return refusal.explanation.never
 
 
-def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+def build_affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 
 
-def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+def build_expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
 
 
-def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+def build_term(*expressions: dict[str, Any]) -> dict[str, Any]:
     return {"matchExpressions": list(expressions)}
 
 
@@ -46,45 +46,45 @@ def term(*expressions: dict[str, Any]) -> dict[str, Any]:
         pytest.param({"pool": "3"}, (), ("pool=3",), id="a value that no node has"),
         pytest.param({"pool": "1", "gen": "8", "zone": "a"}, (), ("gen=8", "zone=a"), id="of several those that no node has"),
         pytest.param({"pool": "1", "gen": "9"}, (), ("gen=9", "pool=1"), id="all, where only together no node has them"),
-        pytest.param({}, (term(expression("gen", "Gt", "9")),), ("gen Gt (9)",), id="affinity"),
-        pytest.param({}, (term(expression("zone", "Exists")),), ("zone Exists",), id="affinity without values"),
+        pytest.param({}, (build_term(build_expression("gen", "Gt", "9")),), ("gen Gt (9)",), id="affinity"),
+        pytest.param({}, (build_term(build_expression("zone", "Exists")),), ("zone Exists",), id="affinity without values"),
         pytest.param(
             {},
-            (term(expression("pool", "In", "1", "2"), expression("gen", "In", "1", "2")),),
+            (build_term(build_expression("pool", "In", "1", "2"), build_expression("gen", "In", "1", "2")),),
             ("gen In (1, 2)",),
             id="the expression that no node meets",
         ),
         pytest.param(
             {},
-            (term(expression("pool", "In", "1"), expression("gen", "In", "9")),),
+            (build_term(build_expression("pool", "In", "1"), build_expression("gen", "In", "9")),),
             ("pool In (1) and gen In (9)",),
             id="all expressions, where only together no node meets them",
         ),
         pytest.param(
             {},
-            tuple(term(expression("zone", "In", zone)) for zone in "abcd"),
+            tuple(build_term(build_expression("zone", "In", zone)) for zone in "abcd"),
             ("zone In (a) or zone In (b) or zone In (c)",),
             id="of alternatives the first three",
         ),
         pytest.param({}, ({},), ("an empty node selector term",), id="a term that asks for nothing takes nothing"),
         pytest.param(
             {},
-            ({"matchFields": [expression("metadata.name", "In", "elsewhere")]},),
+            ({"matchFields": [build_expression("metadata.name", "In", "elsewhere")]},),
             ("metadata.name In (elsewhere)",),
             id="a node by name",
         ),
         pytest.param(
             {"pool": "1"},
-            (term(expression("gen", "In", "9")),),
+            (build_term(build_expression("gen", "In", "9")),),
             ("pool=1", "gen In (9)"),
             id="labels and affinity, where only together no node has them",
         ),
-        pytest.param({"pool": "3"}, (term(expression("zone", "Exists")),), ("pool=3",), id="labels before affinity"),
+        pytest.param({"pool": "3"}, (build_term(build_expression("zone", "Exists")),), ("pool=3",), id="labels before affinity"),
         pytest.param(dict.fromkeys("abcde", "x"), (), ("a=x", "b=x", "c=x", "d=x"), id="of many the first four"),
     ],
 )
 def test_no_node_has_the_labels_asked_for(selector: dict[str, str], terms: tuple[dict[str, Any], ...], asked: tuple[str, ...]):
-    wanted = request(1, Mode.REQUIRED, RACK, node_selector=selector, affinity=affinity(*terms) if terms else None)
+    wanted = request(1, Mode.REQUIRED, RACK, node_selector=selector, affinity=build_affinity(*terms) if terms else None)
     assert never(wanted) == NoSuchNode(asked)
 
 
@@ -142,7 +142,9 @@ def test_a_node_without_a_resource_that_others_have_lacks_all_of_it():
 
 def test_a_selector_that_cannot_be_is_named_also_where_no_node_is_usable():
     nodes = [replace(node, ready=False) for node in NODES]
-    refusal = place(view_of(THREE_LEVELS, nodes), [request(1, affinity=affinity(term(expression("gen", "Near", "1"))))], MIXED).refusal
+    refusal = place(
+        view_of(THREE_LEVELS, nodes), [request(1, affinity=build_affinity(build_term(build_expression("gen", "Near", "1"))))], MIXED
+    ).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.INVALID_SELECTOR
     assert "Near" in refusal.detail

@@ -43,7 +43,7 @@ def with_usage(view: FreeCapacity, *all_held: PlacedPodSet) -> FreeCapacity:
     return view
 
 
-def places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
+def get_places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
     assert decision.refusal is None, decision.refusal
     found = next(each for each in decision.placements if each.pod_set == pod_set)
     return {domain.values[-1]: domain.count for domain in found.assignment.domains}
@@ -58,13 +58,13 @@ def fail(nodes: Sequence[Node], *all_held: PlacedPodSet, failed: Sequence[str]) 
 
 def test_only_the_pods_of_the_failed_node_move():
     job = held(request(4, Mode.REQUIRED, RACK), b0_r0_n0=2, b0_r0_n1=2)
-    assert places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4}
+    assert get_places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4}
 
 
 def test_the_required_rack_is_the_one_of_the_survivors_even_if_another_fits_tighter():
     nodes = [*grid(1, 1, 3, cpu=8), *grid(2, 1, 1, cpu=2)[1:]]
     job = held(request(2, Mode.REQUIRED, RACK, cpu=2000), b0_r0_n0=1, b0_r0_n1=1)
-    assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2}
+    assert get_places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2}
 
 
 def test_any_number_of_nodes_is_replaced_at_once():
@@ -73,20 +73,20 @@ def test_any_number_of_nodes_is_replaced_at_once():
     assert answer.refusal is not None  # one node of four is left, and it has room for two more
     assert answer.refusal.kind is RefusalKind.NOT_FIT
     answer = fail(grid(2, 2, 3), job, failed=["b0-r0-n0", "b0-r0-n1", "b0-r1-n0"])
-    assert sum(places(answer).values()) == 8
-    assert places(answer)["b0-r1-n1"] >= 2
-    assert all(name.startswith("b0") for name in places(answer))
+    assert sum(get_places(answer).values()) == 8
+    assert get_places(answer)["b0-r1-n1"] >= 2
+    assert all(name.startswith("b0") for name in get_places(answer))
 
 
 def test_a_pod_set_that_lost_all_its_pods_is_placed_like_a_new_one():
     job = held(request(4, Mode.REQUIRED, RACK), b0_r0_n0=4)
     answer = fail([node for node in grid(2, 1, 1) if node.name != "b0-r0-n0"], job, failed=["b0-r0-n0"])
-    assert places(answer) == {"b1-r0-n0": 4}
+    assert get_places(answer) == {"b1-r0-n0": 4}
 
 
 def test_a_failed_node_that_looks_healthy_takes_no_pod_again():
     job = held(request(1, Mode.REQUIRED, HOST), b0_r0_n0=1)
-    assert places(fail(grid(1, 1, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 1}
+    assert get_places(fail(grid(1, 1, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 1}
 
 
 def test_a_node_may_be_named_by_the_hostname_that_the_assignment_has():
@@ -94,26 +94,26 @@ def test_a_node_may_be_named_by_the_hostname_that_the_assignment_has():
     assignment = TopologyAssignment((HOST,), (DomainCount(("host-0",), 2),))
     for name in ("host-0", "node-0"):
         answer = replace_failed(view_of(THREE_LEVELS, nodes), [PlacedPodSet(request(2), assignment)], [name], MIXED)
-        assert places(answer) == {"host-1": 2}
+        assert get_places(answer) == {"host-1": 2}
 
 
 def test_replacement_with_a_preferred_rack_fills_the_present_rack_before_others():
     """BEHAVIOUR, Where the peer is wrong, 6."""
     job = held(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
-    assert places(fail(grid(2, 2, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b0-r1-n0": 2}
-    assert places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 3, "b0-r0-n2": 3}
+    assert get_places(fail(grid(2, 2, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b0-r1-n0": 2}
+    assert get_places(fail(grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 3, "b0-r0-n2": 3}
 
 
 def test_replacement_with_a_preferred_rack_uses_the_next_block_if_the_block_is_full():
     job = held(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
     nodes = [node for node in grid(2, 2, 2) if not node.name.startswith("b0-r1")]
-    assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b1-r0-n0": 2}
+    assert get_places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b1-r0-n0": 2}
 
 
 def test_an_unconstrained_pod_set_takes_any_node():
     job = held(request(2), b0_r0_n0=1, b0_r0_n1=1)
     answer = fail([replace(node, allocatable={"cpu": 1000, "pods": 9}) for node in grid(2, 1, 2)], job, failed=["b0-r0-n0"])
-    assert places(answer) == {"b0-r0-n1": 1, "b1-r0-n0": 1}
+    assert get_places(answer) == {"b0-r0-n1": 1, "b1-r0-n0": 1}
 
 
 def test_pods_that_nothing_makes_anew_keep_their_place():
@@ -127,7 +127,7 @@ def test_an_assignment_of_another_topology_has_lost_all_its_pods():
     """An administrator changed the levels: none of its domains can be found."""
     job = PlacedPodSet(request(2, Mode.REQUIRED, RACK), TopologyAssignment(("zone", HOST), (DomainCount(("z", "b0-r0-n0"), 2),)))
     answer = replace_failed(view_of(THREE_LEVELS, grid(1, 1, 2)), [job], ["b0-r0-n0"], MIXED)
-    assert places(answer) == {"b0-r0-n1": 2}
+    assert get_places(answer) == {"b0-r0-n1": 2}
 
 
 # --- slices -------------------------------------------------------------------------------------------
@@ -136,14 +136,14 @@ def test_an_assignment_of_another_topology_has_lost_all_its_pods():
 def test_a_slice_that_lost_a_pod_is_completed_in_its_rack():
     job = held(request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]), b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
     answer = fail(grid(1, 3, 3), job, failed=["b0-r0-n0", "b0-r1-n1"])
-    assert Counter(name[:5] for name, count in places(answer).items() for _ in range(count)) == {"b0-r0": 2, "b0-r1": 2}
+    assert Counter(name[:5] for name, count in get_places(answer).items() for _ in range(count)) == {"b0-r0": 2, "b0-r1": 2}
 
 
 def test_whole_slices_go_elsewhere_only_if_their_own_rack_does_not_hold_them():
     wanted = request(6, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=2000)
     job = held(wanted, b0_r0_n0=2, b0_r0_n1=2, b0_r1_n0=2)
-    assert places(fail(grid(1, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2, "b0-r0-n2": 2, "b0-r1-n0": 2}
-    assert places(fail(grid(1, 3, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2, "b0-r1-n0": 2, "b0-r1-n1": 2}
+    assert get_places(fail(grid(1, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2, "b0-r0-n2": 2, "b0-r1-n0": 2}
+    assert get_places(fail(grid(1, 3, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 2, "b0-r1-n0": 2, "b0-r1-n1": 2}
 
 
 def test_a_middle_layer_stays_whole():
@@ -158,7 +158,7 @@ def test_a_middle_layer_stays_whole():
     wanted = request(16, Mode.REQUIRED, BLOCK, slices=[(RACK, 8), ("switch", 4), (HOST, 2)])
     job = held(wanted, **{node.name: 2 for node in nodes})
     answer = replace_failed(with_usage(view_of(levels, nodes), job), [job], ["r0s1n0"], MIXED)
-    assert places(answer) == {node.name: 2 for node in nodes if node.name != "r0s1n0"} | {"r0s1n1": 4}
+    assert get_places(answer) == {node.name: 2 for node in nodes if node.name != "r0s1n0"} | {"r0s1n1": 4}
 
 
 def test_replacement_returns_all_lost_units_of_a_finer_domain_to_it():
@@ -170,7 +170,7 @@ def test_replacement_returns_all_lost_units_of_a_finer_domain_to_it():
     ]
     job = held(request(8, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), ("switch", 2)]), s0n0=4, s0n1=2, s1n0=2)
     answer = replace_failed(with_usage(view_of(levels, nodes), job), [job], ["s0n0"], MIXED)
-    assert places(answer) == {"s0n1": 6, "s1n0": 2}
+    assert get_places(answer) == {"s0n1": 6, "s1n0": 2}
 
 
 def test_replacement_of_a_slice_that_its_rack_cannot_complete_is_refused_with_rack_and_lack():
@@ -209,14 +209,14 @@ def test_a_lost_leader_comes_back_to_the_rack_of_its_workers():
     leader, workers = group()
     nodes = [*grid(1, 1, 3), *(replace(node, allocatable={"cpu": 1000, "pods": 9}) for node in grid(2, 1, 1)[1:])]
     answer = fail(nodes, held(leader, b0_r0_n0=1), held(workers, b0_r0_n1=4), failed=["b0-r0-n0"])
-    assert places(answer, "leader") == {"b0-r0-n2": 1}
-    assert places(answer, "workers") == {"b0-r0-n1": 4}
+    assert get_places(answer, "leader") == {"b0-r0-n2": 1}
+    assert get_places(answer, "workers") == {"b0-r0-n1": 4}
 
 
 def test_lost_workers_come_back_to_the_rack_of_their_leader_or_not_at_all():
     leader, workers = group()
     mates = held(leader, b0_r0_n0=1), held(workers, b0_r0_n1=4)
-    assert places(fail(grid(2, 1, 3), *mates, failed=["b0-r0-n1"]), "workers") == {"b0-r0-n2": 4}
+    assert get_places(fail(grid(2, 1, 3), *mates, failed=["b0-r0-n1"]), "workers") == {"b0-r0-n2": 4}
     refusal = fail(grid(2, 1, 2), *mates, failed=["b0-r0-n1"]).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.group) == (RefusalKind.NOT_FIT, ("workers",))
@@ -225,8 +225,8 @@ def test_lost_workers_come_back_to_the_rack_of_their_leader_or_not_at_all():
 def test_a_group_that_lost_all_moves_together():
     leader, workers = group()
     answer = fail(grid(2, 1, 2), held(leader, b0_r0_n0=1), held(workers, b0_r0_n1=4), failed=["b0-r0-n0", "b0-r0-n1"])
-    assert sum(places(answer, "leader").values()) + sum(places(answer, "workers").values()) == 5
-    assert all(name.startswith("b1-r0") for each in ("leader", "workers") for name in places(answer, each))
+    assert sum(get_places(answer, "leader").values()) + sum(get_places(answer, "workers").values()) == 5
+    assert all(name.startswith("b1-r0") for each in ("leader", "workers") for name in get_places(answer, each))
 
 
 def test_replacement_of_several_pod_sets_shares_free_nodes_without_overlap():
@@ -234,7 +234,7 @@ def test_replacement_of_several_pod_sets_shares_free_nodes_without_overlap():
     both = held(one, b0_r0_n0=1, b0_r0_n1=1), held(other, b0_r0_n0=1, b0_r0_n1=1)
     nodes = [replace(node, allocatable={"cpu": 3000, "pods": 9}) for node in grid(1, 1, 3)]
     answer = fail(nodes, *both, failed=["b0-r0-n0"])
-    assert Counter(places(answer, "one")) + Counter(places(answer, "other")) == {"b0-r0-n1": 3, "b0-r0-n2": 1}
+    assert Counter(get_places(answer, "one")) + Counter(get_places(answer, "other")) == {"b0-r0-n1": 3, "b0-r0-n2": 1}
 
 
 # --- what is stale ------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_a_second_node_that_is_not_ready_must_be_named_too():
     assert refusal is not None
     assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert "b0-r0-n1" in refusal.detail
-    assert places(fail(nodes, job, failed=["b0-r0-n0", "b0-r0-n1"])) == {"b0-r0-n2": 2}
+    assert get_places(fail(nodes, job, failed=["b0-r0-n0", "b0-r0-n1"])) == {"b0-r0-n2": 2}
 
 
 def test_deleted_node_that_is_not_reported_failed_makes_the_assignment_stale():
@@ -270,7 +270,7 @@ def test_refusal_names_the_nodes_that_share_the_hostname_of_an_assignment():
 def test_pods_on_a_cordoned_node_stay_and_none_comes_to_it():
     nodes = [replace(node, unschedulable=node.name == "b0-r0-n1") for node in grid(1, 1, 3)]
     job = held(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, b0_r0_n1=1)
-    assert places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 1, "b0-r0-n2": 1}
+    assert get_places(fail(nodes, job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 1, "b0-r0-n2": 1}
 
 
 def test_survivors_in_two_racks_where_one_is_required_are_reported_not_moved():
@@ -283,13 +283,13 @@ def test_survivors_in_two_racks_where_one_is_required_are_reported_not_moved():
 # --- topologies whose lowest level is not the hostname ------------------------------------------------
 
 
-def racks(*nodes_each: int) -> list[Node]:
+def build_racks(*nodes_each: int) -> list[Node]:
     return [Node(f"r{r}-n{n}", {BLOCK: "b", RACK: f"r{r}"}) for r, count in enumerate(nodes_each) for n in range(count)]
 
 
 @pytest.mark.parametrize(("nodes_left", "fits"), [(3, True), (2, False)])
 def test_pods_stay_in_their_rack_while_its_live_nodes_hold_them(nodes_left: int, fits: bool):
-    view = view_of((BLOCK, RACK), racks(nodes_left, 3))
+    view = view_of((BLOCK, RACK), build_racks(nodes_left, 3))
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 8),))
     job = PlacedPodSet(request(8, Mode.REQUIRED, BLOCK), assignment, (("r0-n0", 4), ("r0-n1", 4)))
     for name, count in job.nodes or ():
@@ -343,7 +343,7 @@ def test_failed_node_is_not_suggested_when_its_pods_have_no_other_place(kept: in
 
 
 def test_a_rack_that_failed_as_a_whole_gives_its_pods_to_another():
-    view = view_of((BLOCK, RACK), racks(1, 1))
+    view = view_of((BLOCK, RACK), build_racks(1, 1))
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 4),))
     answer = replace_failed(view, [PlacedPodSet(request(4, Mode.REQUIRED, RACK), assignment, (("r0-n0", 4),))], [("b", "r0")], MIXED)
     assert answer.placements[0].assignment.domains == (DomainCount(("b", "r1"), 4),)
@@ -451,20 +451,20 @@ def without(one: PlacedPodSet, **stuck: int) -> PlacedPodSet:
 
 def test_of_a_node_that_does_not_take_a_pod_only_that_pod_moves():
     job = held(request(6, Mode.REQUIRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
-    assert places(fail(grid(2, 2, 3), without(job, b0_r0_n0=1), failed=[])) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
+    assert get_places(fail(grid(2, 2, 3), without(job, b0_r0_n0=1), failed=[])) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
 
 
 def test_a_pod_that_is_stuck_and_pods_of_a_failed_node_find_their_places_together():
     job = held(request(6, Mode.REQUIRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
     answer = fail(grid(2, 2, 3), without(job, b0_r0_n0=1), failed=["b0-r0-n1"])
-    assert places(answer) == {"b0-r0-n0": 2, "b0-r0-n2": 4}
+    assert get_places(answer) == {"b0-r0-n0": 2, "b0-r0-n2": 4}
 
 
 def test_pods_of_another_pod_set_do_not_come_in_the_place_of_one_that_is_stuck():
     first, second = held(request(2, name="a"), b0_r0_n0=2), held(request(1, name="b"), b0_r0_n1=1)
     view = with_usage(view_of(THREE_LEVELS, grid(1, 1, 3)), first, second)
     answer = replace_failed(view, [without(first, b0_r0_n0=1), second], ["b0-r0-n1"], MIXED)
-    assert "b0-r0-n0" not in places(answer, "b")
+    assert "b0-r0-n0" not in get_places(answer, "b")
 
 
 def test_stuck_pod_with_a_slice_bound_to_its_node_is_refused():
@@ -565,8 +565,8 @@ def test_pod_sets_that_lost_all_pods_are_looked_at_all_at_once():
     driver = held(request(1, Mode.UNCONSTRAINED, name="driver"), b0_r0_n2=1)
     workers = held(request(4, Mode.UNCONSTRAINED, requests={"cpu": 1000, "gpu": 1}, name="workers"), b0_r0_n2=4)
     decision = fail(nodes, driver, workers, failed=["b0-r0-n2"])
-    assert places(decision, "driver") == {"b0-r0-n1": 1}
-    assert places(decision, "workers") == {"b0-r0-n0": 4}
+    assert get_places(decision, "driver") == {"b0-r0-n1": 1}
+    assert get_places(decision, "workers") == {"b0-r0-n0": 4}
 
 
 @pytest.mark.parametrize("layers", [[(RACK, 4), (HOST, 2)], [(RACK, 2)]])
@@ -584,6 +584,6 @@ def test_many_partial_slices_are_completed_with_as_few_counts_as_one(layers: lis
         nodes, before = grid(1, racks, 4), counted[0]
         job = held(request(8 * racks, Mode.PREFERRED, BLOCK, slices=layers), **{node.name.replace("-", "_"): 2 for node in nodes})
         decision = fail(nodes, job, failed=[node.name for node in nodes[::4]])
-        assert sum(places(decision).values()) == 8 * racks
+        assert sum(get_places(decision).values()) == 8 * racks
         used.append(counted[0] - before)
     assert used[0] == used[1] > 0

@@ -32,7 +32,7 @@ def on(**pods: int) -> TopologyAssignment:
     return TopologyAssignment((HOST,), tuple(DomainCount((name.replace("_", "-"),), count) for name, count in sorted(pods.items())))
 
 
-def places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
+def get_places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
     assert decision.refusal is None, decision.refusal
     found = next(each for each in decision.placements if each.pod_set == pod_set)
     return {domain.values[-1]: domain.count for domain in found.assignment.domains}
@@ -48,7 +48,7 @@ def change(nodes: Sequence[Node], wanted: PodSetRequest, **before: int) -> Decis
 def test_a_pod_set_grows_inside_its_required_rack():
     """BEHAVIOUR, Where the peer is wrong, 4: new pods were placed on their own (289 of 393 left the required domain)."""
     nodes = [*grid(1, 1, 3, cpu=8), *grid(2, 1, 1, cpu=2)[1:]]
-    assert places(change(nodes, request(10, Mode.REQUIRED, RACK), b0_r0_n0=8)) == {"b0-r0-n0": 8, "b0-r0-n1": 2}
+    assert get_places(change(nodes, request(10, Mode.REQUIRED, RACK), b0_r0_n0=8)) == {"b0-r0-n0": 8, "b0-r0-n1": 2}
 
 
 def test_it_does_not_grow_out_of_it():
@@ -64,8 +64,8 @@ def test_several_pod_sets_that_grow_never_take_more_than_there_is():
     one, other = request(3, name="one"), request(3, name="other")
     before = {"one": on(b0_r0_n0=2), "other": on(b0_r0_n0=2)}
     answer = resize(view_of(THREE_LEVELS, grid(1, 1, 2)), [one, other], before, MIXED)
-    assert places(answer, "one") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
-    assert places(answer, "other") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
+    assert get_places(answer, "one") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
+    assert get_places(answer, "other") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
     refusal = resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [one, other], before, MIXED).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.NOT_FIT
@@ -74,26 +74,26 @@ def test_several_pod_sets_that_grow_never_take_more_than_there_is():
 def test_resize_gives_released_room_of_one_pod_set_to_another():
     before = {"one": on(b0_r0_n0=3), "other": on(b0_r0_n0=1)}
     answer = resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [request(1, name="one"), request(3, name="other")], before, MIXED)
-    assert (places(answer, "one"), places(answer, "other")) == ({"b0-r0-n0": 1}, {"b0-r0-n0": 3})
+    assert (get_places(answer, "one"), get_places(answer, "other")) == ({"b0-r0-n0": 1}, {"b0-r0-n0": 3})
 
 
 def test_with_preferred_the_nearest_domains_come_first():
     wanted = request(9, Mode.PREFERRED, RACK)
-    assert places(change(grid(2, 2, 2), wanted, b0_r0_n0=4)) == {"b0-r0-n0": 4, "b0-r0-n1": 4, "b0-r1-n0": 1}
+    assert get_places(change(grid(2, 2, 2), wanted, b0_r0_n0=4)) == {"b0-r0-n0": 4, "b0-r0-n1": 4, "b0-r1-n0": 1}
 
 
 def test_whole_slices_are_added():
     wanted = request(6, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=2000)
     answer = change(grid(1, 3, 2, cpu=3), wanted, b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
-    assert places(answer) == {f"b0-r{rack}-n{node}": 1 for rack in range(3) for node in range(2)}
+    assert get_places(answer) == {f"b0-r{rack}-n{node}": 1 for rack in range(3) for node in range(2)}
 
 
 def test_a_pod_set_without_a_previous_assignment_is_new():
-    assert places(resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [request(2)], {}, MIXED)) == {"b0-r0-n0": 2}
+    assert get_places(resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [request(2)], {}, MIXED)) == {"b0-r0-n0": 2}
 
 
 def test_pods_of_a_node_that_is_gone_are_placed_with_the_new_ones():
-    assert places(change(grid(2, 1, 2), request(6, Mode.REQUIRED, RACK), b0_r0_n0=2, deleted=2)) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
+    assert get_places(change(grid(2, 1, 2), request(6, Mode.REQUIRED, RACK), b0_r0_n0=2, deleted=2)) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
 
 
 @pytest.mark.parametrize(
@@ -104,19 +104,19 @@ def test_pods_on_a_doubtful_node_stay_there(doubt: dict[str, Any]):
     nodes = [replace(node, **doubt) if node.name == "b0-r0-n0" else node for node in grid(2, 1, 2)]
     wanted, before = request(5, Mode.REQUIRED, RACK), {"main": on(b0_r0_n0=3)}
     decision = resize(view_of(THREE_LEVELS, nodes), [wanted], before, MIXED, outside={})
-    assert places(decision) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
+    assert get_places(decision) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
 
 
 def test_resize_without_pods_known_to_run_moves_those_that_a_node_does_not_hold():
     nodes = [replace(node, allocatable={"cpu": 1000, "pods": 9}) if node.name == "b0-r0-n0" else node for node in grid(1, 1, 2)]
-    assert places(change(nodes, request(3), b0_r0_n0=3)) == {"b0-r0-n0": 1, "b0-r0-n1": 2}
+    assert get_places(change(nodes, request(3), b0_r0_n0=3)) == {"b0-r0-n0": 1, "b0-r0-n1": 2}
 
 
 def test_pods_that_run_in_a_rack_stay_there_though_its_nodes_do_not_hold_them():
     nodes = [Node(f"r{rack}-n{node}", {RACK: f"r{rack}"}, {"cpu": 3000, "pods": 9}) for rack in range(2) for node in range(2)]
     before = {"main": TopologyAssignment((RACK,), (DomainCount(("r0",), 3),))}
     decision = resize(view_of((RACK,), nodes), [request(4, cpu=2000)], before, MIXED, outside={})
-    assert places(decision) == {"r0": 3, "r1": 1}
+    assert get_places(decision) == {"r0": 3, "r1": 1}
 
 
 LEFT = {BLOCK: "b0", RACK: "b0-r0"}
@@ -129,9 +129,9 @@ def change_beside_left(wanted: PodSetRequest, labels: dict[str, str], nodes: Seq
 
 def test_resize_keeps_pods_on_a_node_that_left_the_tree():
     wanted = request(5, Mode.REQUIRED, RACK)
-    assert places(change_beside_left(wanted, LEFT, grid(2, 2, 2), b0_r0_n0=1, left=2)) == {"b0-r0-n0": 3, "left": 2}
-    assert places(change_beside_left(wanted, LEFT, grid(2, 2, 2), left=2)) == {"b0-r0-n0": 3, "left": 2}
-    assert places(change_beside_left(request(1), LEFT, grid(2, 2, 2), left=2)) == {"left": 1}
+    assert get_places(change_beside_left(wanted, LEFT, grid(2, 2, 2), b0_r0_n0=1, left=2)) == {"b0-r0-n0": 3, "left": 2}
+    assert get_places(change_beside_left(wanted, LEFT, grid(2, 2, 2), left=2)) == {"b0-r0-n0": 3, "left": 2}
+    assert get_places(change_beside_left(request(1), LEFT, grid(2, 2, 2), left=2)) == {"left": 1}
     for labels in ({}, {BLOCK: "b0", RACK: "another"}):
         refusal = change_beside_left(wanted, labels, grid(2, 2, 2), left=2).refusal
         assert refusal is not None
@@ -158,21 +158,23 @@ def test_resize_beside_a_node_that_left_the_tree_is_refused_where_levels_changed
 
 def test_the_most_scattered_domain_is_given_back_first():
     before = {"b0_r0_n0": 3, "b0_r0_n1": 3, "b0_r1_n0": 1, "b1_r0_n0": 2}
-    assert places(change(grid(2, 2, 2), request(8), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1, "b1-r0-n0": 1}
-    assert places(change(grid(2, 2, 2), request(7), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1}
-    assert places(change(grid(2, 2, 2), request(5), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
+    assert get_places(change(grid(2, 2, 2), request(8), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1, "b1-r0-n0": 1}
+    assert get_places(change(grid(2, 2, 2), request(7), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1}
+    assert get_places(change(grid(2, 2, 2), request(5), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
 
 
 def test_slices_and_layers_stay_whole_when_pods_are_given_back():
     wanted = request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), (HOST, 2)])
     before = {"b0_r0_n0": 2, "b0_r0_n1": 2, "b0_r1_n0": 4}
-    assert places(change(grid(1, 2, 2), wanted, **before)) == {"b0-r0-n0": 2, "b0-r0-n1": 2}
-    assert places(change(grid(1, 2, 2), replace(wanted, count=8), **before)) == {name.replace("_", "-"): n for name, n in before.items()}
+    assert get_places(change(grid(1, 2, 2), wanted, **before)) == {"b0-r0-n0": 2, "b0-r0-n1": 2}
+    assert get_places(change(grid(1, 2, 2), replace(wanted, count=8), **before)) == {
+        name.replace("_", "-"): n for name, n in before.items()
+    }
 
 
 def test_a_slice_that_has_lost_a_pod_is_given_back_or_completed():
     wanted = request(2, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)])
-    assert places(change(grid(1, 2, 2), wanted, b0_r0_n0=1, b0_r1_n0=1, deleted=2)) == {"b0-r0-n0": 2}
+    assert get_places(change(grid(1, 2, 2), wanted, b0_r0_n0=1, b0_r1_n0=1, deleted=2)) == {"b0-r0-n0": 2}
 
 
 # --- groups -------------------------------------------------------------------------------------------
@@ -194,21 +196,21 @@ def test_a_group_shrunk_to_one_worker_does_not_swap_roles(leader_first: bool):
     wanted = group(1) if leader_first else group(1)[::-1]
     before = {"leader": on(b0_r0_n1=1), "workers": on(b0_r0_n0=2, b0_r0_n1=1)}
     answer = resize(view_of(THREE_LEVELS, grid(1, 1, 2)), wanted, before, MIXED)
-    assert places(answer, "leader") == {"b0-r0-n1": 1}
-    assert places(answer, "workers") == {"b0-r0-n1": 1}  # the one beside its leader stays
+    assert get_places(answer, "leader") == {"b0-r0-n1": 1}
+    assert get_places(answer, "workers") == {"b0-r0-n1": 1}  # the one beside its leader stays
 
 
 def test_a_group_grows_in_the_rack_it_has_in_common():
     before = {"leader": on(b0_r0_n1=1), "workers": on(b0_r0_n0=2)}
     answer = resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(7), before, MIXED)
-    assert (places(answer, "leader"), places(answer, "workers")) == ({"b0-r0-n1": 1}, {"b0-r0-n0": 4, "b0-r0-n1": 3})
+    assert (get_places(answer, "leader"), get_places(answer, "workers")) == ({"b0-r0-n1": 1}, {"b0-r0-n0": 4, "b0-r0-n1": 3})
     assert resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(8), before, MIXED).refusal is not None
 
 
 def test_resize_places_a_leader_of_a_deleted_node_next_to_its_workers():
     before = {"leader": on(deleted=1), "workers": on(b1_r0_n0=4)}
     answer = resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(4), before, MIXED)
-    assert (places(answer, "leader"), places(answer, "workers")) == ({"b1-r0-n1": 1}, {"b1-r0-n0": 4})
+    assert (get_places(answer, "leader"), get_places(answer, "workers")) == ({"b1-r0-n1": 1}, {"b1-r0-n0": 4})
 
 
 # --- topologies whose lowest level is not the hostname ------------------------------------------------
@@ -218,7 +220,7 @@ def test_a_rack_counts_the_pods_its_nodes_really_hold():
     nodes = [Node(f"r{rack}-n{node}", {RACK: f"r{rack}"}, {"cpu": 3000, "pods": 9}) for rack in range(2) for node in range(2)]
     before = {"main": TopologyAssignment((RACK,), (DomainCount(("r0",), 2),))}
     answer = resize(view_of((RACK,), nodes), [request(3, cpu=2000)], before, MIXED)
-    assert places(answer) == {"r0": 2, "r1": 1}  # 6 CPUs would be three pods, but no node has four of them
+    assert get_places(answer) == {"r0": 2, "r1": 1}  # 6 CPUs would be three pods, but no node has four of them
 
 
 def test_pods_that_may_take_few_nodes_are_counted_on_these_first():

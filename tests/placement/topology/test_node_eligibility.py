@@ -18,7 +18,7 @@ from core.placement.refusals import refusal_sentence
 from core.placement.topology.free_capacity import NodeState
 from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, labels_satisfy, node_matches
 from tests.builders import RACK, Counted, Node, grid, request, view_of
-from tests.placement.reference import matches, tolerates
+from tests.placement.reference import can_tolerate, is_match
 from tests.strategies import TAINTS, TOLERATIONS
 
 KEYS = ["pool", "gen", "zone"]
@@ -58,10 +58,10 @@ def test_selector_and_affinity_take_the_nodes_that_each_would_take_alone(nodes, 
     view = view_of([RACK], nodes)
     mask = view.label_mask(selector, affinity)
     assert {name: bool(ok) for name, ok in zip(view.tree.names, mask, strict=True)} == {
-        node.name: matches(node, selector, affinity) for node in nodes
+        node.name: is_match(node, selector, affinity) for node in nodes
     }
     for node in nodes:
-        assert node_matches(node.name, node.labels, selector, affinity) == matches(node, selector, affinity)
+        assert node_matches(node.name, node.labels, selector, affinity) == is_match(node, selector, affinity)
 
 
 def test_a_node_is_known_by_no_other_field_than_its_name():
@@ -78,7 +78,7 @@ def test_a_node_is_known_by_no_other_field_than_its_name():
 @given(st.lists(st.sampled_from(TAINTS), max_size=3), st.lists(st.sampled_from(TOLERATIONS), max_size=3))
 def test_node_taints_exclude_pods_that_do_not_tolerate_each_taint(taints, tolerations):
     node = Node("n", {}, taints=tuple(taints))
-    assert (find_untolerated(node.taints, tolerations) is None) == tolerates(node, tolerations)
+    assert (find_untolerated(node.taints, tolerations) is None) == can_tolerate(node, tolerations)
 
 
 @pytest.mark.parametrize(

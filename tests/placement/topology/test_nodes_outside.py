@@ -12,7 +12,7 @@ from core.placement.refusals import RefusalKind, refusal_sentence
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.placed_pods import PlacedPodSet
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
-from tests.placement.replace.test_replacement import HOST, fail, held, places
+from tests.placement.replace.test_replacement import HOST, fail, get_places, held
 
 LEFT = {BLOCK: "b0", RACK: "b0-r0"}
 
@@ -29,13 +29,13 @@ def test_replace_failed_with_pods_on_a_node_that_left_keeps_these_pods(labels: d
     """A node of the workload had another flavor label. When a second node failed no replacement was ever found."""
     job = leave(request(4, Mode.REQUIRED, RACK), labels, left=1, b0_r0_n0=1, b0_r0_n1=2)
     nodes = grid(2, 2, 3, cpu=2)
-    assert places(fail(nodes, job, failed=["b0-r0-n1"])) == {"left": 1, "b0-r0-n0": 1, "b0-r0-n2": 2}
+    assert get_places(fail(nodes, job, failed=["b0-r0-n1"])) == {"left": 1, "b0-r0-n0": 1, "b0-r0-n2": 2}
 
 
 def test_replace_failed_with_all_other_pods_on_a_node_that_left_uses_the_rack_of_that_node():
     job = leave(request(2, Mode.REQUIRED, RACK), {BLOCK: "b1", RACK: "r1"}, left=1, b0_r0_n1=1)
     nodes = [Node(f"b{b}-n{n}", {BLOCK: f"b{b}", RACK: f"r{b}", HOST: f"b{b}-n{n}"}) for b in (0, 1, 2) for n in (0, 1)]
-    assert places(fail(nodes, job, failed=["b0-r0-n1"])) == {"b1-n0": 1, "left": 1}
+    assert get_places(fail(nodes, job, failed=["b0-r0-n1"])) == {"b1-n0": 1, "left": 1}
 
 
 @pytest.mark.parametrize("labels", [{}, {BLOCK: "b0", RACK: "another"}])
@@ -46,13 +46,13 @@ def test_replace_failed_with_all_other_pods_in_an_unknown_rack_is_refused(labels
     assert refusal.kind is RefusalKind.NOT_FIT
     assert "run on nodes outside of the topology" in refusal_sentence("t", refusal)
     anywhere = leave(request(2, Mode.PREFERRED, RACK), labels, left=1, b0_r0_n1=1)
-    found = places(fail(grid(2, 2, 3), anywhere, failed=["b0-r0-n1"]))
+    found = get_places(fail(grid(2, 2, 3), anywhere, failed=["b0-r0-n1"]))
     assert (len(found), found["left"]) == (2, 1)
 
 
 def test_replace_failed_with_pods_stuck_on_a_node_that_left_moves_only_these():
     job = leave(request(3, Mode.REQUIRED, RACK), LEFT, stuck=1, b0_r0_n0=1, left=2)
-    found = places(fail(grid(2, 2, 3, cpu=1), job, failed=[]))
+    found = get_places(fail(grid(2, 2, 3, cpu=1), job, failed=[]))
     assert (found["left"], found["b0-r0-n0"], sum(found.values())) == (1, 1, 3)
 
 
@@ -66,7 +66,7 @@ def test_replace_failed_with_pods_stuck_on_a_node_that_left_leaves_no_required_h
 def test_replace_failed_with_part_of_a_slice_on_a_node_that_left_completes_it_in_its_rack():
     """Seed 4209: only the pods on nodes of the tree counted, so that these seemed to be in no whole slices."""
     job = leave(request(6, Mode.REQUIRED, BLOCK, slices=[(RACK, 3)]), LEFT, stuck=1, left=5, b0_r0_n0=1)
-    found = places(fail(grid(2, 2, 3, cpu=2), job, failed=[]))
+    found = get_places(fail(grid(2, 2, 3, cpu=2), job, failed=[]))
     assert (found.pop("left"), sum(found.values()), {name[:5] for name in found}) == (4, 2, {"b0-r0"})
 
 
@@ -85,7 +85,7 @@ def test_replace_failed_with_part_of_a_slice_that_no_other_node_completes_is_ref
 
 def test_replace_failed_with_a_lost_node_that_left_moves_all_its_pods():
     job = leave(request(3, Mode.REQUIRED, RACK), LEFT, b0_r0_n0=1, left=2)
-    found = places(fail(grid(2, 2, 3), job, failed=["left"]))
+    found = get_places(fail(grid(2, 2, 3), job, failed=["left"]))
     assert "left" not in found
     assert sum(found.values()) == 3
 

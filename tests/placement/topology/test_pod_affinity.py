@@ -21,7 +21,7 @@ HOST = HOSTNAME_LABEL
 PORT = HostPort(80)
 
 
-def term(app: str, key: str) -> PodTerm:
+def build_term(app: str, key: str) -> PodTerm:
     """Pods of one app, in the namespace of the tests, near by a label of nodes."""
     return PodTerm(key, frozenset(["ns"]), None, (Requirement("app", "In", frozenset([app])),))
 
@@ -35,7 +35,7 @@ def pods(
     return replace(asked, topology=replace(asked.topology, group=group))
 
 
-def placed(view: FreeCapacity, *asked: PodSetRequest) -> dict[str, dict[str, int]]:
+def place_pod_sets(view: FreeCapacity, *asked: PodSetRequest) -> dict[str, dict[str, int]]:
     decision = place(view, asked, MIXED)
     assert decision.refusal is None, decision.refusal
     assert [each.pod_set for each in decision.placements] == [each.name for each in asked]
@@ -78,7 +78,7 @@ class Bound(NoNeighbours):
 def test_empty_neighbours_repel_no_pod():
     nobody, traits = NoNeighbours(), PodTraits("ns", {"app": "x"})
     assert not nobody.using(PORT)
-    assert not nobody.matching([term("x", RACK)])
+    assert not nobody.matching([build_term("x", RACK)])
     assert not nobody.repels(traits)
     assert not list(nobody.repelling(traits))
     assert nobody.node_labels("n") == {}
@@ -90,7 +90,7 @@ def test_each_filter_keeps_its_own_nodes():
     names = view.tree.names
     there = [
         (PodTraits("ns", {"app": "db"}, (PORT,)), "b0-r0-n0"),
-        (PodTraits("ns", {"app": "loud"}, anti_affinity=(term("x", HOST),)), "b0-r1-n1"),
+        (PodTraits("ns", {"app": "loud"}, anti_affinity=(build_term("x", HOST),)), "b0-r1-n1"),
     ]
     view.neighbours = Bound(there)
 
@@ -100,7 +100,7 @@ def test_each_filter_keeps_its_own_nodes():
     def judge(**traits: Any) -> AffinityVerdicts:
         return view.around.judge(PodTraits("ns", {"app": "x"}, **traits))
 
-    verdicts = judge(host_ports=(PORT,), affinity=(term("db", RACK),), anti_affinity=(term("loud", HOST),))
+    verdicts = judge(host_ports=(PORT,), affinity=(build_term("db", RACK),), anti_affinity=(build_term("loud", HOST),))
     assert out(verdicts.ports) == ["b0-r0-n0"]
     assert out(verdicts.far) == ["b0-r1-n0", "b0-r1-n1"]
     assert out(verdicts.apart) == ["b0-r1-n1"]
@@ -112,7 +112,7 @@ def test_each_filter_keeps_its_own_nodes():
 def test_pod_with_affinity_to_its_own_labels_may_be_first_only_on_labeled_nodes_without_a_match():
     nodes = [*grid(1, 1, 2), Node("bare", {BLOCK: "b0", RACK: "b0-r1", HOST: "bare", "zone": "1"})]
     view = view_of(THREE_LEVELS, nodes)
-    own = PodTraits("ns", {"app": "x"}, affinity=(term("x", "zone"),))
+    own = PodTraits("ns", {"app": "x"}, affinity=(build_term("x", "zone"),))
     verdicts = view.around.judge(own)
     assert verdicts.first
     assert dict(zip(view.tree.names, verdicts.far.tolist(), strict=True)) == {"b0-r0-n0": True, "b0-r0-n1": True, "bare": False}
@@ -127,10 +127,10 @@ def test_pod_with_affinity_to_its_own_labels_may_be_first_only_on_labeled_nodes_
 
 def test_company_counts_for_every_filter():
     tree_view = view_of(THREE_LEVELS, grid(1, 2, 2))
-    company = PodTraits("ns", {"app": "db"}, (PORT,), anti_affinity=(term("x", RACK),))
+    company = PodTraits("ns", {"app": "db"}, (PORT,), anti_affinity=(build_term("x", RACK),))
     view = tree_view.beside((company, [("b0-r0-n0", 1)]))
     verdicts = view.around.judge(
-        PodTraits("ns", {"app": "x"}, (PORT,), affinity=(term("db", RACK),), anti_affinity=(term("db", HOST),)),
+        PodTraits("ns", {"app": "x"}, (PORT,), affinity=(build_term("db", RACK),), anti_affinity=(build_term("db", HOST),)),
     )
     index = view.tree.index
     assert verdicts.ports.nonzero()[0].tolist() == [index["b0-r0-n0"]]
@@ -147,7 +147,7 @@ def test_company_counts_for_every_filter():
 
 def test_pods_with_a_host_port_go_one_to_a_node_and_not_beside_another_pod_set_with_it():
     view = view_of(THREE_LEVELS, grid(1, 2, 2))
-    where = placed(view, pods("x", 2, host_ports=(PORT,)), pods("y", 2, host_ports=(HostPort(80, "TCP", "10.0.0.1"),)))
+    where = place_pod_sets(view, pods("x", 2, host_ports=(PORT,)), pods("y", 2, host_ports=(HostPort(80, "TCP", "10.0.0.1"),)))
     assert sorted([*where["x"], *where["y"]]) == sorted(view.tree.names)
     assert {*where["x"].values(), *where["y"].values()} == {1}
     assert "Its pods go one to a node, by host port 80/TCP" in sentence(place(view, [pods("x", 5, host_ports=(PORT,))], MIXED))
@@ -155,25 +155,25 @@ def test_pods_with_a_host_port_go_one_to_a_node_and_not_beside_another_pod_set_w
 
 def test_pod_set_with_affinity_to_a_later_pod_set_is_placed_after_it():
     view = view_of(THREE_LEVELS, [*grid(1, 1, 2, cpu=2), *(node for node in grid(1, 2, 2, cpu=8) if "r1" in node.name)])
-    where = placed(view, pods("follower", 2, affinity=(term("leader", RACK),)), pods("leader", 8, Mode.REQUIRED, RACK))
+    where = place_pod_sets(view, pods("follower", 2, affinity=(build_term("leader", RACK),)), pods("leader", 8, Mode.REQUIRED, RACK))
     assert {name.rsplit("-", 1)[0] for name in [*where["follower"], *where["leader"]]} == {"b0-r1"}
-    alone = place(view, [pods("follower", 2, affinity=(term("leader", RACK),))], MIXED)
+    alone = place(view, [pods("follower", 2, affinity=(build_term("leader", RACK),))], MIXED)
     assert "inter-pod affinity: 4" in sentence(alone)
 
 
 def test_two_pod_sets_that_follow_each_other_have_no_beginning():
     view = view_of(THREE_LEVELS, grid(1, 2, 2))
-    circle = [pods("x", 1, affinity=(term("y", RACK),)), pods("y", 1, affinity=(term("x", RACK),))]
+    circle = [pods("x", 1, affinity=(build_term("y", RACK),)), pods("y", 1, affinity=(build_term("x", RACK),))]
     assert "inter-pod affinity: 4" in sentence(place(view, circle, MIXED))
 
 
 def test_pods_near_to_their_own_kind_all_go_to_the_tightest_domain_that_holds_them():
     nodes = [*grid(1, 1, 3, cpu=2), *(node for node in grid(1, 2, 2, cpu=4) if "r1" in node.name)]
     view = view_of(THREE_LEVELS, nodes)
-    own: dict[str, Any] = {"affinity": (term("x", RACK),)}
-    assert sum(placed(view, pods("x", 6, **own))["x"].values()) == 6
-    assert {name[:5] for name in placed(view, pods("x", 6, **own))["x"]} == {"b0-r0"}
-    assert {name[:5] for name in placed(view, pods("x", 7, **own))["x"]} == {"b0-r1"}
+    own: dict[str, Any] = {"affinity": (build_term("x", RACK),)}
+    assert sum(place_pod_sets(view, pods("x", 6, **own))["x"].values()) == 6
+    assert {name[:5] for name in place_pod_sets(view, pods("x", 6, **own))["x"]} == {"b0-r0"}
+    assert {name[:5] for name in place_pod_sets(view, pods("x", 7, **own))["x"]} == {"b0-r1"}
     refused = place(view, [pods("x", 9, **own)], MIXED)
     assert refused.refusal is not None
     assert refused.refusal.fit == 8
@@ -183,36 +183,38 @@ def test_pods_near_to_their_own_kind_all_go_to_the_tightest_domain_that_holds_th
 def test_pods_near_to_their_own_kind_by_zone_still_share_the_rack_that_they_must_share():
     nodes = [replace(node, labels={**node.labels, "zone": "1" if node.name[:2] == "b0" else "2"}) for node in grid(2, 2, 1, cpu=2)]
     nodes += [Node("b1-r2-n0", {BLOCK: "b1", RACK: "b1-r2", HOST: "b1-r2-n0", "zone": "2"}, {"cpu": 3000, "pods": 110})]
-    own: dict[str, Any] = {"affinity": (term("x", "zone"),)}
-    assert placed(view_of(THREE_LEVELS, nodes), pods("x", 3, Mode.REQUIRED, RACK, **own)) == {"x": {"b1-r2-n0": 3}}
-    assert {name[:2] for name in placed(view_of(THREE_LEVELS, nodes), pods("x", 4, **own))["x"]} == {"b0"}
+    own: dict[str, Any] = {"affinity": (build_term("x", "zone"),)}
+    assert place_pod_sets(view_of(THREE_LEVELS, nodes), pods("x", 3, Mode.REQUIRED, RACK, **own)) == {"x": {"b1-r2-n0": 3}}
+    assert {name[:2] for name in place_pod_sets(view_of(THREE_LEVELS, nodes), pods("x", 4, **own))["x"]} == {"b0"}
 
 
 def test_pods_apart_from_their_own_kind_go_one_to_each_domain():
     view = view_of(THREE_LEVELS, grid(2, 2, 2))
-    apart: dict[str, Any] = {"anti_affinity": (term("x", RACK),)}
-    where = placed(view, pods("x", 4, **apart))["x"]
+    apart: dict[str, Any] = {"anti_affinity": (build_term("x", RACK),)}
+    where = place_pod_sets(view, pods("x", 4, **apart))["x"]
     assert sorted(name.rsplit("-", 1)[0] for name in where) == ["b0-r0", "b0-r1", "b1-r0", "b1-r1"]
     assert f"Its pods go one to each {RACK}, by their own anti-affinity" in sentence(place(view, [pods("x", 5, **apart)], MIXED))
 
 
 def test_pods_apart_by_a_label_that_no_node_has_are_not_kept_apart():
-    assert placed(view_of(THREE_LEVELS, grid(1, 1, 1)), pods("x", 3, anti_affinity=(term("x", "zone"),))) == {"x": {"b0-r0-n0": 3}}
+    assert place_pod_sets(view_of(THREE_LEVELS, grid(1, 1, 1)), pods("x", 3, anti_affinity=(build_term("x", "zone"),))) == {
+        "x": {"b0-r0-n0": 3}
+    }
 
 
 def test_pods_apart_that_prefer_a_level_stay_in_one_domain_of_it_if_one_lends_enough_nodes():
     zones = {"b0-r0-n0": "1", "b0-r0-n1": "1", "b0-r1-n0": "1", "b0-r1-n1": "2"}
     nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in grid(1, 2, 2)]
-    apart: dict[str, Any] = {"anti_affinity": (term("x", "zone"),)}
+    apart: dict[str, Any] = {"anti_affinity": (build_term("x", "zone"),)}
     view = view_of(THREE_LEVELS, nodes)
-    assert placed(view, pods("x", 2, Mode.PREFERRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
-    assert placed(view, pods("x", 2, Mode.REQUIRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
+    assert place_pod_sets(view, pods("x", 2, Mode.PREFERRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
+    assert place_pod_sets(view, pods("x", 2, Mode.REQUIRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
 
 
 def test_where_no_domain_of_the_preferred_level_lends_enough_the_next_one_up_does():
     zones = {"b0-r0-n0": "1", "b0-r0-n1": "1", "b0-r1-n0": "2", "b0-r1-n1": "2"}
     nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in grid(1, 2, 2)]
-    where = placed(view_of(THREE_LEVELS, nodes), pods("x", 2, Mode.PREFERRED, RACK, anti_affinity=(term("x", "zone"),)))["x"]
+    where = place_pod_sets(view_of(THREE_LEVELS, nodes), pods("x", 2, Mode.PREFERRED, RACK, anti_affinity=(build_term("x", "zone"),)))["x"]
     assert sorted(zones[name] for name in where) == ["1", "2"]
 
 
@@ -224,7 +226,7 @@ def test_members_of_a_group_that_share_a_host_port_are_on_different_nodes():
     leader, *workers = (
         pods(name, count, Mode.REQUIRED, RACK, group="g", host_ports=(PORT,)) for name, count in (("l", 1), ("w", 2), ("w", 3))
     )
-    where = placed(view, leader, workers[0])
+    where = place_pod_sets(view, leader, workers[0])
     assert sorted([*where["l"], *where["w"]]) == sorted(view.tree.names)
     refusal = place(view, [leader, workers[1]], MIXED).refusal
     assert refusal is not None
@@ -233,7 +235,7 @@ def test_members_of_a_group_that_share_a_host_port_are_on_different_nodes():
 
 def test_group_of_members_with_anti_affinity_to_each_other_is_refused_with_the_domain():
     view = view_of(THREE_LEVELS, grid(1, 1, 2))
-    worker = pods("worker", 1, Mode.REQUIRED, RACK, group="g", anti_affinity=(term("leader", RACK),))
+    worker = pods("worker", 1, Mode.REQUIRED, RACK, group="g", anti_affinity=(build_term("leader", RACK),))
     text = sentence(place(view, [pods("leader", 1, Mode.REQUIRED, RACK, group="g"), worker], MIXED))
     assert f"leader and worker are kept apart by pod anti-affinity by {RACK}" in text
 
@@ -242,13 +244,13 @@ def test_a_group_with_ports_of_their_own_is_placed_together():
     view = view_of(THREE_LEVELS, grid(1, 2, 1))
     leader = pods("leader", 1, Mode.REQUIRED, RACK, group="g", host_ports=(PORT,))
     worker = pods("worker", 1, Mode.REQUIRED, RACK, group="g", host_ports=(HostPort(81),))
-    where = placed(view, leader, worker)
+    where = place_pod_sets(view, leader, worker)
     assert {*where["leader"]} == {*where["worker"]}
 
 
 def test_an_invalid_selector_is_reported_also_where_pods_mind_each_other():
     bad = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [BAD]}]}}}
-    asked = replace(pods("x", 1, affinity=(term("x", RACK),)), affinity=bad)
+    asked = replace(pods("x", 1, affinity=(build_term("x", RACK),)), affinity=bad)
     assert "operator 'Near' is none of" in sentence(place(view_of(THREE_LEVELS, grid(1, 1, 1)), [asked], MIXED))
 
 

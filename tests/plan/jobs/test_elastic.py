@@ -66,17 +66,17 @@ def test_a_successor_asks_for_all_pods_with_the_template_as_it_was():
     assert later["metadata"]["name"] != name
 
 
-def assignment(counts: list[int]) -> TopologyAssignment:
+def build_assignment(counts: list[int]) -> TopologyAssignment:
     return TopologyAssignment(("host",), tuple(DomainCount((f"n{i}",), count) for i, count in enumerate(counts)))
 
 
 def test_the_most_scattered_places_go_where_no_pod_holds_them():
-    kept = keep_places(assignment([1, 3, 2]), 3, {})
+    kept = keep_places(build_assignment([1, 3, 2]), 3, {})
     assert kept == TopologyAssignment(("host",), (DomainCount(("n1",), 3),))
-    assert keep_places(assignment([1, 3, 2]), 3, {("n0",): 1, ("n2",): 2}) == TopologyAssignment(
+    assert keep_places(build_assignment([1, 3, 2]), 3, {("n0",): 1, ("n2",): 2}) == TopologyAssignment(
         ("host",), (DomainCount(("n0",), 1), DomainCount(("n2",), 2))
     )
-    assert keep_places(assignment([2, 2]), 1, {("n0",): 1, ("n1",): 1}) is None, "one of them is still to go"
+    assert keep_places(build_assignment([2, 2]), 1, {("n0",): 1, ("n1",): 1}) is None, "one of them is still to go"
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=6), st.data())
@@ -84,7 +84,7 @@ def test_places_of_pods_that_live_are_kept_and_as_many_as_are_wanted(domains: li
     given_counts = [count for count, _ in domains]
     live: dict[tuple[str, ...], int] = {(f"n{i}",): here for i, (_, here) in enumerate(domains)}
     count = data.draw(st.integers(1, sum(given_counts)))
-    kept = keep_places(assignment(given_counts), count, live)
+    kept = keep_places(build_assignment(given_counts), count, live)
     held = {(f"n{i}",): min(pair) for i, pair in enumerate(domains)}
     if kept is None:
         assert sum(held.values()) > count

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 RESERVED = condition_json(QUOTA_RESERVED)
 
 
-def workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) -> Json:
+def build_workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) -> Json:
     wire = workload_json("w", [pod_set_json("main", count)], conditions=conditions)
     wire["status"] |= {"reclaimablePods": [{"name": "main", "count": reclaimable}]} if reclaimable is not None else {}
     return wire
@@ -31,15 +31,15 @@ def workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) 
 
 def test_running_pods_give_no_quota_back_however_many_are_done() -> None:
     """A Job counts successes of pods that its user let it adopt."""
-    assert plan_reclaimable(workload(RESERVED, count=2), {"main": 2}, {"main": 2}) is None
-    assert plan_reclaimable(workload(RESERVED, count=2), {"main": 2}, {"main": 1}) == [{"name": "main", "count": 1}]
-    assert plan_reclaimable(workload(RESERVED, count=2, reclaimable=1), {"main": 2}, {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED, count=2), {"main": 2}, {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED, count=2), {"main": 2}, {"main": 1}) == [{"name": "main", "count": 1}]
+    assert plan_reclaimable(build_workload(RESERVED, count=2, reclaimable=1), {"main": 2}, {"main": 2}) is None
 
 
 # --- kinds ----------------------------------------------------------------------------------------------
 
 
-def job(succeeded: int, parallelism: int | None, completions: int | None) -> Json:
+def build_job(succeeded: int, parallelism: int | None, completions: int | None) -> Json:
     spec = {"parallelism": parallelism, "completions": completions}
     return {"spec": {name: value for name, value in spec.items() if value is not None}, "status": {"succeeded": succeeded}}
 
@@ -61,13 +61,13 @@ def job(succeeded: int, parallelism: int | None, completions: int | None) -> Jso
     ids=str,
 )
 def test_a_job_needs_no_more_pods_than_completions_are_missing(succeeded: int, parallelism: int, completions: int, done: int):
-    assert Job().reclaimable_pods(job(succeeded, parallelism, completions)) == ({"main": done} if done else {})
+    assert Job().reclaimable_pods(build_job(succeeded, parallelism, completions)) == ({"main": done} if done else {})
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.data())
 def test_a_job_that_runs_keeps_at_least_one_pod_and_at_most_those_it_runs_at_once(parallelism: int, completions: int, data: st.DataObject):
     succeeded = data.draw(st.integers(0, completions - 1))
-    done = Job().reclaimable_pods(job(succeeded, parallelism, completions)).get("main", 0)
+    done = Job().reclaimable_pods(build_job(succeeded, parallelism, completions)).get("main", 0)
     needed = min(parallelism, completions) - done
     assert needed == min(parallelism, completions, completions - succeeded)
 
@@ -97,28 +97,28 @@ def test_pods_of_a_group_are_counted_by_role():
 
 
 def test_it_is_written_once():
-    assert plan_reclaimable(workload(RESERVED), {}) is None
-    assert plan_reclaimable(workload(RESERVED), {"main": 2}) == [{"name": "main", "count": 2}]
-    assert plan_reclaimable(workload(RESERVED, reclaimable=2), {"main": 2}) is None
-    assert plan_reclaimable(workload(RESERVED), {"main": 9, "other": 3}) == [{"name": "main", "count": 4}]
-    assert plan_reclaimable(workload(RESERVED, condition_json(FINISHED)), {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED), {}) is None
+    assert plan_reclaimable(build_workload(RESERVED), {"main": 2}) == [{"name": "main", "count": 2}]
+    assert plan_reclaimable(build_workload(RESERVED, reclaimable=2), {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED), {"main": 9, "other": 3}) == [{"name": "main", "count": 4}]
+    assert plan_reclaimable(build_workload(RESERVED, condition_json(FINISHED)), {"main": 2}) is None
 
 
 def test_it_goes_down_only_once_the_quota_is_given_back():
-    assert plan_reclaimable(workload(RESERVED, reclaimable=3), {"main": 1}) is None
-    assert are_made_again(workload(RESERVED, reclaimable=3), {"main": 1})
-    assert not are_made_again(workload(RESERVED, reclaimable=3), {"main": 3})
-    assert plan_reclaimable(workload(reclaimable=3), {"main": 1}) == [{"name": "main", "count": 1}]
-    assert plan_reclaimable(workload(reclaimable=3), {}) == []
+    assert plan_reclaimable(build_workload(RESERVED, reclaimable=3), {"main": 1}) is None
+    assert are_made_again(build_workload(RESERVED, reclaimable=3), {"main": 1})
+    assert not are_made_again(build_workload(RESERVED, reclaimable=3), {"main": 3})
+    assert plan_reclaimable(build_workload(reclaimable=3), {"main": 1}) == [{"name": "main", "count": 1}]
+    assert plan_reclaimable(build_workload(reclaimable=3), {}) == []
 
 
 # --- what it is good for ------------------------------------------------------------------------------------
 
 
 def test_waiting_workload_with_reclaimable_pods_requests_its_remaining_pods():
-    (pod_set,) = WorkloadFacts.read(workload(reclaimable=3)).pod_sets
+    (pod_set,) = WorkloadFacts.read(build_workload(reclaimable=3)).pod_sets
     assert (pod_set.count, pod_set.reclaimed) == (1, 3)
-    (pod_set,) = WorkloadFacts.read(workload(reclaimable=9)).pod_sets
+    (pod_set,) = WorkloadFacts.read(build_workload(reclaimable=9)).pod_sets
     assert (pod_set.count, pod_set.reclaimed) == (0, 4), "who wrote nonsense frees no more than there is"
 
 
@@ -126,7 +126,7 @@ def test_waiting_workload_with_reclaimable_pods_requests_its_remaining_pods():
 def test_quota_is_used_for_pods_that_are_needed(count: int, given: int, reclaimed: int, each: int):
     given = min(given, count)
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": each * given}, given),))
-    facts = WorkloadFacts.read(workload(count=count, reclaimable=reclaimed))
+    facts = WorkloadFacts.read(build_workload(count=count, reclaimable=reclaimed))
     (held,) = less_reclaimed(admission, facts).pod_sets
     assert held.usage == {"cpu": each * min(given, max(0, count - reclaimed))}
     assert held.count == given

@@ -21,7 +21,7 @@ from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import pod_json, pod_set_json, workload_json
 
 
-def each_of(found: Plan) -> list[Step]:
+def list_first_steps(found: Plan) -> list[Step]:
     """Steps of the first of a plan, which are done together."""
     together = found.steps[0].write
     assert isinstance(together, ParallelSteps)
@@ -66,7 +66,7 @@ def test_pods_that_wait_for_nodes_are_ended_together(lost: Sequence[str]):
     verdicts = [(node, NodeVerdict("gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),))) for node in NODES]
     pods = {f"ns/on-{node}": pinned(node) for node in NODES}
     found = plan_ends(list_waiting(verdicts), lambda pod: pods.get(pod.key), NOW)
-    for step, node in zip(each_of(found), NODES, strict=True):
+    for step, node in zip(list_first_steps(found), NODES, strict=True):
         assert [event.reason for event in step.events] == [EVENT_POD_TERMINATED]
         assert isinstance(step.write, w.Patch)
         assert step.write.guard is w.Guard.WAITING
@@ -101,8 +101,8 @@ def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch
 def test_pods_of_an_admission_that_is_over_are_ended():
     pods = {f"ns/on-{node}": pinned(node) for node in NODES[:2]}
     found = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
-    assert len(each_of(found)) == 2
-    for step in each_of(found):
+    assert len(list_first_steps(found)) == 2
+    for step in list_first_steps(found):
         assert step.passes == {Overtaken.GONE, Overtaken.CHANGED}
         assert "of which its workload has nothing" in step.events[0].message
 

@@ -46,7 +46,7 @@ Json = dict[str, Any]
 Change = Callable[[Json], Mapping[str, Any]]
 
 
-def admission() -> Admission:
+def build_admission() -> Admission:
     return Admission("cq", (PodSetAdmission("main", {"cpu": "gpu"}, {"cpu": 1000}, 1),))
 
 
@@ -60,11 +60,11 @@ def with_status(status: Mapping[str, Any]) -> Json:
 
 def reserved() -> Json:
     """Has quota, waits for a check."""
-    return with_status(admitted_status(waiting(), admission(), NOW, ["check"]))
+    return with_status(admitted_status(waiting(), build_admission(), NOW, ["check"]))
 
 
 def running() -> Json:
-    return with_status(admitted_status(waiting(), admission(), NOW))
+    return with_status(admitted_status(waiting(), build_admission(), NOW))
 
 
 def broken() -> Json:
@@ -77,7 +77,7 @@ def evicted() -> Json:
 
 
 def admit(workload: Json) -> Mapping[str, Any]:
-    return admitted_status(workload, admission(), NOW, [])
+    return admitted_status(workload, build_admission(), NOW, [])
 
 
 def evict_for(reason: str) -> Change:
@@ -113,9 +113,9 @@ def shrink(workload: Json) -> Mapping[str, Any]:
 
 ADMITS: list[tuple[Callable[[], Json], Change]] = [
     (waiting, admit),
-    (waiting, lambda workload: admitted_status(workload, admission(), NOW, ["check"])),
+    (waiting, lambda workload: admitted_status(workload, build_admission(), NOW, ["check"])),
     (reserved, admit),
-    (broken, lambda workload: admitted_status(workload, replace(admission(), cluster_queue="other"), NOW)),
+    (broken, lambda workload: admitted_status(workload, replace(build_admission(), cluster_queue="other"), NOW)),
     (lambda: with_status(released_status(evicted(), "stopped", NOW)), admit),
     (spread, place_on(a=1, c=2)),  # pods that are stuck
     (spread, place_on(a=2, b=1)),

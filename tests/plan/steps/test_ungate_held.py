@@ -22,7 +22,7 @@ def pods(count: int) -> list[PodFacts]:
     return [PodFacts.read(pod_json(f"p{i}", workload="w", owner=OWNER, gated=True)) for i in range(count)]
 
 
-def workload(count: int) -> tuple[WorkloadFacts, Admission]:
+def build_workload(count: int) -> tuple[WorkloadFacts, Admission]:
     hosts = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((f"n{i}",), 1) for i in range(count)))
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {}, count, hosts),))
     return WorkloadFacts.read(workload_json("w", [pod_set_json(count=count)], owner=OWNER)), admission
@@ -30,7 +30,7 @@ def workload(count: int) -> tuple[WorkloadFacts, Admission]:
 
 def test_a_pod_stays_gated_while_its_node_is_not_ready():
     """Found defect E19: it was ungated there, ended as Failed half a minute later, and cost the job a retry."""
-    facts, admission = workload(3)
+    facts, admission = build_workload(3)
     plan = plan_ungating(facts, admission, pods(3), is_ready=lambda given, values: values != ("n1",))
     assert sorted(action.node_selector[HOSTNAME_LABEL] for action in plan.actions) == ["n0", "n2"]
     assert plan.held == 1
@@ -39,7 +39,7 @@ def test_a_pod_stays_gated_while_its_node_is_not_ready():
 @pytest.mark.parametrize(("others", "ungated"), [(0, 4), (1, 3), (4, 0), (9, 0)])
 def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
     """Found defect C1: the Job controller made replacements for pods that a user took from it, and twice as many ran."""
-    facts, admission = workload(4)
+    facts, admission = build_workload(4)
     released = [replace(pod, key=f"ns/released-{i}", gated=False) for i, pod in enumerate(pods(others))]
     plan = plan_ungating(facts, admission, pods(4), others=released)
     assert len(plan.actions) == ungated
@@ -52,7 +52,7 @@ def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
 @pytest.mark.parametrize("ended", [0, 7])
 def test_pods_outside_of_the_assignment_count_among_those_admitted(inside: int, strays: int, waiting: int, ended: int):
     """Attack 27: pods of an elastic job ran outside of its assignment, and 24 GPUs of a quota of 16 were used."""
-    facts, admission = workload(3)
+    facts, admission = build_workload(3)
     there = [*(f"n{i}" for i in range(inside)), *(f"elsewhere{i}" for i in range(strays))]
     run = [
         PodFacts.read(pod_json(f"r{i}", workload="w", owner=OWNER, node=node, node_selector={HOSTNAME_LABEL: node}))
@@ -68,7 +68,7 @@ def test_pod_of_the_same_index_as_a_released_pod_waits_for_the_place_of_that_pod
     """Seed 2039 of an attack: another pod of the pod set had no place at that time, and three pods ran in a domain for two."""
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
     facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=3, topology=topology)], owner=OWNER))
-    _, admission = workload(3)
+    _, admission = build_workload(3)
 
     def build(name: str, index: int, *, runs: bool) -> PodFacts:
         where = {"node": f"n{index}", "node_selector": {HOSTNAME_LABEL: f"n{index}"}} if runs else {"gated": True}
@@ -87,7 +87,7 @@ def test_a_pod_that_ends_keeps_its_place_from_the_one_made_instead(up: bool, ung
     """A pod with a long grace period runs on after it is deleted: its user must not double what runs by that."""
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
     facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=1, topology=topology)], owner=OWNER))
-    _, admission = workload(1)
+    _, admission = build_workload(1)
     labels = {JOB_COMPLETION_INDEX_LABEL: "0"}
     there = pod_json("ends", workload="w", owner=OWNER, node="n0", node_selector={HOSTNAME_LABEL: "n0"}, terminating=True, labels=labels)
     new = PodFacts.read(pod_json("new", workload="w", owner=OWNER, gated=True, labels=labels))
@@ -99,7 +99,7 @@ def test_a_pod_that_ends_keeps_its_place_from_the_one_made_instead(up: bool, ung
 @pytest.mark.parametrize(("lost", "ungated"), [("", ["n1"]), ("n1", [])])
 def test_pod_ending_in_a_domain_keeps_that_place_and_not_the_one_in_another_domain(lost: str, ungated: list[str]):
     """Seed 171 of failing nodes, kube-scheduler 0.7 s late: the new pod took room on n0 that was promised to another workload."""
-    _, admission = workload(2)
+    _, admission = build_workload(2)
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
     facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=2, topology=topology)], owner=OWNER))
     new = [
@@ -125,7 +125,7 @@ class CountedDomains(tuple[DomainCount, ...]):
 def test_plan_with_many_pods_that_end_reads_the_assignment_as_often_as_with_few():
     rounds = []
     for ending in (2, 20):
-        facts, admission = workload(20)
+        facts, admission = build_workload(20)
         given = admission.pod_sets[0]
         assert given.assignment is not None
         counted = replace(given, assignment=replace(given.assignment, domains=CountedDomains(given.assignment.domains)))
@@ -140,7 +140,7 @@ def test_plan_with_many_pods_that_end_reads_the_assignment_as_often_as_with_few(
 
 
 def test_whether_a_domain_is_ready_is_asked_once_for_all_its_pods():
-    facts, admission = workload(1)
+    facts, admission = build_workload(1)
     given, asked = admission.pod_sets[0], list[tuple[str, ...]]()
     wide = replace(given, count=20, assignment=TopologyAssignment(("rack",), (DomainCount(("r0",), 20),)))
 

@@ -34,13 +34,13 @@ CONFIG = ProvisioningConfig("config", "class", {"a": "1"}, retry=RetryStrategy(l
 OWNER = [{"kind": "Workload", "name": "w", "uid": "uid-w", "controller": True}]
 
 
-def workload(*pod_sets: Json, annotations: Json | None = None, reserved: str = BEFORE) -> Json:
+def build_workload(*pod_sets: Json, annotations: Json | None = None, reserved: str = BEFORE) -> Json:
     wire = workload_json("w", pod_sets or (pod_set_json(count=2),), conditions=[condition_json(QUOTA_RESERVED, time=reserved)])
     wire["metadata"]["annotations"] = annotations or {}
     return wire
 
 
-def admission_of(wire: Json) -> Admission:
+def build_admission(wire: Json) -> Admission:
     given = (PodSetAdmission(p["name"], {"cpu": "gpu"}, {"cpu": 1}, p["count"]) for p in wire["spec"]["podSets"])
     return Admission("cq", tuple(given))
 
@@ -50,14 +50,14 @@ def entry(state: str = "Pending", **more: Any) -> Json:
 
 
 def request(wire: Json, *conditions: Json, attempt: int = 1, config: ProvisioningConfig = CONFIG, **status: Any) -> Json:
-    made = build_wanted(wire, admission_of(wire), config, request_name("w", "nodes", attempt), FLAVORS).request
+    made = build_wanted(wire, build_admission(wire), config, request_name("w", "nodes", attempt), FLAVORS).request
     made["metadata"] |= {"uid": f"pr-{attempt}", "resourceVersion": "1"}
     return made | {"status": {"conditions": list(conditions), **status}}
 
 
 def plan(wire: Json, check: Json, *requests: Json, admitted: bool = False, config: ProvisioningConfig | None = CONFIG) -> Any:
     by_name = {found["metadata"]["name"]: found for found in requests}
-    return plan_provisioning(wire, admission_of(wire), check, config, by_name, FLAVORS, admitted=admitted, now=NOW)
+    return plan_provisioning(wire, build_admission(wire), check, config, by_name, FLAVORS, admitted=admitted, now=NOW)
 
 
 def judged(action: Any) -> Json:
@@ -69,7 +69,7 @@ def judged(action: Any) -> Json:
 
 
 def test_provisioning_request_that_does_not_exist_is_created_once():
-    wire = workload()
+    wire = build_workload()
     action = plan(wire, entry())
     assert isinstance(action, Make)
     assert action.wanted.request["metadata"]["name"] == "w-nodes-1"
@@ -96,7 +96,7 @@ def test_provisioning_request_that_does_not_exist_is_created_once():
     ],
 )
 def test_condition_of_a_provisioning_request_sets_the_check_state(state: str, kind: str, admitted: bool, becomes: str | None):
-    wire = workload()
+    wire = build_workload()
     action = plan(wire, entry(state), request(wire, condition_json(kind, message="so it is")), admitted=admitted)
     if becomes is None:
         assert action == WaitForProvider()
@@ -109,7 +109,7 @@ def test_condition_of_a_provisioning_request_sets_the_check_state(state: str, ki
 
 @pytest.mark.parametrize(("failures", "state", "after"), [(0, "Retry", 10), (1, "Retry", 15), (2, "Rejected", None), (7, "Rejected", None)])
 def test_attempts_are_counted_and_wait_longer_each_time(failures: int, state: str, after: int | None):
-    wire, check = workload(), entry(retryCount=failures)
+    wire, check = build_workload(), entry(retryCount=failures)
     action = plan(wire, check, request(wire, condition_json("Failed", message="none left"), attempt=failures + 1))
     got = judged(action)
     assert (got["state"], got.get("requeueAfterSeconds")) == (state, after)
@@ -123,7 +123,7 @@ def test_the_backoff_doubles_up_to_its_maximum(attempt: int, delay: int):
 
 
 def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_sets():
-    wire = workload(pod_set_json("a"), pod_set_json("b"))
+    wire = build_workload(pod_set_json("a"), pod_set_json("b"))
     config = ProvisioningConfig("config", "class", selectors=(("group", "NodeGroup"), ("zone", "Missing")))
     found = request(wire, condition_json("Provisioned"), config=config, provisioningClassDetails={"NodeGroup": "g-7"})
     check = judged(plan(wire, entry(), found, config=config))
@@ -143,14 +143,14 @@ def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_set
     ],
 )
 def test_the_providers_words_are_the_checks(conditions: list[Json], message: str):
-    wire = workload()
+    wire = build_workload()
     check = judged(plan(wire, entry(), request(wire, *conditions)))
     assert check == entry(message=message)
     assert plan(wire, check, request(wire, *conditions)) == WaitForProvider()
 
 
 def test_a_request_for_something_else_is_dropped_first():
-    wire = workload()
+    wire = build_workload()
     other = ProvisioningConfig("config", "another class")
     assert isinstance(plan(wire, entry(), request(wire), config=other), Drop)
     assert plan(wire, entry("Ready"), request(wire), config=other) == WaitForProvider(), "what has been provisioned is used"
@@ -158,21 +158,21 @@ def test_a_request_for_something_else_is_dropped_first():
 
 def test_provisioning_request_expired_in_an_earlier_reservation_is_dropped_without_a_retry():
     """Bookings always expire; who was preempted after that has lost no attempt by it."""
-    old = request(workload(reserved=BEFORE), condition_json("Provisioned"), condition_json("BookingExpired"))
-    assert isinstance(plan(workload(reserved=NOW), entry(), old), Drop)
-    good = request(workload(reserved=BEFORE), condition_json("Provisioned"))
-    assert judged(plan(workload(reserved=NOW), entry(), good))["state"] == "Ready", "nodes that are still booked are used"
+    old = request(build_workload(reserved=BEFORE), condition_json("Provisioned"), condition_json("BookingExpired"))
+    assert isinstance(plan(build_workload(reserved=NOW), entry(), old), Drop)
+    good = request(build_workload(reserved=BEFORE), condition_json("Provisioned"))
+    assert judged(plan(build_workload(reserved=NOW), entry(), good))["state"] == "Ready", "nodes that are still booked are used"
 
 
 def test_a_request_that_is_being_deleted_is_waited_for():
-    wire = workload()
+    wire = build_workload()
     found = request(wire)
     found["metadata"]["deletionTimestamp"] = NOW
     assert plan(wire, entry(), found) == WaitForProvider()
 
 
 def test_another_workloads_request_is_left_alone():
-    wire = workload()
+    wire = build_workload()
     found = request(wire, condition_json("Provisioned"))
     found["metadata"]["ownerReferences"][0]["uid"] = "uid-other"
     assert judged(plan(wire, entry(), found))["message"] == "ProvisioningRequest w-nodes-1 is not of this workload"
@@ -180,21 +180,21 @@ def test_another_workloads_request_is_left_alone():
 
 
 def test_a_check_that_cannot_be_performed_waits_and_says_so():
-    assert judged(plan(workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
-    assert plan(workload(), entry("Ready"), config=None) == WaitForProvider()
+    assert judged(plan(build_workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
+    assert plan(build_workload(), entry("Ready"), config=None) == WaitForProvider()
 
 
 def test_ready_check_without_its_request_before_admission_becomes_pending():
     """It was given up with the quota that the workload had before, and was still seen when that came back."""
-    found = judged(plan(workload(), entry("Ready", podSetUpdates=[])))
+    found = judged(plan(build_workload(), entry("Ready", podSetUpdates=[])))
     assert (found["state"], found["message"]) == ("Pending", "ProvisioningRequest w-nodes-1 is gone")
     assert "podSetUpdates" not in found
-    assert plan(workload(), entry("Ready"), admitted=True) == WaitForProvider()
-    assert plan(workload(pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
+    assert plan(build_workload(), entry("Ready"), admitted=True) == WaitForProvider()
+    assert plan(build_workload(pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
 
 
 def test_earlier_attempts_go_when_the_next_one_is_there():
-    wire, check = workload(), {"nodes": entry(retryCount=1)}
+    wire, check = build_workload(), {"nodes": entry(retryCount=1)}
     first, second = request(wire), request(wire, attempt=2)
     assert superseded(wire, check, {"w-nodes-1": first}) == []
     assert superseded(wire, check, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
@@ -217,7 +217,7 @@ def test_earlier_attempts_go_when_the_next_one_is_there():
 def test_provisioning_request_of_a_workload_that_cannot_use_it_is_withdrawn(
     active: bool, holds: bool, finished: bool, condition: str, goes: bool
 ):
-    wire = workload()
+    wire = build_workload()
     found = request(wire, condition_json(condition))
     wire["spec"]["active"] = active
     wire["status"]["conditions"] = [condition_json(QUOTA_RESERVED, holds), condition_json("Finished", finished)]
@@ -259,13 +259,13 @@ def test_a_config_is_read_with_the_defaults_of_the_api():
 
 
 def build(wire: Json, config: ProvisioningConfig = CONFIG) -> Any:
-    return build_wanted(wire, admission_of(wire), config, "w-nodes-1", FLAVORS)
+    return build_wanted(wire, build_admission(wire), config, "w-nodes-1", FLAVORS)
 
 
 def test_provisioning_pod_template_is_the_pod_set_without_topogate_gates():
     gates = [{"name": "kueue.x-k8s.io/topology"}, {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/own"}]
     containers = [{"name": "c", "resources": {"limits": {"gpu": "8", "cpu": "4"}, "requests": {"cpu": "1"}}}]
-    wire = workload(pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))
+    wire = build_workload(pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))
     (template,) = build(wire).templates
     spec = template["template"]["spec"]
     assert spec["schedulingGates"] == [{"name": "example.com/own"}]
@@ -276,18 +276,18 @@ def test_provisioning_pod_template_is_the_pod_set_without_topogate_gates():
 
 
 def test_parameters_of_the_job_win():
-    wire = workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
+    wire = build_workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
     assert build(wire).request["spec"]["parameters"] == {"a": "2", "b": "3"}
 
 
 def test_a_waiting_job_may_change_its_parameters():
-    wire = workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
+    wire = build_workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
     changed = changed_annotations({"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/c": "6", "another": "7"}, wire)
     assert changed == {"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/b": None, "provreq.kueue.x-k8s.io/c": "6"}
 
 
 def test_pod_sets_that_need_nothing_of_it_are_left_out():
-    wire = workload(pod_set_json("driver"), pod_set_json("gpus", containers=[{"name": "c", "resources": {"limits": {"gpu": "1"}}}]))
+    wire = build_workload(pod_set_json("driver"), pod_set_json("gpus", containers=[{"name": "c", "resources": {"limits": {"gpu": "1"}}}]))
     config = ProvisioningConfig("config", "class", managed_resources=frozenset({"gpu"}))
     assert [part["podTemplateRef"]["name"] for part in build(wire, config).request["spec"]["podSets"]] == ["ppt-w-nodes-1-gpus"]
     none = ProvisioningConfig("config", "class", managed_resources=frozenset({"tpu"}))
@@ -301,7 +301,7 @@ def test_pod_sets_that_need_nothing_of_it_are_left_out():
 )
 def test_pod_sets_that_are_alike_are_asked_for_as_one(policy: str | None, counts: list[int]):
     image = {"name": "c", "image": "other", "resources": {"requests": {"cpu": "1"}}}
-    wire = workload(
+    wire = build_workload(
         pod_set_json("a", 1), pod_set_json("b", 2), pod_set_json("image", 4, containers=[image]), pod_set_json("larger", 8, cpu="2")
     )
     wanted = build(wire, ProvisioningConfig("config", "class", merge_policy=policy))
@@ -310,10 +310,10 @@ def test_pod_sets_that_are_alike_are_asked_for_as_one(policy: str | None, counts
 
 
 def test_the_content_tells_flavors_apart():
-    wire = workload()
+    wire = build_workload()
     first = build(wire).request["metadata"]["annotations"][PROVISIONING_CONTENT]
     other = {"gpu": FlavorFacts.read(flavor_json("gpu", nodeLabels={"pool": "other"}))}
-    moved = build_wanted(wire, admission_of(wire), CONFIG, "w-nodes-1", other).request
+    moved = build_wanted(wire, build_admission(wire), CONFIG, "w-nodes-1", other).request
     assert moved["metadata"]["annotations"][PROVISIONING_CONTENT] != first
     assert moved["spec"] == build(wire).request["spec"]
 
@@ -352,7 +352,7 @@ class Life:
 
     @property
     def wire(self) -> Json:
-        return workload(reserved=f"2026-01-01T00:{self.reservation // 60:02}:{self.reservation % 60:02}Z")
+        return build_workload(reserved=f"2026-01-01T00:{self.reservation // 60:02}:{self.reservation % 60:02}Z")
 
     def step(self) -> bool:
         """Does what is planned; says whether there was anything to do."""

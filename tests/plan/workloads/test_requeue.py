@@ -38,7 +38,7 @@ RULES = RequeueRules(base_s=10, limit_s=60, forget_after_s=300)
 WHY = "Workload was evicted as there was no replacement for unhealthy node(s): n1; nothing else has room."
 
 
-def at(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return (T0 + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -50,11 +50,11 @@ class Life:
         self.wire["status"] |= status
 
     def admit(self, now: float) -> None:
-        self.wire["status"] = admitted_status(self.wire, ADMISSION, at(now))
+        self.wire["status"] = admitted_status(self.wire, ADMISSION, format_time(now))
 
     def say_ready(self, now: float, *, ready: bool, reason: str = "") -> None:
         conditions = [c for c in self.wire["status"]["conditions"] if c["type"] != PODS_READY]
-        self.wire["status"]["conditions"] = [*conditions, condition_json(PODS_READY, ready, reason=reason, time=at(now))]
+        self.wire["status"]["conditions"] = [*conditions, condition_json(PODS_READY, ready, reason=reason, time=format_time(now))]
 
     def plan(self, now: float) -> Evict:
         return evict_for_lost_nodes(self.wire, WHY, self.rules, T0 + timedelta(seconds=now))
@@ -66,8 +66,8 @@ class Life:
         """For how long it is held back."""
         step = self.plan(now)
         self.annotate(step.annotations)
-        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, at(now), step.also, step.requeue_state)
-        self.wire["status"] = released_status(self.wire, step.message, at(now))
+        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, format_time(now), step.also, step.requeue_state)
+        self.wire["status"] = released_status(self.wire, step.message, format_time(now))
         until = self.wire["status"].get("requeueState", {}).get("requeueAt")
         return (datetime.fromisoformat(until) - T0).total_seconds() - now if until else None
 
@@ -92,10 +92,10 @@ def test_it_is_told_until_when_it_waits_and_why():
     assert find_condition(life.wire, REQUEUED) is None
     life.admit(6)
     life.evict(7)
-    told = f"{WHY.removesuffix('.')}. It is queued again at {at(17)}: it has lost its nodes 2 times in a row"
+    told = f"{WHY.removesuffix('.')}. It is queued again at {format_time(17)}: it has lost its nodes 2 times in a row"
     assert life.message(EVICTED) == life.message(REQUEUED) == told
     assert not condition_is_true(life.wire, REQUEUED)
-    assert life.message(QUOTA_RESERVED) == f"Not to be admitted before {at(17)}: {told}"
+    assert life.message(QUOTA_RESERVED) == f"Not to be admitted before {format_time(17)}: {told}"
     life.admit(17)
     assert condition_is_true(life.wire, REQUEUED)
     assert "requeueState" not in life.wire["status"]
@@ -107,7 +107,7 @@ def test_a_message_of_any_length_says_when_it_is_queued_again():
     life.admit(0)
     step = evict_for_lost_nodes(life.wire, "no room " * 1000, RULES, T0)
     assert len(step.message) <= 1024
-    assert step.message.endswith(f"It is queued again at {at(40)}: it has lost its nodes 4 times in a row")
+    assert step.message.endswith(f"It is queued again at {format_time(40)}: it has lost its nodes 4 times in a row")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_node_failures_do_not_count_as_pods_ready_timeouts():
     for now, held in ((0, None), (2, 10), (20, 20)):
         life.admit(now)
         assert life.evict(now + 1) == held
-    assert life.wire["status"]["requeueState"] == {"count": 1, "requeueAt": at(41)}
+    assert life.wire["status"]["requeueState"] == {"count": 1, "requeueAt": format_time(41)}
     life.admit(41)
     late = plan_pods_ready(life.wire, Seen(ready=False), READINESS, T0 + timedelta(seconds=1000), 0.0)
     assert isinstance(late, Evict)
@@ -151,12 +151,12 @@ def test_evictions_are_counted_by_reason_and_these_numbers_only_go_up():
     life.admit(0)
     life.evict(1)
     life.admit(2)
-    life.wire["status"] = preempted_status(life.wire, "InClusterQueue", "for another", at(3))
+    life.wire["status"] = preempted_status(life.wire, "InClusterQueue", "for another", format_time(3))
     life.admit(1000)
     life.evict(2000)
     assert count_in_a_row(life.wire) == 1, "it had run well in between"
     life.admit(2001)
-    life.wire["status"] = evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", at(2002))
+    life.wire["status"] = evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", format_time(2002))
     assert life.wire["status"]["schedulingStats"]["evictions"] == [
         {"reason": "NodeFailures", "underlyingCause": "Else", "count": 7},
         {"reason": "Preempted", "underlyingCause": "", "count": 1},
@@ -170,7 +170,7 @@ def test_one_that_is_being_stopped_is_not_counted_twice():
     life = Life()
     life.admit(0)
     for _ in range(2):
-        life.wire["status"] = evicted_status(life.wire, "NodeFailures", WHY, at(1))
+        life.wire["status"] = evicted_status(life.wire, "NodeFailures", WHY, format_time(1))
     assert count_in_a_row(life.wire) == 1
 
 
@@ -204,13 +204,13 @@ def test_reactivated_workload_starts_failure_counting_anew():
     life.wire["spec"]["active"] = False
     mark = plan_activity(life.wire, T0)
     assert isinstance(mark, Amend)
-    life.wire["status"] = amended_status(life.wire, mark.set, at(200), mark.requeue_state, mark.drop)
+    life.wire["status"] = amended_status(life.wire, mark.set, format_time(200), mark.requeue_state, mark.drop)
     assert count_in_a_row(life.wire) == 2
     life.wire["spec"]["active"] = True
     again = plan_activity(life.wire, T0)
     assert isinstance(again, Amend)
     life.annotate(again.annotations)
-    life.wire["status"] = amended_status(life.wire, again.set, at(201), again.requeue_state, again.drop)
+    life.wire["status"] = amended_status(life.wire, again.set, format_time(201), again.requeue_state, again.drop)
     assert count_in_a_row(life.wire) == 0
     life.admit(202)
     assert life.evict(203) is None

@@ -36,7 +36,7 @@ OWNED: dict[str, Any] = {
 }
 
 
-def workload(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
+def build_workload(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
     wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions)
     wire["status"] |= status
     return wire
@@ -47,8 +47,8 @@ def by_type(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_every_body_carries_all_that_the_manager_owns():
-    old = workload(condition_json(PODS_READY, False), condition_json("topogate.dev/Other"), **OWNED, admission={"clusterQueue": "cq"})
-    facts = WorkloadFacts.read(workload())
+    old = build_workload(condition_json(PODS_READY, False), condition_json("topogate.dev/Other"), **OWNED, admission={"clusterQueue": "cq"})
+    facts = WorkloadFacts.read(build_workload())
     bodies = [
         managed_status(old),
         admitted_status(old, ADMISSION, NOW),
@@ -65,7 +65,7 @@ def test_every_body_carries_all_that_the_manager_owns():
 
 
 def test_admitted_status_sets_both_conditions_and_clears_eviction_and_unhealthy_nodes():
-    old = workload(condition_json(EVICTED, message="no room"), condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}])
+    old = build_workload(condition_json(EVICTED, message="no room"), condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}])
     status = admitted_status(old, ADMISSION, NOW)
     conditions = by_type(status)
     assert {kind: condition["status"] for kind, condition in conditions.items()} == {
@@ -80,7 +80,7 @@ def test_admitted_status_sets_both_conditions_and_clears_eviction_and_unhealthy_
 
 def lived_through(why: str, was: str, then: str) -> dict[str, Any]:
     """The condition Evicted of a workload that was evicted, stopped and admitted again, each by what the API has of it."""
-    wire = workload(condition_json(ADMITTED), admission={"clusterQueue": "cq"})
+    wire = build_workload(condition_json(ADMITTED), admission={"clusterQueue": "cq"})
     wire = {**wire, "status": evicted_status(wire, "NodeFailures", why, NOW)}
     wire = {**wire, "status": released_status(wire, why, NOW, was)}
     return {**wire, "status": admitted_status(wire, ADMISSION, NOW, place=then)}
@@ -107,30 +107,30 @@ def test_places_are_told_whatever_the_reason_is_like():
 
 def test_where_it_was_is_told_of_the_eviction_alone_and_leaves_the_rest_of_it():
     since = {**condition_json(EVICTED, reason="Preempted", message="for another"), "observedGeneration": 3}
-    status = released_status(workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
+    status = released_status(build_workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
     assert by_type(status)[EVICTED] == {**since, "message": "for another. It was on rack r1 (node a)"}
     assert by_type(status)[QUOTA_RESERVED]["message"] == "stopped"
     over = condition_json(EVICTED, False, message="Previously: for another")
-    assert by_type(released_status(workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
+    assert by_type(released_status(build_workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
 
 
 def test_waiting_status_contains_the_resource_requests():
-    status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
+    status = waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2"}}]
     assert by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"} == by_type(status)[QUOTA_RESERVED]
     assert (by_type(status)[ADMITTED]["status"], by_type(status)[ADMITTED]["reason"]) == ("False", "NoReservation")
-    again = waiting_status(workload(condition_json(ADMITTED)), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
+    again = waiting_status(build_workload(condition_json(ADMITTED)), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
     assert by_type(again)[ADMITTED]["status"] == "False"
 
 
 def test_waiting_status_contains_transformed_resource_requests():
     rules = ResourceRules((), (Transformation("cpu", True, {"credits": 2000}),))
-    status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW, rules)
+    status = waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW, rules)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2", "credits": "4"}}]
 
 
 def test_evicted_status_contains_no_unhealthy_nodes():
-    old = workload(condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
+    old = build_workload(condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
     for status in (evicted_status(old, "R", "m", NOW), preempted_status(old, "R", "m", NOW)):
         assert "unhealthyNodes" not in status
         assert by_type(status)[EVICTED]["status"] == "True"

@@ -9,7 +9,7 @@ from core.names import REASON_PODS_READY_TIMEOUT, REASON_WAITING_FOR_PODS_READY
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
 from tests.builders import condition_json
-from tests.queueing.scene import in_queue_order, refused
+from tests.queueing.scene import get_refusals, in_queue_order
 from tests.queueing.shared import Shared
 
 
@@ -37,7 +37,7 @@ def scene_with(rules: PodsReadyRules | None) -> Shared:
 )
 def test_one_of_each_scope_starts_at_a_time(rules: PodsReadyRules | None, start: set[str]):
     scene = scene_with(rules)
-    waiting = refused(scene.run())
+    waiting = get_refusals(scene.run())
     assert scene.running() == start
     for name, outcome in waiting.items():
         assert outcome.reason == REASON_WAITING_FOR_PODS_READY, name

@@ -32,7 +32,7 @@ from tests.builders import (
     pod_set_json,
     workload_json,
 )
-from tests.queueing.scene import Scene, admitted, in_queue_order, refused, times
+from tests.queueing.scene import Scene, get_refusals, in_queue_order, list_admitted, times
 
 
 def test_two_that_want_the_last_rack_in_one_cycle():
@@ -46,7 +46,7 @@ def test_two_that_want_the_last_rack_in_one_cycle():
     for name in ("second", "first"):
         scene.submit(name, 8, created=created[name])
     verdicts = scene.run()
-    assert admitted(verdicts) == {"first"}
+    assert list_admitted(verdicts) == {"first"}
     assert 'topology "t" doesn\'t allow to fit any of 8 pod(s)' in verdicts["second"].message  # type: ignore[union-attr]
     assert "It would fit if 4 cpu were freed on each of full-n0 and full-n1" in verdicts["second"].message  # type: ignore[union-attr]
     assert scene.state.ledger.drift() == {}
@@ -104,15 +104,15 @@ def crowd(*, strict: bool) -> Scene:
 
 def test_best_effort_lets_those_behind_pass():
     verdicts = crowd(strict=False).run()
-    assert admitted(verdicts) == {"small", "tiny"}
-    assert list(refused(verdicts)) == ["head"]
+    assert list_admitted(verdicts) == {"small", "tiny"}
+    assert list(get_refusals(verdicts)) == ["head"]
 
 
 def test_strict_blocks_those_behind_and_tells_them_so():
     verdicts = crowd(strict=True).run()
-    assert admitted(verdicts) == set()
-    assert {outcome.reason for name, outcome in refused(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
-    assert "before this one" in refused(verdicts)["tiny"].message
+    assert list_admitted(verdicts) == set()
+    assert {outcome.reason for name, outcome in get_refusals(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
+    assert "before this one" in get_refusals(verdicts)["tiny"].message
 
 
 def test_strict_goes_on_blocking_in_later_cycles():
@@ -121,7 +121,7 @@ def test_strict_goes_on_blocking_in_later_cycles():
     assert scene.run() == {}
     scene.pod(pod_json("other", node="r-n0", phase="Running"))
     scene.pod(pod_json("other", node="r-n0", phase="Succeeded"))
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
 
 
 @pytest.mark.parametrize("how", ["deleted", "deactivated", "moved away", "smaller"])
@@ -137,30 +137,30 @@ def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: st
         scene.submit("head", 8, queue="nowhere")
     else:
         scene.submit("head", 1)
-    assert {"small", "tiny"} <= admitted(scene.run())
+    assert {"small", "tiny"} <= list_admitted(scene.run())
 
 
 def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_head():
     """Found by the simulation: it went on saying why it could not be placed when it was the head, whatever had changed since."""
     scene = crowd(strict=True)
-    assert refused(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     scene.submit("urgent", 9, priority=5)
-    verdicts = refused(scene.run())
+    verdicts = get_refusals(scene.run())
     assert verdicts["urgent"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert (verdicts["head"].reason, "before this one" in verdicts["head"].message) == (REASON_PENDING_EVALUATION, True)
     assert scene.run() == {}, "nothing has changed"
     scene.rack("large", 2)
     scene.delete("urgent")
-    assert admitted(scene.run()) == {"head", "small", "tiny"}
+    assert list_admitted(scene.run()) == {"head", "small", "tiny"}
 
 
 def test_former_head_among_others_that_are_alike_waits_for_the_new_head_too():
     scene = crowd(strict=True)
     for name in ("alike", "like it", "like them"):
         scene.submit(name, 8)
-    assert refused(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     scene.submit("urgent", 9, priority=5)
-    verdicts = refused(scene.run())
+    verdicts = get_refusals(scene.run())
     assert set(verdicts) == {"urgent", "head"}, "the others wait for the same as before"
     assert (verdicts["head"].reason, "before this one" in verdicts["head"].message) == (REASON_PENDING_EVALUATION, True)
 
@@ -170,7 +170,7 @@ def test_another_queue_is_not_blocked():
     scene.queue("free", {"tas": "9"})
     scene.local_queue("lq2", "free")
     scene.submit("other", 1, queue="lq2")
-    assert admitted(scene.run()) == {"other"}
+    assert list_admitted(scene.run()) == {"other"}
 
 
 # --- looked at again only when it could help ------------------------------------------------------------
@@ -182,7 +182,7 @@ def waiting(judged: Counter[str]) -> Scene:
     scene.rack("r", 1)
     scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running"))
     scene.submit("w", 8)
-    assert list(refused(scene.run())) == ["w"]
+    assert list(get_refusals(scene.run())) == ["w"]
     assert judged["w"] == 1
     return scene
 
@@ -256,7 +256,7 @@ def test_a_verdict_that_says_the_same_is_not_said_again(judged: Counter[str]):
 def test_a_node_that_helps_lets_it_in():
     scene = waiting(Counter({"w": 1}))
     scene.rack("big", 2)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_room_given_back_by_another_workload_lets_it_in():
@@ -264,19 +264,19 @@ def test_room_given_back_by_another_workload_lets_it_in():
     scene.rack("r", 2)
     scene.submit("first", 4, created=times("ab")["a"])
     scene.submit("second", 4, created=times("ab")["b"])
-    assert admitted(scene.run()) == {"first"}
+    assert list_admitted(scene.run()) == {"first"}
     scene.delete("first")
-    assert admitted(scene.run()) == {"second"}
+    assert list_admitted(scene.run()) == {"second"}
 
 
 def test_admission_with_a_failed_write_is_decided_again():
     scene = Scene(quota="4")
     scene.rack("r", 1)
     key = scene.submit("w", 4)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.run() == {}
     scene.state.forget(key)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
@@ -286,7 +286,7 @@ def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
         scene.submit(name, created=times("abc")[name])
     budget = iter([True, True, False])
     assert [verdict.workload.key for verdict in scene.cycle.run(lambda: next(budget))] == ["ns/a", "ns/b"]
-    assert admitted(scene.run()) == {"c"}
+    assert list_admitted(scene.run()) == {"c"}
 
 
 # --- the way to the queue -------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_workload_of_an_unusable_queue_reports_the_reason_and_is_admitted_after_
     scene.rack("r", 1)
     spoil(scene, how)
     scene.submit("w")
-    outcome = refused(scene.run())["w"]
+    outcome = get_refusals(scene.run())["w"]
     assert (outcome.reason, outcome.message) == (reason, message)
     restored = Scene()
     for name, topology in restored.state.topologies.items():
@@ -360,7 +360,7 @@ def test_workload_of_an_unusable_queue_reports_the_reason_and_is_admitted_after_
         scene.state.observe_cluster_queue(name, queue)
     for name, local in restored.state.local_queues.items():
         scene.state.observe_local_queue(name, local)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_inactive_queue_names_its_missing_flavor_or_topology():
@@ -403,13 +403,13 @@ def test_a_cordoned_or_unready_node_gives_its_place_back_when_it_is_well():
     sick = Node("n", {RACK: "r", HOSTNAME_LABEL: "n"}, ready=False)
     scene.node(sick)
     scene.submit("w", 2)
-    assert "NotReady: 1" in refused(scene.run())["w"].message
+    assert "NotReady: 1" in get_refusals(scene.run())["w"].message
     wire = node_json(replace(sick, ready=True))
     wire["spec"]["unschedulable"] = True
     scene.state.observe_node("n", type(scene.state.nodes["n"]).read(wire))
-    assert "unschedulable: 1" in refused(scene.run())["w"].message
+    assert "unschedulable: 1" in get_refusals(scene.run())["w"].message
     scene.node(replace(sick, ready=True))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_a_job_that_names_no_queue_is_told_of_those_there_are():
@@ -419,7 +419,7 @@ def test_a_job_that_names_no_queue_is_told_of_those_there_are():
         scene.local_queue(f"q{i}", "cq")
     scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", "None"))
     scene.submit("w")
-    assert refused(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
+    assert get_refusals(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
 
 
 def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
@@ -428,7 +428,7 @@ def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
     scene.submit("late", 1, created="2026-01-02T00:00:00Z")
     assert [verdict.outcome for verdict in scene.verdicts("head") if not isinstance(verdict.outcome, NotAdmissible)] == []
     scene.delete("head")
-    assert "late" in admitted(scene.run())
+    assert "late" in list_admitted(scene.run())
 
 
 def test_workload_with_a_verdict_being_written_is_not_judged(judged: Counter[str]):
@@ -436,7 +436,7 @@ def test_workload_with_a_verdict_being_written_is_not_judged(judged: Counter[str
     scene.rack("big", 2)
     assert scene.verdicts("w") == []
     assert judged["w"] == 1
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_a_decision_that_cannot_be_written_is_made_once():
@@ -454,8 +454,8 @@ def test_a_decision_that_cannot_be_written_is_made_once():
     scene.cycle.reconsider(verdict.workload.uid)
     assert scene.run()["w"] == too_large
     scene.submit("other", 1)
-    assert admitted(scene.run()) == {"other"}
+    assert list_admitted(scene.run()) == {"other"}
     scene.submit("w", 1, version=2)
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     scene.submit("w", 2, version=3)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}

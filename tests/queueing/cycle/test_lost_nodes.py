@@ -13,7 +13,7 @@ from core.queueing.cycle.second_pass import REPLACES, NodeReplacement, due_for_s
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, TopologyFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
-from tests.queueing.running import KEEPS, NOW, Running, running, told
+from tests.queueing.running import KEEPS, NOW, Running, get_refusal, running
 
 
 def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
@@ -83,7 +83,7 @@ def test_workload_with_a_stuck_pod_and_no_other_node_is_not_evicted_and_reports_
     scene.submit("w", 6, cpu="2")
     scene.run()
     stuck(scene, ("r0-n1", 1))
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
     assert outcome.message.startswith("there is no other place for pods that cannot be scheduled on r0-n1; ")
     assert scene.run() == {}, "until something changes"
@@ -131,7 +131,7 @@ def test_workload_with_a_replacement_that_cannot_be_written_is_evicted() -> None
     scene.lose("w", "r0-n1")
     too_large = NotAdmissible("TooLarge", "the Workload would be too large", ())
     scene.cycle.unwritable.add(scene.state.workloads.facts[key], too_large)
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert outcome.evicts
     assert outcome.message.endswith("no replacement for unhealthy node(s): r0-n1; the Workload would be too large")
 
@@ -143,7 +143,7 @@ def test_while_evictions_are_paused_one_with_a_replacement_that_cannot_be_writte
     scene.lose("w", "r0-n1")
     scene.state.observe_pause(Pause(evictions=Stop("evictions", "maintenance", "an administrator", NOW)))
     scene.cycle.unwritable.add(scene.state.workloads.facts[key], NotAdmissible("TooLarge", "the Workload would be too large", ()))
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert not outcome.evicts
     assert outcome.message.startswith("it would be evicted, but evictions are paused")
     assert outcome.message.endswith("; the Workload would be too large")
@@ -154,7 +154,7 @@ def test_without_a_replacement_it_is_evicted_at_once() -> None:
     scene.submit("w", 3, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1", "r0-n0")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert outcome.evicts
     assert outcome.message.startswith("Workload was evicted as there was no replacement for unhealthy node(s): r0-n0, r0-n1; ")
     assert 'topology "t"' in outcome.message
@@ -170,7 +170,7 @@ def test_pods_stay_in_the_rack_that_the_others_are_in() -> None:
     scene.submit("w", 3, cpu="4", topology={"required": RACK})
     scene.run()
     scene.lose("w", "r0-n1")
-    assert told(scene.run()["w"]).evicts, "the other rack is free, and yet no replacement"
+    assert get_refusal(scene.run()["w"]).evicts, "the other rack is free, and yet no replacement"
 
 
 def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something_changes() -> None:
@@ -178,14 +178,14 @@ def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something
     scene.submit("w", 3, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert not outcome.evicts
     assert "no replacement for unhealthy node(s): r0-n1" in outcome.message
     assert scene.where("w")["r0-n1"] == 1
     assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
     assert scene.run() == {}, "the same question has the same answer"
     scene.cycle.reconsider("uid-w")
-    assert told(scene.run()["w"]).message == outcome.message
+    assert get_refusal(scene.run()["w"]).message == outcome.message
     scene.node(Node("r0-n9", {RACK: "r0", HOSTNAME_LABEL: "r0-n9"}, {"cpu": 4000, "pods": 10}))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w")["r0-n9"] == 1
@@ -198,7 +198,7 @@ def test_half_slice_in_a_drained_rack_with_fail_fast_off_waits_for_the_other_hal
     scene.run()
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
     scene.lose("w", "r0-n0")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     scene.lose("w", "r0-n0", "r0-n1")
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
@@ -211,7 +211,7 @@ def test_another_failed_node_is_a_new_question() -> None:
     scene.lose("w", "r0-n1")
     scene.run()
     scene.lose("w", "r0-n1", "r0-n2")
-    assert "r0-n1, r0-n2" in told(scene.run()["w"]).message
+    assert "r0-n1, r0-n2" in get_refusal(scene.run()["w"]).message
 
 
 def test_with_the_gate_off_nothing_is_replaced() -> None:
@@ -286,7 +286,7 @@ def test_workload_with_an_unreported_failed_node_is_judged_once_the_node_is_repo
     for node in ("r0-n0", "r0-n1"):
         scene.break_down(node)
     scene.lose("w", "r0-n1")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     scene.lose("w", "r0-n0", "r0-n1")
     scene.run()
     assert scene.where("w") == {"r0-n2": 1, "r0-n3": 1}
@@ -315,7 +315,7 @@ def test_pod_sets_tied_to_one_domain_stay_in_it() -> None:
     scene.run()
     assert {node.partition("-")[0] for node in scene.where("w")} == {"r0"}
     scene.lose("w", "r0-n1")
-    assert told(scene.run()["w"]).evicts
+    assert get_refusal(scene.run()["w"]).evicts
     scene.delete("w")
     scene.workload(wire)
     scene.run()
@@ -392,7 +392,7 @@ def test_node_selector_added_by_an_admission_check_applies_to_replacements() -> 
     scene.run()
     assert scene.where("w") == {"n2": 1}
     scene.lose("w", "n2")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
 
 
 def test_without_its_topology_there_is_no_replacement() -> None:
@@ -401,7 +401,7 @@ def test_without_its_topology_there_is_no_replacement() -> None:
     scene.run()
     scene.state.observe_topology("t", None)
     scene.lose("w", "r0-n0")
-    assert 'flavor "tas" or its topology is not there' in told(scene.run()["w"]).message
+    assert 'flavor "tas" or its topology is not there' in get_refusal(scene.run()["w"]).message
 
 
 def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> None:
@@ -460,7 +460,7 @@ def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None
     scene.node(Node("n1", {RACK: "r2", HOSTNAME_LABEL: "n1"}, {"cpu": 4000, "pods": 10}))
     scene.node(Node("n2", {RACK: "r0", HOSTNAME_LABEL: "n2"}, {"cpu": 4000, "pods": 10}))
     stuck(scene, ("n1", 1))
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
     assert "labels of nodes that are others by now" in outcome.message
     assert scene.run() == {}

@@ -20,7 +20,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, jobs, scenes
 from tests.queueing.random_cohorts import build_cohort, submit_job
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 
 ANYWHERE = {"unconstrained": True}
 
@@ -33,13 +33,13 @@ def run_until_rest(scene: Shared, *, at_most: int) -> list[str]:
         for name in leaving:
             scene.leave(name)
         verdicts = scene.run()
-        evicted += victims_of(verdicts)
+        evicted += list_victims(verdicts)
         if not (leaving or verdicts or scene.evicted()):
             return evicted
     pytest.fail(f"evictions do not end: {', '.join(evicted)}")
 
 
-def victims_of(verdicts: dict[str, Admissible | NotAdmissible]) -> list[str]:
+def list_victims(verdicts: dict[str, Admissible | NotAdmissible]) -> list[str]:
     told = [outcome.preempting for outcome in verdicts.values() if isinstance(outcome, NotAdmissible) and outcome.preempting is not None]
     return [victim.workload.key.partition("/")[2] for preempting in told for victim in preempting.victims]
 
@@ -151,7 +151,7 @@ def test_workload_says_which_it_spares_until_one_of_them_ends() -> None:
     assert isinstance(outcome, NotAdmissible)
     assert outcome.message.endswith("does not preempt workloads for which it was evicted itself, directly or through others: ns/w1")
     scene.delete("w3")
-    assert victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
+    assert get_victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
 
 
 @dataclass
@@ -168,7 +168,7 @@ def play(scene: Shared, life: Life) -> None:
     for i, job in enumerate(life.coming):
         job.submit(scene, f"w{i}")
         for _ in range(life.pauses[i % len(life.pauses)]):
-            count += len(victims_of(scene.run()))
+            count += len(list_victims(scene.run()))
         for name in sorted(scene.evicted())[: life.pauses[-1]]:
             scene.leave(name)
     assert count + len(run_until_rest(scene, at_most=most)) <= most + len(life.coming)
@@ -190,7 +190,7 @@ def test_circle_of_evictions_ends_while_namespaces_come_and_go() -> None:
         scene.state.observe_namespace(f"ci-{i}", {"ci": "1"})
         for name in sorted(scene.evicted()):
             scene.leave(name)
-        evicted += victims_of(scene.run())
+        evicted += list_victims(scene.run())
     assert len(evicted) <= 2 * len(CIRCLE)
 
 
@@ -206,7 +206,7 @@ def test_workload_of_raised_priority_preempts_the_workload_it_was_evicted_for() 
     scene.objects["first"]["spec"]["priority"] = 3
     scene.write({})
     scene.rewrite("first")
-    assert victims_of(scene.run()) == ["second"]
+    assert list_victims(scene.run()) == ["second"]
 
 
 ENDLESS = [52, 65, 674, 1241, 1787, 1805, 2188, 2293, 2817, 3420, 3693, 4781, 9773, 11690, 34579]
@@ -222,7 +222,7 @@ def play_cohort(seed: int) -> None:
     for i in range(count):
         submit_job(scene, f"w{i}", chance)
         for _ in range(chance.randint(0, 2)):
-            evicted += len(victims_of(scene.run()))
+            evicted += len(list_victims(scene.run()))
         for name in sorted(scene.evicted()):
             if chance.random() < 0.8:
                 scene.leave(name)

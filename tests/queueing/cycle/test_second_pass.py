@@ -17,7 +17,7 @@ from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from core.queueing.flavors.outcome import Admissible
 from core.state.check_facts import CheckFacts
 from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
-from tests.queueing.running import KEEPS, Running, running, told
+from tests.queueing.running import KEEPS, Running, get_refusal, running
 
 
 def waiting(replacement: NodeReplacement = REPLACES, *, nodes: int = 1) -> Running:
@@ -44,10 +44,10 @@ def test_a_place_is_found_once_the_check_is_ready() -> None:
 def test_without_a_place_it_keeps_its_quota_and_is_tried_again_when_told_to() -> None:
     scene = waiting()
     scene.say("w")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     assert scene.run() == {}
     scene.cycle.reconsider("uid-w")
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
     scene.rack("r0", 3)
     assert isinstance(scene.run()["w"], Admissible)
 

@@ -19,7 +19,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
 from tests.queueing.running import Running
-from tests.queueing.scene import admitted
+from tests.queueing.scene import list_admitted
 
 NODES = 4
 
@@ -85,12 +85,12 @@ def sparing(*racks: int) -> Sparing:
 def test_spare_node_is_not_assigned_to_other_workloads() -> None:
     scene = sparing()
     scene.ask("w", 2, 1)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.held("w") == ("r0-n2",)
     assert scene.free("r0-n2") == 0
     scene.submit("two", 2, cpu="4")
     scene.submit("one", 1, cpu="4")
-    assert admitted(scene.run()) == {"one"}
+    assert list_admitted(scene.run()) == {"one"}
     assert scene.where("one") == {"r0-n3": 1}
 
 
@@ -98,14 +98,14 @@ def test_refusal_for_lack_of_spares_does_not_apply_to_workloads_that_request_few
     scene = sparing(1)
     scene.ask("a", 1, 1)
     scene.ask("b", 1, 0)
-    assert admitted(scene.run()) == {"b"}
+    assert list_admitted(scene.run()) == {"b"}
 
 
 def test_two_in_one_cycle_do_not_get_the_same() -> None:
     scene = sparing()
     scene.ask("a", 1, 1)
     scene.ask("b", 1, 1)
-    assert admitted(scene.run()) == {"a", "b"}
+    assert list_admitted(scene.run()) == {"a", "b"}
     assert not {*scene.held("a"), *scene.where("a")} & {*scene.held("b"), *scene.where("b")}
     scene.ask("c", 1, 0)
     outcome = scene.run()["c"]
@@ -118,12 +118,12 @@ def test_the_spare_takes_the_pods_of_a_lost_node_though_another_waits_for_room()
     scene.submit("other", 1, cpu="4")
     scene.run()
     scene.submit("waits", 1, cpu="4")
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     (spare,) = scene.held("w")
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
     outcome = scene.run()
-    assert admitted(outcome) == {"w"}
+    assert list_admitted(outcome) == {"w"}
     assert scene.where("w") == {"r0-n0": 1, spare: 1}
     assert scene.held("w") == ()  # by the assignment alone: nothing else was written
     assert not scene.state.ledger.drift()
@@ -151,7 +151,7 @@ def test_where_more_nodes_are_lost_than_are_spare_the_others_are_looked_for() ->
     for node in ("r0-n0", "r0-n1"):
         scene.break_down(node)
     scene.lose("w", "r0-n0", "r0-n1")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert sum(scene.where("w").values()) == 3
     assert "r0-n2" in scene.where("w")
 
@@ -203,7 +203,7 @@ def test_missing_spares_keep_no_lost_pod_from_its_place() -> None:
     scene.run()
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     kept = scene.keep("w")
     assert (scene.where("w"), kept.serving, kept.missing) == ({"r0-n1": 1}, (), 1)
 
@@ -343,7 +343,7 @@ def test_two_pod_sets_with_spares_share_one_spare_node_that_fits_both() -> None:
     assert scene.free("r0-n1") == 0
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.where("w") == {"r0-n1": 2}
 
 
@@ -409,7 +409,7 @@ def counting(*racks: int, **options: Any) -> Sparing:
     return scene
 
 
-def used(scene: Sparing, queue: str = "cq") -> int:
+def get_usage(scene: Sparing, queue: str = "cq") -> int:
     return scene.state.quota.usage(queue).get(("tas", "cpu"), 0) // 1000
 
 
@@ -420,23 +420,23 @@ def test_spares_use_quota_unless_administrator_lets_them_go_uncounted() -> None:
         scene.rack("r0", NODES)
         scene.ask("w", 2, 1)
         scene.run()
-        assert used(scene) == amount
+        assert get_usage(scene) == amount
 
 
 def test_where_it_is_chosen_they_use_as_much_as_they_hold_whatever_becomes_of_them() -> None:
     scene = counting()
     scene.ask("w", 2, 1)
     scene.run()
-    assert used(scene) == 12
+    assert get_usage(scene) == 12
     assert scene.objects["w"]["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "8"}
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
     scene.run()
-    assert (scene.held("w"), used(scene)) == ((), 12)
+    assert (scene.held("w"), get_usage(scene)) == ((), 12)
     scene.keep("w")
-    assert (scene.held("w"), used(scene)) == (("r0-n3",), 12)
+    assert (scene.held("w"), get_usage(scene)) == (("r0-n3",), 12)
     scene.delete("w")
-    assert used(scene) == 0
+    assert get_usage(scene) == 0
 
 
 def test_workload_with_quota_for_its_pods_but_not_for_its_spares_waits() -> None:
@@ -446,7 +446,7 @@ def test_workload_with_quota_for_its_pods_but_not_for_its_spares_waits() -> None
     assert isinstance(outcome, NotAdmissible)
     assert "12 cpu are asked for, more than its whole nominal quota of 11, spare nodes counted" in outcome.message
     scene.queue("cq", {"tas": "12"})
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_quota_used_by_spares_counts_for_the_next_workload_of_the_cycle() -> None:
@@ -454,7 +454,7 @@ def test_quota_used_by_spares_counts_for_the_next_workload_of_the_cycle() -> Non
     scene.ask("w", 2, 1)
     scene.submit("next", 1, cpu="4")
     outcome = scene.run()
-    assert admitted(outcome) == {"w"}
+    assert list_admitted(outcome) == {"w"}
     refused = outcome["next"]
     assert isinstance(refused, NotAdmissible)
     assert "1 cpu of quota are missing, 12 of 15 are in use" in refused.message
@@ -468,10 +468,10 @@ def test_quota_of_two_pod_sets_includes_the_spares_of_both() -> None:
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
         sets.append(pod_set)
     scene.workload(workload_json("w", sets, owner="owner-w"))
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     scene.queue("cq", {"tas": "8"})
-    assert admitted(scene.run()) == {"w"}
-    assert used(scene) == 8
+    assert list_admitted(scene.run()) == {"w"}
+    assert get_usage(scene) == 8
 
 
 # --- whatever happens -------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from core.names import LEAVING_TAINTS, SPARE_NODES
 from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK, pod_set_json, workload_json
 from tests.queueing.cycle.test_spares import Sparing, check, sparing
-from tests.queueing.running import told
-from tests.queueing.scene import admitted
+from tests.queueing.running import get_refusal
+from tests.queueing.scene import list_admitted
 from tests.strategies import scale_examples
 
 
@@ -26,7 +26,7 @@ def test_a_pod_that_is_stuck_gets_a_spare_and_another_is_kept_in_its_stead() -> 
     scene.run()
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 2, "r0-n1": 2}, ("r0-n2",))
     stick(scene, "w", ("r0-n0", 1))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 1, "r0-n1": 2, "r0-n2": 1}, ())
     assert scene.keep("w").serving == ("r0-n3",)
     assert scene.run() == {}
@@ -40,7 +40,7 @@ def test_one_that_is_about_to_go_is_not_the_first_to_be_taken() -> None:
     (spare,) = scene.held("w")
     scene.change(spare, taints=((LEAVING_TAINTS[0], "", "PreferNoSchedule"),))
     stick(scene, "w", ("r0-n0", 1))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 2, "r0-n3": 1}
     assert scene.held("w") == (spare,)
     check(scene, ["w"])
@@ -50,9 +50,9 @@ def test_stuck_pod_does_not_move_to_a_spare_node_of_another_workload() -> None:
     scene = sparing(4)
     scene.ask("w", 4, 0, cpu="2")
     scene.ask("other", 1, 1, cpu="4")
-    assert admitted(scene.run()) == {"w", "other"}
+    assert list_admitted(scene.run()) == {"w", "other"}
     stick(scene, "w", ("r0-n0", 1))
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 2}
     check(scene, ["w", "other"])
 
@@ -63,7 +63,7 @@ def test_more_than_the_spares_hold_go_where_all_have_room() -> None:
     scene.run()
     (spare,) = scene.held("w")
     stick(scene, "w", ("r0-n0", 1), ("r0-n1", 1), ("r0-n2", 1))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     now = scene.where("w")
     assert (now["r0-n0"], now["r0-n1"], now["r0-n2"], sum(now.values())) == (1, 1, 1, 6)
     check(scene, ["w"])
@@ -79,12 +79,12 @@ def test_a_spare_that_pods_of_another_pod_set_took_is_none_any_more() -> None:
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
         sets.append(pod_set)
     scene.workload(workload_json("w", sets, owner="owner-w"))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     (of_a, of_b), ((node,),) = _held(scene), [domain.values for domain in _assigned(scene, "a")]
     assert (of_a, of_b) == (("r0-n1",), ("r0-n3",))
     scene.change("r0-n1", unschedulable=True)
     stick(scene, "w", (node, 1), pod_set="a")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert {domain.values[-1]: domain.count for domain in _assigned(scene, "a")} == {node: 1, "r0-n3": 1}
     assert _held(scene) == [("r0-n1",), ()]
     check(scene, [])

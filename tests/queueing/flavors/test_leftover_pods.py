@@ -10,7 +10,7 @@ import pytest
 from core.queueing.flavors.outcome import Admissible
 from core.state.check_facts import CheckFacts
 from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
-from tests.queueing.running import Running, running, told
+from tests.queueing.running import Running, get_refusal, running
 
 
 def leave(scene: Running, name: str, node: str, *, of: str = "w", cpu: str = "4", pod_set: str = "main", grace_s: int = 0) -> None:
@@ -51,14 +51,14 @@ def test_room_of_leftover_pods_is_not_given_to_another_workload() -> None:
     scene = running(nodes=1)
     leave(scene, "p", "r0-n0", of="other")
     submit(scene)
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
 
 
 def test_terminating_pods_within_their_grace_period_keep_their_room() -> None:
     scene = running(nodes=1)
     leave(scene, "p", "r0-n0", grace_s=30)
     submit(scene)
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
 
 
 def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
@@ -67,7 +67,7 @@ def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
     leave(scene, "p", "r0-n0")
     submit(scene, created="2026-01-01T00:00:01Z")
     outcomes = scene.run()
-    told(outcomes["first"])
+    get_refusal(outcomes["first"])
     assert isinstance(outcomes["w"], Admissible)
 
 
@@ -112,7 +112,7 @@ def test_room_of_deleted_leftover_pods_is_not_reserved() -> None:
     scene.state.observe_pod(f"{NAMESPACE}/p", None)
     scene.pod(pod_json("stranger", node="r0-n0", cpu="4", phase="Running"))
     submit(scene)
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
 
 
 # --- nodes that reject pods -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from core.names import HOSTNAME_LABEL
 from core.queueing.flavors.outcome import NotAdmissible
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.flavors.test_lending import Lending, lending
-from tests.queueing.scene import admitted, times
+from tests.queueing.scene import list_admitted, times
 from tests.strategies import scale_examples
 
 RACKS, WIDE = 2, 4
@@ -282,5 +282,5 @@ def test_restarted_scheduler_reads_the_same_state_in_any_order_of_events(data: s
         fresh.state.observe_node(node, scene.state.nodes[node])
     for name in there:
         fresh.workload(scene.objects[name])
-    assert admitted(later.run()) == admitted(fresh.run())
+    assert list_admitted(later.run()) == list_admitted(fresh.run())
     assert {name: later.where(name) for name in there} == {name: fresh.where(name) for name in there}

@@ -10,7 +10,7 @@ from core.names import HOSTNAME_LABEL
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.builders import RACK, Node, pod_json, pod_set_json, workload_json
 from tests.queueing.cycle.test_lost_nodes import stuck
-from tests.queueing.running import KEEPS, Running, running, told
+from tests.queueing.running import KEEPS, Running, get_refusal, running
 
 
 def one_to_a_zone(scene: Running, *, bound: bool, domain: str = "") -> None:
@@ -83,7 +83,7 @@ def test_pods_that_stay_keep_theirs_away(bound: bool) -> None:
     one_to_a_zone(scene, bound=bound)
     scene.break_down("n2")
     scene.lose("w", "n2")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert outcome.evicts, "n1 is in the zone of the pod that stays"
     assert scene.state.ledger.drift() == {}
 
@@ -94,7 +94,7 @@ def test_workload_without_another_place_still_keeps_others_away_from_the_old_one
     one_to_a_zone(scene, bound=bound)
     scene.node(Node("n1", {RACK: "r", HOSTNAME_LABEL: "n1", "zone": "a"}, {"cpu": 500, "pods": 10}))
     stuck(scene, ("n0", 1))
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     other = pod_set_json(cpu="100m", topology={"required": RACK})
     other["template"]["metadata"] = {"labels": {"app": "x"}}
     scene.workload(workload_json("other", [other]))

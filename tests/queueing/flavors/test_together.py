@@ -19,7 +19,7 @@ from core.queueing.flavors import flavor_search
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from tests.builders import RACK, workload_json
-from tests.queueing.flavors.test_flavors import judge, pods, refusal, two_flavors
+from tests.queueing.flavors.test_flavors import get_refusal, judge, pods, two_flavors
 from tests.queueing.scene import Scene
 
 
@@ -30,7 +30,7 @@ def judge_tied(scene: Scene, annotation: str, level: str, *pod_sets: dict[str, A
     return scene.run()["w"]
 
 
-def racks_of(outcome: Admissible | NotAdmissible) -> list[set[str]]:
+def list_racks(outcome: Admissible | NotAdmissible) -> list[set[str]]:
     assert isinstance(outcome, Admissible), outcome
     return [{name.split("-")[0] for name, _ in placement.nodes} for _, placement in outcome.placements]
 
@@ -41,12 +41,12 @@ def test_pod_sets_that_fit_only_all_at_once_are_admitted():
     scene.rack("r2", 1, cpu=8)
     # The first alone would be unconstrained into the fuller rack's place; the second then finds no rack of eight.
     outcome = judge(scene, pods(4, "anywhere", topology={"preferred": RACK}), pods(8, "big"))
-    assert racks_of(outcome) == [{"r1"}, {"r2"}]
+    assert list_racks(outcome) == [{"r1"}, {"r2"}]
     scene = Scene()
     scene.rack("r1", 1, cpu=5)
     scene.rack("r2", 1, cpu=4)
     outcome = judge(scene, pods(4, "first", topology={"unconstrained": True}), pods(5, "second"))
-    assert racks_of(outcome) == [{"r2"}, {"r1"}]
+    assert list_racks(outcome) == [{"r2"}, {"r1"}]
 
 
 def test_flavors_are_chosen_anew_where_the_first_choice_leaves_no_place_for_all():
@@ -95,7 +95,7 @@ def test_a_workload_tied_to_one_domain_has_all_its_pod_sets_there():
     scene.rack("r1", 1, cpu=4)
     scene.rack("r2", 2, cpu=4)
     loose = pods(3, "a", topology={"unconstrained": True}), pods(4, "b", topology={"unconstrained": True})
-    assert racks_of(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose)) == [{"r2"}, {"r2"}]
+    assert list_racks(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose)) == [{"r2"}, {"r2"}]
 
 
 def test_workload_topology_that_no_domain_fits_is_refused_if_required_and_ignored_if_preferred():
@@ -103,7 +103,7 @@ def test_workload_topology_that_no_domain_fits_is_refused_if_required_and_ignore
     scene.rack("r1", 1, cpu=4)
     scene.rack("r2", 1, cpu=4)
     loose = pods(3, "a", topology={"unconstrained": True}), pods(3, "b", topology={"unconstrained": True})
-    message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, RACK, *loose), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert f"All pod sets (a, b) must be in one {RACK} (annotation {WORKLOAD_REQUIRED_TOPOLOGY})" in message
     assert isinstance(judge_tied(scene, WORKLOAD_PREFERRED_TOPOLOGY, RACK, *loose), Admissible)
 
@@ -120,7 +120,7 @@ def test_a_tied_workload_gets_one_flavor_and_not_one_without_a_topology():
 def test_an_unknown_level_is_named_beside_those_there_are():
     scene = Scene()
     scene.rack("r1", 1)
-    message = refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, "zone", pods(1)), REASON_MISCONFIGURED)
+    message = get_refusal(judge_tied(scene, WORKLOAD_REQUIRED_TOPOLOGY, "zone", pods(1)), REASON_MISCONFIGURED)
     assert "'zone'" in message
     assert RACK in message
 

@@ -17,7 +17,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.pending import Pending
 from core.state.facts import WorkloadFacts
-from tests.queueing.scene import admitted, in_queue_order
+from tests.queueing.scene import in_queue_order, list_admitted
 from tests.queueing.shared import Shared
 from tests.strategies import scale_examples
 
@@ -41,10 +41,10 @@ def scene(**weights: str) -> Shared:
 
 def order(made: Shared) -> list[str]:
     """Names in the order of their turns, nobody being admitted."""
-    return [name_of(workload) for workload in turns_of(made)]
+    return [name_of(workload) for workload in list_turns(made)]
 
 
-def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
+def list_turns(made: Shared) -> Iterator[WorkloadFacts]:
     """Whose turn it is, one after the other; what they then use is up to the test."""
     pending = Pending(made.state.workloads)
     pending.sync()
@@ -56,7 +56,7 @@ def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
         yield turn.workload
 
 
-def used(made: Shared) -> dict[str, int]:
+def get_usage(made: Shared) -> dict[str, int]:
     return {name: made.used(name) // 1000 for name in made.state.cluster_queues if made.used(name)}
 
 
@@ -80,7 +80,7 @@ def test_fair_sharing_divides_cohort_quota_by_weight(weights: dict[str, str], sh
         for i in range(12):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
     made.run()
-    assert used(made) == shares
+    assert get_usage(made) == shares
 
 
 def test_first_queue_without_fair_sharing_gets_all_cohort_quota():
@@ -92,7 +92,7 @@ def test_first_queue_without_fair_sharing_gets_all_cohort_quota():
         for i in range(4):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
     made.run()
-    assert used(made) == {"a": 4}
+    assert get_usage(made) == {"a": 4}
 
 
 def test_of_equal_shares_priority_goes_first_and_then_time():
@@ -149,7 +149,7 @@ def test_cohorts_compete_before_their_queues_do():
         for i in range(12):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
     made.run()
-    assert used(made) == {"a": 3, "b": 3, "c": 6}
+    assert get_usage(made) == {"a": 3, "b": 3, "c": 6}
 
 
 def test_a_blocked_strict_queue_keeps_its_turn_and_its_order():
@@ -162,7 +162,7 @@ def test_a_blocked_strict_queue_keeps_its_turn_and_its_order():
     made.submit("behind", 1, queue="a", topology=ANYWHERE)
     made.submit("other", 1, queue="b", topology=ANYWHERE)
     verdicts = made.run()
-    assert admitted(verdicts) == {"other"}
+    assert list_admitted(verdicts) == {"other"}
     behind = verdicts["behind"]
     assert isinstance(behind, NotAdmissible)
     assert behind.reason == REASON_PENDING_EVALUATION
@@ -192,7 +192,7 @@ def test_workload_without_a_queue_is_judged_and_does_not_block_others():
     made.submit("lost", queue="nowhere")
     made.submit("found", queue="a")
     assert set(order(made)) == {"lost", "found"}
-    assert admitted(made.run()) == {"found"}
+    assert list_admitted(made.run()) == {"found"}
 
 
 def test_promises_put_a_queue_first_up_to_the_last_of_them_and_as_long_as_they_are_kept():
@@ -301,7 +301,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
     waiting = in_queue_order(made.state)
     done: list[str] = []
-    for workload in turns_of(made):
+    for workload in list_turns(made):
         assert workload is next_by_definition(made, waiting)
         waiting.remove(workload)
         if taken[len(done)]:

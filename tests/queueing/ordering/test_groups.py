@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.names import REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA
 from core.queueing.flavors.outcome import Admissible
 from tests.builders import RACK, workload_json
-from tests.queueing.flavors.test_flavors import judge, pods, refusal, two_flavors
+from tests.queueing.flavors.test_flavors import get_refusal, judge, pods, two_flavors
 from tests.queueing.scene import Scene
 
 GROUPED = {"required": RACK, "podSetGroupName": "g"}
@@ -24,7 +24,7 @@ def test_quota_is_given_to_all_of_a_group_or_none():
     scene = Scene(quota="4")
     scene.rack("r1", 4)
     outcome = judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED))
-    message = refusal(outcome, "ExceedsMaxQuota")
+    message = get_refusal(outcome, "ExceedsMaxQuota")
     assert "leader, workers" in message
     assert scene.state.workloads.usage("cq") == {}
 
@@ -34,7 +34,7 @@ def test_a_group_that_no_rack_holds_waits_though_two_racks_would():
     scene.rack("r1", 1)
     scene.rack("r2", 1)
     outcome = judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED))
-    assert RACK in refusal(outcome, REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert RACK in get_refusal(outcome, REASON_TOPOLOGY_PLACEMENT_FAILED)
 
 
 def test_usage_of_a_group_counts_against_the_next():
@@ -42,4 +42,4 @@ def test_usage_of_a_group_counts_against_the_next():
     scene.rack("r1", 4)
     assert isinstance(judge(scene, pods(1, "leader", topology=GROUPED), pods(4, "workers", topology=GROUPED)), Admissible)
     scene.workload(workload_json("next", [pods(2, "main")]))
-    refusal(scene.run()["next"], REASON_WAITING_FOR_QUOTA)
+    get_refusal(scene.run()["next"], REASON_WAITING_FOR_QUOTA)

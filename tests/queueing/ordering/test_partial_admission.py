@@ -20,7 +20,7 @@ from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
 from tests.builders import RACK, pod_set_json, workload_json
 from tests.queueing.running import Running
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 from tests.strategies import scale_examples
 
 HOST = "kubernetes.io/hostname"
@@ -47,7 +47,7 @@ def submit(made: Shared, name: str, *pod_sets: Mapping[str, Any], priority: int 
     made.workload(workload_json(name, list(pod_sets), queue="q", priority=priority, created=made.now))
 
 
-def counts(outcome: Admissible | NotAdmissible) -> list[int]:
+def list_counts(outcome: Admissible | NotAdmissible) -> list[int]:
     assert isinstance(outcome, Admissible), outcome
     for given_ in outcome.admission.pod_sets:
         assert given_.assignment is None or given_.assignment.count == given_.count
@@ -61,7 +61,7 @@ def test_quota_for_some_is_enough(nominal: str, asked: int, least: int | None, g
     made = scene(nominal)
     submit(made, "w", pods(asked, least))
     outcome = made.run()["w"]
-    assert (counts(outcome) if isinstance(outcome, Admissible) else None) == ([got] if got is not None else None)
+    assert (list_counts(outcome) if isinstance(outcome, Admissible) else None) == ([got] if got is not None else None)
     assert made.used("q") == 1000 * (got or 0)
 
 
@@ -69,7 +69,7 @@ def test_a_place_for_some_is_enough():
     made = scene()
     submit(made, "w", pods(12, 4, topology={"required": RACK}))
     outcome = made.run()["w"]
-    assert counts(outcome) == [8]
+    assert list_counts(outcome) == [8]
     assert isinstance(outcome, Admissible)
     assert 'topology "t" allows to fit only 8 out of 12 pod(s)' in outcome.fewer_since
 
@@ -78,7 +78,7 @@ def test_slices_stay_whole():
     made = scene("10")
     sliced = {"required": RACK, "podSetSliceRequiredTopology": HOST, "podSetSliceSize": 3}
     submit(made, "w", pods(12, 4, topology=sliced))
-    assert counts(made.run()["w"]) == [6]
+    assert list_counts(made.run()["w"]) == [6]
     made = scene("5")
     submit(made, "w", pods(12, 4, topology=sliced))
     assert isinstance(made.run()["w"], NotAdmissible)
@@ -87,7 +87,7 @@ def test_slices_stay_whole():
 def test_pod_sets_without_a_least_keep_theirs_and_the_others_shrink_together():
     made = scene("10")
     submit(made, "w", pods(2, None, "driver"), pods(8, 4, "left"), pods(4, 2, "right"))
-    assert counts(made.run()["w"]) == [2, 5, 3]
+    assert list_counts(made.run()["w"]) == [2, 5, 3]
 
 
 def test_the_refusal_says_that_fewer_do_not_fit_either():
@@ -114,9 +114,9 @@ def test_others_go_for_all_pods_before_some_are_admitted():
     submit(made, "low", pods(4, None))
     made.run()
     submit(made, "high", pods(8, 2), priority=1)
-    assert victims(made.run()["high"]) == {"low": REASON_IN_QUEUE}
+    assert get_victims(made.run()["high"]) == {"low": REASON_IN_QUEUE}
     made.leave("low")
-    assert counts(made.run()["high"]) == [8]
+    assert list_counts(made.run()["high"]) == [8]
 
 
 def test_others_go_for_some_pods_where_all_are_out_of_reach():
@@ -126,12 +126,12 @@ def test_others_go_for_some_pods_where_all_are_out_of_reach():
     made.run()
     submit(made, "high", pods(8, 2), priority=1)
     outcome = made.run()["high"]
-    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
-    assert counts(outcome.preempting.found) == [5]
+    assert list_counts(outcome.preempting.found) == [5]
     made.leave("low")
-    assert counts(made.run()["high"]) == [5]
+    assert list_counts(made.run()["high"]) == [5]
 
 
 def test_partially_admitted_workload_counts_only_its_admitted_pods():
@@ -141,7 +141,7 @@ def test_partially_admitted_workload_counts_only_its_admitted_pods():
     made.run()
     assert made.used("q") == 8000
     made.finish("some")
-    assert counts(made.run()["next"]) == [1]
+    assert list_counts(made.run()["next"]) == [1]
     assert made.state.ledger.drift() == {}
 
 
@@ -151,7 +151,7 @@ def test_workloads_with_equal_requests_and_different_minimum_counts_are_judged_s
     submit(made, "some", pods(8, 2))
     verdicts = made.run()
     assert isinstance(verdicts["all"], NotAdmissible)
-    assert counts(verdicts["some"]) == [5]
+    assert list_counts(verdicts["some"]) == [5]
 
 
 def test_no_place_is_told_by_the_reason_that_the_whole_has():
@@ -172,7 +172,7 @@ def test_a_little_quota_given_back_is_enough_to_be_judged_again():
     submit(made, "w", pods(8, 3))
     assert isinstance(made.run()["w"], NotAdmissible)
     made.finish("one")
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
 
 
 def test_a_node_is_enough_to_be_judged_again_where_only_all_pods_lack_quota():
@@ -180,7 +180,7 @@ def test_a_node_is_enough_to_be_judged_again_where_only_all_pods_lack_quota():
     submit(made, "w", pods(8, 3))
     assert isinstance(made.run()["w"], NotAdmissible)
     made.rack("r0", 2)
-    assert counts(made.run()["w"]) == [6]
+    assert list_counts(made.run()["w"]) == [6]
 
 
 # --- after the admission ------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def partly(made: Running) -> None:
     """Quota is for four of six pods of a whole node each."""
     sliced = pods(6, 2, cpu="4", topology={"required": RACK})
     made.workload(workload_json("w", [sliced], queue="lq"))
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
 
 
 def test_the_second_pass_places_the_pods_that_have_quota():
@@ -200,7 +200,7 @@ def test_the_second_pass_places_the_pods_that_have_quota():
     partly(made)
     made.rack("r0", 6)
     made.say("w")
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
     assert made.where("w").total() == 4
 
 
@@ -209,7 +209,7 @@ def test_a_failed_node_is_replaced_for_those_that_run():
     made.rack("r0", 5)
     partly(made)
     made.lose("w", "r0-n1")
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
     assert made.where("w") == {"r0-n0": 1, "r0-n2": 1, "r0-n3": 1, "r0-n4": 1}
 
 
@@ -243,7 +243,7 @@ def test_the_most_that_fit_as_found_by_trying_all(nominal: int, racks: int, aske
 
     expected = next((count for count in range(asked, least - 1, -1) if count % size == 0 and fits(count)), None)
     outcome = made.run()["w"]
-    assert (counts(outcome)[0] if isinstance(outcome, Admissible) else None) == expected
+    assert (list_counts(outcome)[0] if isinstance(outcome, Admissible) else None) == expected
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(1, 9)), min_size=1, max_size=3), st.integers(0, 30))
@@ -264,4 +264,4 @@ def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked
     expected = next((step for step in steps if sum(step) <= room and step != whole), None)
     outcome = run_whole(find_largest(facts, judge))
     assert can_shrink(facts) == (sum(spare) > 0)
-    assert (counts(outcome) if outcome is not None else None) == expected
+    assert (list_counts(outcome) if outcome is not None else None) == expected

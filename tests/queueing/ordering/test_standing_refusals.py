@@ -19,7 +19,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.pending import Pending
 from core.queueing.ordering.portions import MOST_S
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
-from tests.queueing.scene import Scene, admitted, refused
+from tests.queueing.scene import Scene, get_refusals, list_admitted
 from tests.queueing.shared import ALL_MAY, Shared
 from tests.strategies import scale_examples
 
@@ -52,7 +52,7 @@ def test_of_all_that_ask_for_the_same_one_is_judged(judged: Counter[str]):
     for i in range(50):
         scene.submit(f"w{i}", 2, queue="a")
     judged.clear()
-    assert set(refused(scene.run())) == {f"w{i}" for i in range(50)}, "each is told"
+    assert set(get_refusals(scene.run())) == {f"w{i}" for i in range(50)}, "each is told"
     assert sum(judged.values()) == 1
 
 
@@ -61,15 +61,15 @@ def test_quota_released_in_another_cohort_causes_no_new_judgement(judged: Counte
     scene.submit("runs-a", 8, queue="a")
     scene.submit("runs-b", 8, queue="b")
     scene.submit("runs-c", 8, queue="c")
-    assert admitted(scene.run()) == {"runs-a", "runs-b", "runs-c"}
+    assert list_admitted(scene.run()) == {"runs-a", "runs-b", "runs-c"}
     scene.submit("waits", 2, queue="a")
-    assert refused(scene.run())["waits"].reason == REASON_WAITING_FOR_QUOTA
+    assert get_refusals(scene.run())["waits"].reason == REASON_WAITING_FOR_QUOTA
     judged.clear()
     scene.finish("runs-c")
     assert scene.run() == {}
     assert not judged
     scene.finish("runs-b")
-    assert admitted(scene.run()) == {"waits"}
+    assert list_admitted(scene.run()) == {"waits"}
 
 
 def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counter[str]):
@@ -85,7 +85,7 @@ def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counte
         scene.run()
     assert judged["waits"] == 0
     scene.finish("a3")
-    assert "waits" in admitted(scene.run())
+    assert "waits" in list_admitted(scene.run())
 
 
 def test_cycle_after_an_interrupted_cycle_continues_with_unjudged_workloads(judged: Counter[str]):

@@ -9,7 +9,7 @@ from core.queueing.cycle.rules import REMEDY, can_be_activated
 from core.queueing.flavors.outcome import NotAdmissible
 from core.state.facts import TopologyFacts, WorkloadFacts, find_condition
 from tests.builders import NAMESPACE, RACK, Node, condition_json, pod_set_json, topology_json, workload_json
-from tests.queueing.scene import Scene, refused
+from tests.queueing.scene import Scene, get_refusals
 
 ROW = "cloud/row"
 
@@ -27,7 +27,7 @@ def test_a_workload_is_activated_again_once_the_topology_has_its_level():
     scene = Scene()
     scene.node(Node("n0", {ROW: "row-1", RACK: "r", HOSTNAME_LABEL: "n0"}))
     scene.submit("w", 1, topology={"required": ROW})
-    refusal = refused(scene.run())["w"]
+    refusal = get_refusals(scene.run())["w"]
     assert isinstance(refusal, NotAdmissible)
     assert refusal.breaks_rule
     facts = deactivated(scene, message=refusal.message)

@@ -22,7 +22,7 @@ from core.state.facts import WorkloadFacts
 from core.state.workload_state import admission_usage
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 from tests.strategies import scale_examples
 
 FINAL, INITIAL = PreemptionStrategy.FINAL_SHARE, PreemptionStrategy.INITIAL_SHARE
@@ -52,7 +52,7 @@ def preempted(made: Shared, queue: str, size: int, *, priority: int = 0) -> dict
     """Who goes for a workload of this size."""
     made.submit("wanting", size, queue=queue, topology=ANYWHERE, priority=priority)
     outcome = made.run()["wanting"]
-    return victims(outcome) if isinstance(outcome, NotAdmissible) and outcome.preempting is not None else {}
+    return get_victims(outcome) if isinstance(outcome, NotAdmissible) and outcome.preempting is not None else {}
 
 
 def settle(made: Shared) -> None:

@@ -22,8 +22,8 @@ from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import preemption_policy, victim_search
 from tests.builders import NAMESPACE, RACK
-from tests.queueing.scene import refused
-from tests.queueing.shared import ALL_MAY, Shared, victims
+from tests.queueing.scene import get_refusals
+from tests.queueing.shared import ALL_MAY, Shared, get_victims
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 ANYWHERE = {"unconstrained": True}
@@ -45,12 +45,12 @@ def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     outcome = scene.run()["high"]
-    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
     assert "preempts 1 workload by prioritization in the ClusterQueue: ns/low" in outcome.message
     for _ in range(2):
-        assert all(not victims(said) for said in scene.run().values()), "nobody goes twice for one room"
+        assert all(not get_victims(said) for said in scene.run().values()), "nobody goes twice for one room"
     scene.leave("low")
     assert "high" in scene.run()
     assert scene.running() == {"high"}
@@ -94,7 +94,7 @@ def test_one_large_victim_rather_than_many_small():
     scene.run()
     assert len(scene.running()) == 9
     scene.submit("high", 8, queue="q", priority=1)
-    assert victims(scene.run()["high"]) == {"whole": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["high"]) == {"whole": REASON_IN_QUEUE}
 
 
 def test_a_lower_priority_goes_before_fewer_of_higher():
@@ -106,7 +106,7 @@ def test_a_lower_priority_goes_before_fewer_of_higher():
         scene.submit(f"two{i}", 2, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=2)
-    assert victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
+    assert get_victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
 
 
 def test_younger_of_two_equal_workloads_is_preempted():
@@ -115,7 +115,7 @@ def test_younger_of_two_equal_workloads_is_preempted():
         scene.submit(name, 4, queue="q")
         scene.run()
     scene.submit("high", 4, queue="q", priority=1)
-    assert victims(scene.run()["high"]) == {"younger": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["high"]) == {"younger": REASON_IN_QUEUE}
 
 
 # --- for a place ------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_victims_are_chosen_in_one_rack():
         scene.submit(f"w{i}", 2, queue="q")
         scene.run()
     scene.submit("high", 8, queue="q", priority=1)
-    chosen = victims(scene.run()["high"])
+    chosen = get_victims(scene.run()["high"])
     assert len(chosen) == 4
     for name in chosen:
         scene.leave(name)
@@ -145,7 +145,7 @@ def test_room_made_for_a_preemptor_is_not_given_to_another_workload():
     scene.submit("b", 4, queue="q")
     scene.run()
     scene.submit("high", 8, queue="q", priority=5)
-    assert set(victims(scene.run()["high"])) == {"a", "b"}
+    assert set(get_victims(scene.run()["high"])) == {"a", "b"}
     scene.submit("thief", 4, queue="q", priority=4)
     scene.run()
     scene.leave("a")
@@ -181,7 +181,7 @@ def test_workload_with_higher_priority_than_the_preemptor_preempts_it_after_its_
     scene.leave("low")
     scene.run()
     assert scene.running() == {"middle"}
-    assert victims(scene.run()["top"]) == {"middle": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["top"]) == {"middle": REASON_IN_QUEUE}
     scene.leave("middle")
     scene.run()
     assert scene.running() == {"top"}
@@ -198,7 +198,7 @@ def test_restarted_scheduler_evicts_no_second_victim():
     gone = scene.evicted()
     assert len(gone) == 1
     scene.cycle = type(scene.cycle)(scene.state, scene.cycle._profiles)
-    assert victims(scene.run()["high"]) == {}
+    assert get_victims(scene.run()["high"]) == {}
     scene.leave(gone.pop())
     scene.run()
     assert "high" in scene.running()
@@ -210,11 +210,11 @@ def test_a_victim_that_could_not_be_evicted_is_asked_again():
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     (verdict,) = scene.verdicts()
-    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
     assert scene.verdicts() == []
     scene.cycle.spare("ns/low")
     (verdict,) = scene.verdicts()
-    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
 
 
 # --- in a cohort ------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_unused_quota_is_lent_within_the_cohort():
     scene.run()
     assert scene.running() == {"big"}
     scene.submit("more", 1, queue="theirs")
-    assert refused(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
+    assert get_refusals(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
 
 
 def test_borrowed_quota_is_reclaimed_by_the_queue_that_owns_it():
@@ -244,7 +244,7 @@ def test_borrowed_quota_is_reclaimed_by_the_queue_that_owns_it():
     scene.submit("borrowed", 4, queue="theirs", priority=9)
     scene.run()
     scene.submit("owner", 4, queue="mine")
-    assert victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
+    assert get_victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
 
 
 def test_workload_within_its_nominal_quota_is_not_reclaimed():
@@ -295,7 +295,7 @@ def test_reclaiming_only_lower_priorities():
     scene.submit("equal", 4, queue="mine", priority=1)
     assert scene.evicted() == set()
     scene.submit("higher", 4, queue="mine", priority=2)
-    assert victims(scene.run()["higher"]) == {"borrowed": REASON_RECLAIMED}
+    assert get_victims(scene.run()["higher"]) == {"borrowed": REASON_RECLAIMED}
 
 
 @pytest.mark.parametrize(("threshold", "goes"), [(None, True), (0, True), (-1, False)])
@@ -310,7 +310,7 @@ def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, go
     assert isinstance(outcome, NotAdmissible)
     assert (outcome.preempting is not None) == goes
     if goes:
-        assert victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
+        assert get_victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
 
 
 def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
@@ -323,7 +323,7 @@ def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
     assert isinstance(first, NotAdmissible)
     assert first.preempting is None
     scene.write(on_its_way)
-    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+    assert get_victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
 
 
 def test_reclaimed_quota_is_not_borrowed_again_by_a_higher_priority():
@@ -332,7 +332,7 @@ def test_reclaimed_quota_is_not_borrowed_again_by_a_higher_priority():
     scene.submit("borrower", 8, queue="theirs", priority=9)
     scene.run()
     scene.submit("owner", 4, queue="mine")
-    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+    assert get_victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
     scene.leave("borrower")
     scene.run()
     assert scene.running() == {"owner"}
@@ -346,7 +346,7 @@ def test_workload_at_its_borrowing_limit_reports_the_limit():
     scene.submit("six", 6, queue="limited")
     scene.run()
     scene.submit("one", 1, queue="limited")
-    message = refused(scene.run())["one"].message
+    message = get_refusals(scene.run())["one"].message
     assert (
         "1 cpu of quota are missing, 6 of 4 are in use, and its borrowingLimit of 2 leaves 0 to be borrowed, whatever others lend"
         in message
@@ -359,12 +359,12 @@ def test_limits_of_borrowing_and_lending():
     scene.pool("limited", "4", "c", borrowingLimit="2")
     scene.pool("lender", "10", "c", lendingLimit="5")
     scene.submit("seven", 7, queue="limited")
-    assert "more than the 6 it could ever have, with its borrowingLimit of 2" in refused(scene.run())["seven"].message
+    assert "more than the 6 it could ever have, with its borrowingLimit of 2" in get_refusals(scene.run())["seven"].message
     scene.submit("six", 6, queue="limited")
     scene.run()
     assert scene.running() == {"six"}
     scene.submit("own", 10, queue="lender")
-    assert "own" in refused(scene.run())
+    assert "own" in get_refusals(scene.run())
     scene.finish("six")
     scene.run()
     assert scene.running() == {"own"}
@@ -383,7 +383,7 @@ def test_a_cohort_of_cohorts():
     assert scene.used("a") == 11000
     scene.finish("eleven")
     scene.submit("twelve", 12, queue="a")
-    assert 'all that cohort "left" lends' in refused(scene.run())["twelve"].message
+    assert 'all that cohort "left" lends' in get_refusals(scene.run())["twelve"].message
 
 
 @pytest.mark.parametrize("sharing", [None, FairSharing()])
@@ -399,7 +399,7 @@ def test_chain_of_1000_cohorts_lends_and_is_reclaimed_from(sharing: FairSharing 
     scene.run()
     assert scene.running() == {"borrows"}
     scene.submit("reclaims", 4, queue="b")
-    assert refused(scene.run())["reclaims"].preempting is not None
+    assert get_refusals(scene.run())["reclaims"].preempting is not None
 
 
 def test_cycle_of_cohorts_admits_no_workload():
@@ -409,7 +409,7 @@ def test_cycle_of_cohorts_admits_no_workload():
     scene.cohort("right", "left")
     scene.pool("a", "4", "left")
     scene.submit("w", 1, queue="a")
-    assert "inactive" in refused(scene.run())["w"].message
+    assert "inactive" in get_refusals(scene.run())["w"].message
     scene.cohort("right")
     scene.run()
     assert scene.running() == {"w"}
@@ -461,7 +461,7 @@ def test_the_next_flavor_comes_before_preemption():
 
 def test_unless_the_queue_says_to_stop_where_preemption_helps():
     outcome = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
-    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
 
@@ -473,7 +473,7 @@ def test_small_workload_goes_rather_than_a_large_one_that_began_last():
         scene.submit(name, count, queue="q")
         scene.run()
     scene.submit("urgent", 1, queue="q", priority=1)
-    assert victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
 
 
 def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
@@ -481,9 +481,9 @@ def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
-    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+    assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
     scene.cycle.reconsider("uid-high")  # the write of its verdict failed, and nobody was told to go
-    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+    assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
 
 
 def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
@@ -494,7 +494,7 @@ def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
     scene.verdicts()  # not written: it is deleted before that
     scene.delete("high")
     scene.submit("other", 4, queue="q", priority=1)
-    assert victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
 
 
 def test_preemptor_moved_to_another_queue_reserves_nothing_in_its_former_queue():
@@ -539,7 +539,7 @@ def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest
         return find_admission(*asked)
 
     monkeypatch.setattr(victim_search, "find_admission", counting)
-    assert len(victims(scene.run()["urgent"])) == 10
+    assert len(get_victims(scene.run()["urgent"])) == 10
     assert trials["all"] < 450  # one after the other they were 541
 
 
@@ -550,7 +550,7 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
     monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
     outcome = scene.run()["urgent"]
     assert isinstance(outcome, NotAdmissible)
-    gone = victims(outcome)
+    gone = get_victims(outcome)
     assert len(gone) >= 10
     assert "the search stopped at its limit of steps, fewer victims may be enough" in outcome.message
     for name in gone:
@@ -569,7 +569,7 @@ def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monke
     scene.run()
     scene.submit("one", 1, cpu="4", queue="q", priority=2)
     outcome = scene.run()["one"]
-    assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}
+    assert set(get_victims(outcome)) <= {f"z{i}" for i in range(10)}
 
 
 def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.MonkeyPatch):

@@ -11,8 +11,8 @@ from core.names import EVICTED, HOSTNAME_LABEL, PREEMPTED, REASON_NODE_FAILURES,
 from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
 from tests.queueing.flavors.test_lending import Lending
-from tests.queueing.running import NOW, told
-from tests.queueing.scene import admitted
+from tests.queueing.running import NOW, get_refusal
+from tests.queueing.scene import list_admitted
 
 
 def waiting(*, cpu: int = 4, port: int | None = None) -> Lending:
@@ -33,7 +33,7 @@ def waiting(*, cpu: int = 4, port: int | None = None) -> Lending:
     for node in ("r0-n0", "r0-n1"):
         scene.break_down(node)
     scene.lose("w", "r0-n0", "r0-n1")
-    preempting = told(scene.run()["w"]).preempting
+    preempting = get_refusal(scene.run()["w"]).preempting
     assert preempting is not None
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/low"]
     return scene
@@ -53,11 +53,11 @@ def is_whole(scene: Lending) -> bool:
 def test_free_node_promised_beside_the_spare_is_not_given_to_another_workload(priority: int) -> None:
     scene = waiting()
     scene.submit("thief", 1, cpu="4", priority=priority)
-    assert told(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    assert get_refusal(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert scene.run() == {}
     assert not scene.state.ledger.drift()
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -65,9 +65,9 @@ def test_rest_of_a_node_promised_beside_the_spare_is_free_for_other_workloads() 
     scene = waiting(cpu=6)
     scene.submit("beside", 1, cpu="2")
     scene.submit("thief", 1, cpu="1")
-    assert admitted(scene.run()) == {"beside"}
+    assert list_admitted(scene.run()) == {"beside"}
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -75,9 +75,9 @@ def test_its_ports_are_kept_for_it_too() -> None:
     scene = waiting(cpu=6, port=8080)
     thief = workload_json("thief", [pod_set_json(cpu="1", topology={"required": RACK})])
     scene.workload(with_port(thief, 8080))
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -85,13 +85,13 @@ def test_free_node_promised_beside_the_spare_is_no_replacement_for_a_higher_prio
     scene = waiting()
     scene.rack("r1", 1)
     scene.submit("first", 1, cpu="4", priority=20, topology={"preferred": RACK})
-    assert admitted(scene.run()) == {"first"}
+    assert list_admitted(scene.run()) == {"first"}
     scene.break_down("r1-n0")
     scene.lose("first", "r1-n0")
-    outcome = told(scene.run()["first"])
+    outcome = get_refusal(scene.run()["first"])
     assert (outcome.evicts, outcome.reason) == (True, REASON_NODE_FAILURES)
     scene.leave("low")
-    assert "w" in admitted(scene.run())
+    assert "w" in list_admitted(scene.run())
     assert is_whole(scene)
 
 
@@ -99,7 +99,7 @@ def test_cycle_makes_room_until_the_holder_has_reclaimed_its_spare() -> None:
     scene = waiting()
     assert scene.cycle.makes_room
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     scene.run()
     assert not scene.cycle.makes_room
 
@@ -115,7 +115,7 @@ def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be()
     scene.state.forget(f"{NAMESPACE}/w")
     scene.cycle.reconsider("uid-w")
     assert not any(isinstance(verdict.outcome, Admissible) for verdict in scene.cycle.run(is_held_back=lambda uid: uid == "uid-w"))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -126,20 +126,20 @@ def test_restarted_scheduler_reserves_the_node_promised_beside_the_spare() -> No
     for name in ("low", "w"):
         later.workload(scene.objects[name])
     later.submit("thief", 1, cpu="4", priority=20)
-    assert not admitted(later.run())
+    assert not list_admitted(later.run())
     later.leave("low")
-    assert admitted(later.run()) == {"w"}
+    assert list_admitted(later.run()) == {"w"}
     assert is_whole(later)
 
 
 def test_once_it_waits_no_more_others_have_it() -> None:
     scene = waiting()
     scene.submit("thief", 1, cpu="4")
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     for node in ("r0-n0", "r0-n1"):
         scene.change(node)
     scene.lose("w")
-    assert admitted(scene.run()) == {"thief"}
+    assert list_admitted(scene.run()) == {"thief"}
     assert scene.where("thief") == {"r0-n3": 1}
     assert not scene.cycle.makes_room
 
@@ -147,13 +147,13 @@ def test_once_it_waits_no_more_others_have_it() -> None:
 def test_it_is_not_evicted_for_a_node_that_fails_while_others_go_for_its_sake() -> None:
     scene = waiting()
     scene.break_down("r0-n3")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.evicts, outcome.reason) == (False, REASON_TOPOLOGY_PLACEMENT_FAILED)
     scene.change("r0-n3")
     scene.submit("thief", 1, cpu="4", priority=20)
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -166,7 +166,7 @@ def test_holder_with_a_failed_promised_node_or_spare_is_evicted(spare_fails: boo
     else:
         scene.run()
         scene.leave("low")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.evicts, outcome.reason) == (True, REASON_NODE_FAILURES)
     scene.leave("w")
     scene.run()
@@ -180,19 +180,19 @@ def test_holder_with_a_borrower_that_was_not_evicted_is_evicted_when_the_promise
     scene.set_status("low", {**low["status"], "conditions": conditions})
     scene.cycle.spare(f"{NAMESPACE}/low")
     scene.break_down("r0-n3")
-    assert told(scene.run()["w"]).evicts
+    assert get_refusal(scene.run()["w"]).evicts
 
 
 def test_a_pause_of_admissions_gives_nothing_away() -> None:
     scene = waiting()
     scene.submit("thief", 1, cpu="4", priority=20)
     scene.state.observe_pause(Pause(admissions=Stop("admissions", "why", "who", NOW)))
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     assert scene.cycle.makes_room
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -211,6 +211,6 @@ def test_of_two_lent_nodes_that_one_is_taken_which_fewer_have_to_leave() -> None
     assert shared < alone
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
-    preempting = told(scene.run()["w"]).preempting
+    preempting = get_refusal(scene.run()["w"]).preempting
     assert preempting is not None
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/b"]

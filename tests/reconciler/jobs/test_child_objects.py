@@ -24,12 +24,12 @@ def _owned_by(kind: str, version: str, name: str) -> list[Obj]:
     return [{"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]
 
 
-def _template(**requests: str) -> Obj:
+def _build_template(**requests: str) -> Obj:
     return {"spec": {"containers": [{"name": "node", "resources": {"requests": requests}}]}}
 
 
 def _replicated(name: str, pods: int, **requests: str) -> Obj:
-    job = {"parallelism": pods, "completions": pods, "template": _template(**requests)}
+    job = {"parallelism": pods, "completions": pods, "template": _build_template(**requests)}
     return {"name": name, "replicas": 1, "template": {"spec": job}}
 
 
@@ -50,7 +50,7 @@ class Parts:
         conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
         workload = {
             "metadata": _metadata("w", ownerReferences=_owned_by("TrainJob", "trainer.kubeflow.org/v1alpha1", "train")),
-            "spec": {"podSets": [{"name": "node", "count": 1, "template": _template(**requests)}]},
+            "spec": {"podSets": [{"name": "node", "count": 1, "template": _build_template(**requests)}]},
             "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions},
         }
         self.observed.workloads.put(workload)

@@ -37,7 +37,7 @@ def succeed(scene: Scene, job: str, count: int) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in running]
 
 
-def live(now: truth.Snapshot, job: str) -> list[dict[str, Any]]:
+def list_live_pods(now: truth.Snapshot, job: str) -> list[dict[str, Any]]:
     return [pod for pod in now.pods_of(job) if not truth.is_terminal(pod)]
 
 
@@ -131,7 +131,7 @@ def test_workload_that_waits_for_quota_is_admitted_when_pods_of_another_job_succ
     succeed(scene, "first", 1)
     now = scene.until_bound("second", 2)
     assert truth.check_invariants(now) == []
-    assert len(live(now, "first")) == 2
+    assert len(list_live_pods(now, "first")) == 2
     workload = now.workload_of("first")
     assert workload is not None
     assert truth.get_condition(workload, PREEMPTED) == {}
@@ -158,11 +158,11 @@ def test_their_nodes_are_free_too_and_a_failed_pod_comes_back_to_its_own(scene: 
     scene.end_pod(lost["metadata"]["name"], {"phase": "Failed"})
 
     def is_back(now: truth.Snapshot) -> bool:
-        pods = live(now, "first")
+        pods = list_live_pods(now, "first")
         return len(pods) == 2 and all(pod["spec"].get("nodeName") for pod in pods)
 
     now = scene.eventually("the failed pod to be made again", is_back)
-    assert lost["spec"]["nodeName"] in [pod["spec"]["nodeName"] for pod in live(now, "first")]
+    assert lost["spec"]["nodeName"] in [pod["spec"]["nodeName"] for pod in list_live_pods(now, "first")]
     assert truth.check_invariants(now) == []
 
 
@@ -170,7 +170,7 @@ def test_a_job_with_more_completions_than_pods_gives_back_at_its_end_only(scene:
     scene.submit("long", pods=2, gpus=8, required=scene.rack, spec={"completions": 4})
     scene.until_bound("long", 2)
     succeed(scene, "long", 2)
-    scene.eventually("the next two to run", lambda now: sum(1 for p in live(now, "long") if p["spec"].get("nodeName")) == 2)
+    scene.eventually("the next two to run", lambda now: sum(1 for p in list_live_pods(now, "long") if p["spec"].get("nodeName")) == 2)
     assert reclaimable(scene.read(), "long") == {}
     succeed(scene, "long", 1)
     scene.eventually("one to be reclaimable", lambda now: reclaimable(now, "long") == {"main": 1})
@@ -185,14 +185,14 @@ def test_evicted_job_with_succeeded_pods_requests_only_its_remaining_pods(scene:
     scene.eventually("three to be reclaimable", lambda now: reclaimable(now, "train") == {"main": 3})
     scene.patch_workload("train", {"spec": {"active": False}})
     scene.eventually(
-        "it to be stopped", lambda now: not live(now, "train") and not truth.is_true(now.workload_of("train"), "QuotaReserved")
+        "it to be stopped", lambda now: not list_live_pods(now, "train") and not truth.is_true(now.workload_of("train"), "QuotaReserved")
     )
     scene.submit("other", pods=3, gpus=8, unconstrained="true")
     scene.until_bound("other", 3)
     scene.patch_workload("train", {"spec": {"active": True}})
 
     def runs(now: truth.Snapshot) -> bool:
-        return any(pod["spec"].get("nodeName") for pod in live(now, "train"))
+        return any(pod["spec"].get("nodeName") for pod in list_live_pods(now, "train"))
 
     now = scene.eventually("its last pod to run", runs)
     workload = now.workload_of("train")
@@ -200,6 +200,6 @@ def test_evicted_job_with_succeeded_pods_requests_only_its_remaining_pods(scene:
     (given,) = workload["status"]["admission"]["podSetAssignments"]
     assert given["count"] == 1
     assert given["resourceUsage"]["nvidia.com/gpu"] == "8"
-    (pod,) = live(now, "train")
+    (pod,) = list_live_pods(now, "train")
     assert pod["metadata"]["labels"][PODSET_LABEL] == "main"
     assert truth.check_invariants(now) == []

@@ -18,10 +18,10 @@ from e2e.audit.recount import recount
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
-from tests.e2e.users import refused, user_of
+from tests.e2e.users import create_user, refused
 from tests.long import mark_long
-from tests.reconciler.kinds.pods import of_set, template
-from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.kinds.pods import build_template, of_set
+from tests.reconciler.kinds.test_jobset import build_jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, LOWER_PRIORITY, Scene
 
 pytestmark = pytest.mark.cluster
@@ -51,7 +51,7 @@ def scene(cluster: Cluster, topogate: Topogate, request: pytest.FixtureRequest) 
 
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
-    opened = user_of(scene.api, scene.namespace)
+    opened = create_user(scene.api, scene.namespace)
     yield opened
     opened.close()
 
@@ -120,7 +120,7 @@ def jobsets(cluster: Cluster, scene: Scene) -> Iterator[str]:
 
 def run_victims(scene: Scene, user: Api, jobsets: str, *finalizers: str) -> str:
     """The path of a JobSet of a user that runs four Jobs on all of the quota, and whose Jobs make their pods again without end."""
-    made = jobset(scene, "victim", replicated("workers", 4, 1))
+    made = build_jobset(scene, "victim", replicated("workers", 4, 1))
     made["metadata"]["finalizers"] = list(finalizers)
     for each in made["spec"]["replicatedJobs"]:
         each["template"]["spec"]["backoffLimit"] = 1_000_000
@@ -175,7 +175,7 @@ def test_preempted_jobset_with_jobs_that_a_finalizer_keeps_from_being_deleted_gi
 
 
 def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
-    made = of_set("StatefulSet", scene, "victim", 2, template(8))
+    made = of_set("StatefulSet", scene, "victim", 2, build_template(8))
     made["metadata"]["finalizers"] = ["example.com/mine"]
     sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
     user.create(sets, made)

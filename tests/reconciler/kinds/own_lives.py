@@ -13,7 +13,7 @@ from e2e.api import JSON_PATCH, PATIENCE_S
 from e2e.audit import truth
 from e2e.manifests import build_job, make_elastic_ray
 from e2e.manifests import get_path as path_of
-from tests.reconciler.kinds.pods import live, template, workloads
+from tests.reconciler.kinds.pods import build_template, list_live_pods, workloads
 from tests.reconciler.scenes import Scene
 
 Obj = dict[str, Any]
@@ -71,14 +71,14 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
     """No group goes before another one is there: each of the surge has a Workload of its own."""
     spec: Obj = {
         "replicas": 2,
-        "leaderWorkerTemplate": {"size": 2, "workerTemplate": template(2, required=scene.rack)},
+        "leaderWorkerTemplate": {"size": 2, "workerTemplate": build_template(2, required=scene.rack)},
         "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}},
     }
     metadata = {"name": "serve", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
     made = scene.create({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec})
 
     def are_bound(now: truth.Snapshot, image: str | None) -> bool:
-        pods = live(now, scene)
+        pods = list_live_pods(now, scene)
         images = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
         return len(pods) == 4 and all(pod["spec"].get("nodeName") for pod in pods) and image in (None, *images) and len(images) == 1
 
@@ -148,4 +148,6 @@ def ray_resized_by_its_autoscaler(kind: str, scene: Scene) -> None:
     finally:
         autoscaler.close()
     scene.api.delete(f"{path_of(made)}/ray")
-    scene.eventually("nothing of it to be left", lambda now: not live(now, scene) and scene.api.find(f"{path_of(made)}/ray") is None)
+    scene.eventually(
+        "nothing of it to be left", lambda now: not list_live_pods(now, scene) and scene.api.find(f"{path_of(made)}/ray") is None
+    )

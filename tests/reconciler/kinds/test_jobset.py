@@ -35,7 +35,7 @@ def replicated(name: str, replicas: int, pods: int, **asked: Any) -> dict[str, A
     }
 
 
-def jobset(scene: Scene, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
+def build_jobset(scene: Scene, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -46,7 +46,7 @@ def jobset(scene: Scene, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_job_of_a_jobset_is_in_one_rack_in_the_order_of_its_ranks(scene: Scene, jobsets: JobSetStandIn) -> None:
     created = scene.create(
-        jobset(
+        build_jobset(
             scene,
             "train",
             replicated("leader", 1, 1, required=scene.block),

@@ -17,7 +17,7 @@ from e2e.standins.pods import MADE_FOR
 from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import Topogate, build_managed_labels
 from tests.reconciler.kinds.lives import suspended_and_resumed
-from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime, template
+from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, build_template, runtime
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, check_places, name_of
 from tests.reconciler.scenes import WORKLOADS, Scene
 
@@ -139,7 +139,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
     edited = runtime()["spec"]
     (node,) = edited["template"]["spec"]["replicatedJobs"]
     node["template"]["spec"] |= {"parallelism": 2, "completions": 2}
-    pods = {"parallelism": 1, "completions": 1, "template": {"spec": template("any", gpus=1)["spec"]}}
+    pods = {"parallelism": 1, "completions": 1, "template": {"spec": build_template("any", gpus=1)["spec"]}}
     edited["template"]["spec"]["replicatedJobs"].append({"name": "evaluator", "replicas": 1, "template": {"spec": pods}})
     try:
         with stage.acting(scenario):
@@ -174,7 +174,9 @@ def test_started_job_with_pods_made_while_suspended_is_started_again_without_the
     created = stage.create(scenario, "early")
     with stage.acting(scenario):
         scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
-        made = stage.standins[PyTorchJobStandIn].pod(created, "early-stray", template(scene.rack), {MADE_FOR: created["metadata"]["uid"]})
+        made = stage.standins[PyTorchJobStandIn].pod(
+            created, "early-stray", build_template(scene.rack), {MADE_FOR: created["metadata"]["uid"]}
+        )
         made["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
         path = f"/api/v1/namespaces/{scene.namespace}/pods"
         scene.api.create(path, made)

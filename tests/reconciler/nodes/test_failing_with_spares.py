@@ -17,7 +17,7 @@ from e2e.audit import truth
 from e2e.audit.follow import Follower
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, places, whole_again, workload
+from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, get_places, get_workload, whole_again
 from tests.reconciler.nodes.test_failing_racks import recover
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.scraped import Scraped
@@ -35,12 +35,12 @@ def wide(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 
 
 def spares(now: truth.Snapshot, job: str) -> list[str]:
-    text = (workload(now, job)["metadata"].get("annotations") or {}).get(SPARES)
+    text = (get_workload(now, job)["metadata"].get("annotations") or {}).get(SPARES)
     return list(json.loads(text)["main"]) if text else []
 
 
 def told(now: truth.Snapshot, job: str) -> tuple[str, str]:
-    condition = truth.get_condition(workload(now, job), SPARES_HELD)
+    condition = truth.get_condition(get_workload(now, job), SPARES_HELD)
     return str(condition.get("status", "")), str(condition.get("message", ""))
 
 
@@ -51,7 +51,7 @@ def with_a_spare(scene: Scene, job: str, pods: int = 2) -> tuple[dict[str, str],
     now = scene.eventually("its spare to be told of", lambda now: told(now, job)[0] == "True")
     (spare,) = spares(now, job)
     assert spare in told(now, job)[1]
-    return places(now, job), spare
+    return get_places(now, job), spare
 
 
 def count(running: Topogate, queue: str, state: str) -> float:
@@ -96,14 +96,14 @@ def test_the_spare_takes_the_pods_of_a_lost_node_in_one_write_while_another_job_
     with followed(wide) as versions:
         fail(wide, "train", gone)
         now = whole_again(wide, "train", 2, {gone})
-    assert set(places(now, "train").values()) == {stays, spare}
-    assert {uid: node for uid, node in before.items() if node == stays}.items() <= places(now, "train").items()
-    mine = [each for each in versions if each["metadata"]["name"] == workload(now, "train")["metadata"]["name"]]
+    assert set(get_places(now, "train").values()) == {stays, spare}
+    assert {uid: node for uid, node in before.items() if node == stays}.items() <= get_places(now, "train").items()
+    mine = [each for each in versions if each["metadata"]["name"] == get_workload(now, "train")["metadata"]["name"]]
     moved = next(each for each in mine if hosts(each) != sorted(before.values()))
     assert hosts(moved) == sorted([stays, spare])
     assert "unhealthyNodes" not in moved["status"]
     assert json.loads(moved["metadata"]["annotations"][SPARES]) == {"main": [spare]}, "no other write came before"
-    assert not places(now, "waits")
+    assert not get_places(now, "waits")
     now = wide.eventually("what is missing to be told", lambda now: told(now, "train")[0] == "False")
     assert "0 of 1 spare node kept free for 1 pod each; no other node of its domain has room" in told(now, "train")[1]
     assert spares(now, "train") == []
@@ -134,7 +134,7 @@ def test_a_spare_that_is_deleted_is_exchanged_and_one_that_is_cordoned_too(wide:
     assert f"{other} does not serve now: unschedulable" in told(now, "train")[1]
     wide.api.patch(f"{NODES}/{other}", {"spec": {"unschedulable": None}})
     wide.eventually("it to serve again", lambda now: told(now, "train")[0] == "True")
-    assert places(wide.read(), "train") == before, "nobody was moved for it"
+    assert get_places(wide.read(), "train") == before, "nobody was moved for it"
 
 
 def test_a_job_waits_for_its_spares_and_is_told_how_many_there_is_room_for(wide: Scene) -> None:
@@ -155,6 +155,6 @@ def test_a_node_that_is_deleted_is_replaced_by_the_spare(wide: Scene) -> None:
     wide.cluster.delete_nodes([gone])
     end_pods(wide, "train", gone)  # as the pod garbage collector does in a minute
     now = whole_again(wide, "train", 2, {gone})
-    assert spare in places(now, "train").values()
+    assert spare in get_places(now, "train").values()
     now = wide.eventually("another to be kept free", lambda now: told(now, "train")[0] == "True" and spare not in spares(now, "train"))
-    assert not {*spares(now, "train")} & {*places(now, "train").values()}
+    assert not {*spares(now, "train")} & {*get_places(now, "train").values()}

@@ -218,10 +218,10 @@ async def test_child_processes_of_a_plugin_end_with_the_plugin(tmp_path: Path):
     path = tmp_path / "pid"
     async with harness(launch("Brood", path=str(path))) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
-    assert state_of(path) in ("", "Z"), "if it is still there, somebody else has to bury it"
+    assert get_state(path) in ("", "Z"), "if it is still there, somebody else has to bury it"
 
 
-def state_of(path: Path) -> str:
+def get_state(path: Path) -> str:
     """Of the process whose id is in a file."""
     try:
         return Path(f"/proc/{path.read_text()}/stat").read_text().split()[2]

@@ -30,7 +30,7 @@ from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
 from e2e.topogate import Topogate, build_managed_labels
 from tests.installed import Installed
-from tests.reconciler.kinds.pods import bound, domains, hosts_by, live, template
+from tests.reconciler.kinds.pods import bound, build_template, domains, hosts_by, list_live_pods
 from tests.reconciler.kinds.test_jobset import replicated
 from tests.reconciler.podgroups.test_podgroups import GATE, GROUPS, told
 from tests.reconciler.scenes import JOBS, Scene
@@ -43,7 +43,7 @@ Obj = dict[str, Any]
 @pytest.fixture(scope="module")
 def topogate(cluster: Cluster, installed: Installed) -> Topogate:
     running = installed.run(flags=GATE)
-    probe = job("probe", "default", 1, "one", queue="main")
+    probe = build_job("probe", "default", 1, "one", queue="main")
     wait_for("the webhooks to be asked", partial(is_refused, cluster, probe))
     return running
 
@@ -71,7 +71,7 @@ def asking(obj: Obj, text: str) -> Obj:
     return {**obj, "metadata": metadata}
 
 
-def job(name: str, namespace: str, pods: int, text: str, *, queue: str | None = None, **more: Any) -> Obj:
+def build_job(name: str, namespace: str, pods: int, text: str, *, queue: str | None = None, **more: Any) -> Obj:
     made = asking(manifests.build_job(name, namespace, pods=pods, indexed=True, **more), text)
     return {**made, "metadata": {**made["metadata"], "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}}
 
@@ -84,8 +84,8 @@ def reasons(scene: Scene) -> list[str | None]:
     return [told(scene, group["metadata"]["name"]).get("reason") for group in groups(scene)]
 
 
-def until_bound(scene: Scene, count: int) -> list[Obj]:
-    return live(scene.eventually(f"{count} pods to be bound", lambda now: bound(live(now, scene), count)), scene)
+def wait_until_bound(scene: Scene, count: int) -> list[Obj]:
+    return list_live_pods(scene.eventually(f"{count} pods to be bound", lambda now: bound(list_live_pods(now, scene), count)), scene)
 
 
 def racks(scene: Scene, pods: list[Obj]) -> int:
@@ -106,9 +106,9 @@ def installed(kind: StandIn) -> Iterator[None]:
 
 
 def test_a_job_is_in_one_rack_and_its_group_is_its_own_and_goes_with_it(hall: Scene) -> None:
-    stored = hall.create(job("train", hall.namespace, 4, f"{hall.block},{hall.rack}", gpus=4))
+    stored = hall.create(build_job("train", hall.namespace, 4, f"{hall.block},{hall.rack}", gpus=4))
     assert "suspend" not in stored["spec"] or not stored["spec"]["suspend"]
-    pods = until_bound(hall, 4)
+    pods = wait_until_bound(hall, 4)
     assert racks(hall, pods) == 1
     (group,) = groups(hall)
     assert {pod["metadata"]["labels"][MEMBER_OF_LABEL] for pod in pods} == {group["metadata"]["name"]}
@@ -123,17 +123,19 @@ def test_a_job_is_in_one_rack_and_its_group_is_its_own_and_goes_with_it(hall: Sc
 
 
 def test_a_job_that_fits_in_no_rack_waits_whole_and_one_that_may_be_anywhere_does_not(hall: Scene) -> None:
-    hall.create(job("large", hall.namespace, 3, hall.rack, gpus=8))
+    hall.create(build_job("large", hall.namespace, 3, hall.rack, gpus=8))
     hall.eventually("its group to be told", lambda _: reasons(hall) == ["Unschedulable"])
-    pods = live(hall.read(), hall)
+    pods = list_live_pods(hall.read(), hall)
     assert len(pods) == 3
     assert all(pod["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}] for pod in pods)
-    hall.create(job("wide", hall.namespace, 3, f"{hall.rack}:Preferred", gpus=8))
-    hall.eventually("the other to be bound", lambda now: bound([p for p in live(now, hall) if p["metadata"]["name"][:5] == "wide-"], 3))
+    hall.create(build_job("wide", hall.namespace, 3, f"{hall.rack}:Preferred", gpus=8))
+    hall.eventually(
+        "the other to be bound", lambda now: bound([p for p in list_live_pods(now, hall) if p["metadata"]["name"][:5] == "wide-"], 3)
+    )
 
 
 def test_where_kube_scheduler_has_no_groups_of_its_own_a_job_that_asks_for_it_is_refused(hall: Scene) -> None:
-    asks = job("native", hall.namespace, 2, hall.rack)
+    asks = build_job("native", hall.namespace, 2, hall.rack)
     asks["metadata"]["annotations"][PODGROUP_PLACED_BY] = "kube-scheduler"
     with pytest.raises(ApiError, match="schedulingGroup: the API server drops it"):
         hall.create(asks)
@@ -141,28 +143,28 @@ def test_where_kube_scheduler_has_no_groups_of_its_own_a_job_that_asks_for_it_is
 
 
 def test_a_suspended_job_has_its_group_and_its_pods_their_places_once_it_is_resumed(hall: Scene) -> None:
-    hall.create(job("later", hall.namespace, 2, hall.rack, gpus=8, spec={"suspend": True}))
+    hall.create(build_job("later", hall.namespace, 2, hall.rack, gpus=8, spec={"suspend": True}))
     hall.eventually("its group", lambda _: len(groups(hall)) == 1)
     hall.patch_job("later", {"spec": {"suspend": False}})
-    assert racks(hall, until_bound(hall, 2)) == 1
+    assert racks(hall, wait_until_bound(hall, 2)) == 1
     hall.patch_job("later", {"spec": {"suspend": True}})
-    hall.eventually("its pods to be gone", lambda now: live(now, hall) == [])
+    hall.eventually("its pods to be gone", lambda now: list_live_pods(now, hall) == [])
     hall.patch_job("later", {"spec": {"suspend": False}})
-    assert racks(hall, until_bound(hall, 2)) == 1
+    assert racks(hall, wait_until_bound(hall, 2)) == 1
     assert len(groups(hall)) == 1
 
 
 def test_a_job_that_is_resized_takes_its_group_along(hall: Scene) -> None:
-    hall.create(job("grows", hall.namespace, 2, hall.rack, gpus=4))
-    until_bound(hall, 2)
+    hall.create(build_job("grows", hall.namespace, 2, hall.rack, gpus=4))
+    wait_until_bound(hall, 2)
     hall.patch_job("grows", {"spec": {"parallelism": 4, "completions": 4}})
-    assert racks(hall, until_bound(hall, 4)) == 1
+    assert racks(hall, wait_until_bound(hall, 4)) == 1
     hall.eventually("its group to follow", lambda _: groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}})
 
 
 def test_pod_group_of_a_job_that_a_user_deletes_or_changes_is_restored(hall: Scene) -> None:
-    hall.create(job("train", hall.namespace, 2, hall.rack, gpus=4))
-    until_bound(hall, 2)
+    hall.create(build_job("train", hall.namespace, 2, hall.rack, gpus=4))
+    wait_until_bound(hall, 2)
     (group,) = groups(hall)
     path = f"{GROUPS.format(hall.namespace)}/{group['metadata']['name']}"
     hall.api.delete(path)
@@ -172,7 +174,7 @@ def test_pod_group_of_a_job_that_a_user_deletes_or_changes_is_restored(hall: Sce
 
 
 def test_of_a_group_its_numbers_may_change_and_nothing_else(hall: Scene) -> None:
-    hall.create(job("train", hall.namespace, 1, hall.rack))
+    hall.create(build_job("train", hall.namespace, 1, hall.rack))
     hall.eventually("its group", lambda _: len(groups(hall)) == 1)
     path = f"{GROUPS.format(hall.namespace)}/{groups(hall)[0]['metadata']['name']}"
     for change, says in (
@@ -189,7 +191,7 @@ def test_of_a_group_its_numbers_may_change_and_nothing_else(hall: Scene) -> None
 
 
 def test_beside_annotations_of_queued_jobs_or_a_queue_it_is_refused_and_leaves_nothing(hall: Scene) -> None:
-    wrong = job("both", hall.namespace, 2, "rack of ours", queue="main", required=hall.rack)
+    wrong = build_job("both", hall.namespace, 2, "rack of ours", queue="main", required=hall.rack)
     with pytest.raises(ApiError) as refused:
         hall.create(wrong)
     assert refused.value.status == 422
@@ -201,16 +203,16 @@ def test_beside_annotations_of_queued_jobs_or_a_queue_it_is_refused_and_leaves_n
 
 
 def test_dry_run_of_a_job_returns_the_stored_object_and_creates_no_pod_group(hall: Scene) -> None:
-    obj = job("dry", hall.namespace, 2, hall.rack)
+    obj = build_job("dry", hall.namespace, 2, hall.rack)
     stored = hall.api.create(f"{manifests.get_path(obj)}?dryRun=All", obj)
     assert stored["spec"]["template"]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
     assert stored["spec"]["template"]["metadata"]["labels"][MEMBER_OF_LABEL].startswith("job-dry-")
-    hall.create(job("wet", hall.namespace, 1, hall.rack))
+    hall.create(build_job("wet", hall.namespace, 1, hall.rack))
     hall.eventually("the group of a later one", lambda _: [g["metadata"]["name"][:8] for g in groups(hall)] == ["job-wet-"])
 
 
 def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) -> None:
-    obj = job("train", hall.namespace, 2, hall.rack)
+    obj = build_job("train", hall.namespace, 2, hall.rack)
     hall.create(obj)
     for value in (None, hall.block):
         with pytest.raises(ApiError, match="is settled when the Job is created"):
@@ -222,7 +224,7 @@ def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) 
     with pytest.raises(ApiError, match=f"may not stand beside {PODGROUP_TOPOLOGY}"):
         hall.patch_job("train", {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}})
     hall.patch_job("train", {"metadata": {"labels": {"mine": "still"}}})
-    assert until_bound(hall, 3)
+    assert wait_until_bound(hall, 3)
 
 
 def test_in_a_managed_namespace_with_a_default_queue_it_is_refused_and_told_why(hall: Scene) -> None:
@@ -231,7 +233,7 @@ def test_in_a_managed_namespace_with_a_default_queue_it_is_refused_and_told_why(
     try:
         hall.create(manifests.build_local_queue("default", name, "nowhere"))
         with pytest.raises(ApiError, match="where its namespace is managed by topogate"):
-            hall.create(job("train", name, 2, hall.rack))
+            hall.create(build_job("train", name, 2, hall.rack))
     finally:
         hall.cluster.delete_namespace(name)
 
@@ -245,7 +247,7 @@ def test_all_jobs_of_a_job_set_are_in_one_rack(hall: Scene) -> None:
         metadata = {"name": "train", "namespace": hall.namespace}
         spec = {"replicatedJobs": list(jobs)}
         hall.create(asking({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}, hall.rack))
-        pods = until_bound(hall, 3)
+        pods = wait_until_bound(hall, 3)
         assert racks(hall, pods) == 1
         assert sorted(pod["metadata"]["labels"][JOBSET_ROLE_LABEL] for pod in pods) == ["leader", "workers", "workers"]
         (group,) = groups(hall)
@@ -260,7 +262,7 @@ def test_each_job_of_a_job_set_that_asks_itself_is_a_group(hall: Scene) -> None:
         metadata = {"name": "train", "namespace": hall.namespace}
         spec = {"replicatedJobs": [workers]}
         hall.create({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec})
-        pods = until_bound(hall, 4)
+        pods = wait_until_bound(hall, 4)
         found = groups(hall)
         assert sorted(group["metadata"]["ownerReferences"][0]["name"] for group in found) == ["train-workers-0", "train-workers-1"]
         for group in found:
@@ -274,35 +276,35 @@ def test_launcher_and_workers_of_an_mpi_job_are_in_one_rack(hall: Scene) -> None
         metadata = {"name": "train", "namespace": hall.namespace}
         spec = {"slotsPerWorker": 1, "mpiReplicaSpecs": replicas}
         hall.create(asking({"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": metadata, "spec": spec}, hall.rack))
-        pods = until_bound(hall, 4)
+        pods = wait_until_bound(hall, 4)
         assert racks(hall, pods) == 1
         (group,) = groups(hall)
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
 
 
 def one(hall: Scene, gpus: int) -> Obj:
-    made = template(gpus)
+    made = build_template(gpus)
     return {**made, "spec": {**made["spec"], "restartPolicy": "Never"}}
 
 
 def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it_is_scaled(hall: Scene) -> None:
     with installed(LeaderWorkerSetStandIn(hall.api)):
         metadata = {"name": "serve", "namespace": hall.namespace}
-        spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template(8)}}
+        spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": build_template(8)}}
         hall.create(
             asking({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}, hall.rack)
         )
-        until_bound(hall, 2)
-        pods = until_labelled(hall)
+        wait_until_bound(hall, 2)
+        pods = wait_until_labelled(hall)
         assert racks(hall, pods) == 1
         hosts = hosts_by(LWS_WORKER_INDEX_LABEL, hall.read(), pods)
         assert hosts == sorted(hosts)
         path = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{hall.namespace}/leaderworkersets/serve"
         hall.api.patch(path, {"spec": {"replicas": 2}})
-        until_bound(hall, 4)
-        until_labelled(hall)
+        wait_until_bound(hall, 4)
+        wait_until_labelled(hall)
         now = hall.read()
-        found = [domains(now, live(now, hall, **{LWS_GROUP_INDEX_LABEL: str(index)}), hall.rack) for index in (0, 1)]
+        found = [domains(now, list_live_pods(now, hall, **{LWS_GROUP_INDEX_LABEL: str(index)}), hall.rack) for index in (0, 1)]
         assert [len(each) for each in found] == [1, 1]
         assert found[0] != found[1]
         (group,) = groups(hall)
@@ -310,13 +312,15 @@ def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it
         name = group["metadata"]["name"]
         hall.eventually("both to be told", lambda _: told(hall, name).get("message") == "2 replicas have their places")
         hall.api.patch(path, {"spec": {"replicas": 1}})
-        hall.eventually("one to be gone", lambda now: all(leads_zero(pod) for pod in live(now, hall)))
+        hall.eventually("one to be gone", lambda now: all(leads_zero(pod) for pod in list_live_pods(now, hall)))
         hall.eventually("the other to be told of alone", lambda _: told(hall, name).get("status") == "True")
 
 
-def until_labelled(hall: Scene) -> list[Obj]:
+def wait_until_labelled(hall: Scene) -> list[Obj]:
     """The stand-in labels pods a moment after they are made; the real one has a webhook for it."""
-    return live(hall.eventually("pods to be labelled", lambda now: all(is_labelled(pod) for pod in live(now, hall))), hall)
+    return list_live_pods(
+        hall.eventually("pods to be labelled", lambda now: all(is_labelled(pod) for pod in list_live_pods(now, hall))), hall
+    )
 
 
 def is_labelled(pod: Obj) -> bool:

@@ -15,7 +15,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.process import is_alive
 from e2e.topogate import Topogate
-from tests.reconciler.podgroups.test_podgroups import GATE, add, gang, places, racks_of, told
+from tests.reconciler.podgroups.test_podgroups import GATE, add, gang, get_places, list_racks, told
 from tests.reconciler.scenes import Scene
 from tests.runtime.test_plugins import install
 from tests.scraped import Scraped
@@ -61,9 +61,9 @@ def placed(hall: Scene, name: str) -> set[str]:
     """Racks of a gang of four, once all are bound."""
     gang(hall, name, 4)
     add(hall, name, 0, 1, 2, 3)
-    now = hall.eventually("all to be bound", lambda now: len(places(now, name)) == 4)
+    now = hall.eventually("all to be bound", lambda now: len(get_places(now, name)) == 4)
     hall.eventually("it to be told", lambda _: told(hall, name).get("status") == "True")
-    return racks_of(hall, now, name)
+    return list_racks(hall, now, name)
 
 
 def racks(hall: Scene) -> list[str]:

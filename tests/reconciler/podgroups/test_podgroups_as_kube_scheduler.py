@@ -15,7 +15,7 @@ from e2e.cluster import Cluster
 from e2e.scenarios.play import GATES, SERVED, ByScheduler, ByTopogate, ByTopogateNatively, Play, Way
 from e2e.scenarios.podgroups import SCENARIOS
 from e2e.topogate import Topogate
-from tests.reconciler.kinds.pods import bound, domains, live
+from tests.reconciler.kinds.pods import bound, domains, list_live_pods
 from tests.reconciler.podgroups.test_podgroups import GATE, told
 from tests.reconciler.scenes import Scene
 
@@ -56,8 +56,8 @@ def test_a_job_that_asks_for_it_is_placed_by_kube_scheduler_and_told_of(stage: C
         made = manifests.build_job("train", scene.namespace, pods=4, indexed=True, gpus=4)
         made["metadata"] = {**made["metadata"], "annotations": asks, "labels": {}}
         scene.create(made)
-        now = scene.eventually("all pods to be bound", lambda now: bound(live(now, scene), 4))
-        pods = live(now, scene)
+        now = scene.eventually("all pods to be bound", lambda now: bound(list_live_pods(now, scene), 4))
+        pods = list_live_pods(now, scene)
         assert len(domains(scene.read(), pods, scene.rack)) == 1
         (name,) = {pod["metadata"]["labels"][MEMBER_OF_LABEL] for pod in pods}
         assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {name}

@@ -13,7 +13,7 @@ from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.kinds.pods import live, of_set, pod, template
+from tests.reconciler.kinds.pods import build_pod, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -50,26 +50,26 @@ def made(kind: str, scene: Scene) -> Obj:
     if kind == "Job":
         return scene.submit("left", pods=2, gpus=8, required=scene.rack)
     if kind == "Pod":
-        return scene.create(pod(scene, "left", gpus=8) | {"spec": template(8)["spec"] | {"restartPolicy": "Never"}})
-    return scene.create(of_set(kind, scene, "left", 2, template(8, required=scene.rack)) | {})
+        return scene.create(build_pod(scene, "left", gpus=8) | {"spec": build_template(8)["spec"] | {"restartPolicy": "Never"}})
+    return scene.create(of_set(kind, scene, "left", 2, build_template(8, required=scene.rack)) | {})
 
 
-def until_running(scene: Scene, kind: str) -> list[Obj]:
+def wait_until_running(scene: Scene, kind: str) -> list[Obj]:
     count = 1 if kind == "Pod" else 2
-    now = scene.eventually("all to be bound", lambda now: len(running(now, scene)) == count, 60)
-    return running(now, scene)
+    now = scene.eventually("all to be bound", lambda now: len(list_running(now, scene)) == count, 60)
+    return list_running(now, scene)
 
 
 def of_left(now: truth.Snapshot) -> list[Obj]:
     return [found for found in now.pods if found["metadata"]["name"].startswith("left")]
 
 
-def uids(objects: list[Obj]) -> list[str]:
+def list_uids(objects: list[Obj]) -> list[str]:
     return sorted(found["metadata"]["uid"] for found in objects)
 
 
-def running(now: truth.Snapshot, scene: Scene) -> list[Obj]:
-    return [found for found in live(now, scene) if found["spec"].get("nodeName") and found in of_left(now)]
+def list_running(now: truth.Snapshot, scene: Scene) -> list[Obj]:
+    return [found for found in list_live_pods(now, scene) if found["spec"].get("nodeName") and found in of_left(now)]
 
 
 def delete(scene: Scene, obj: Obj, policy: str) -> None:
@@ -99,7 +99,7 @@ def workload_named(now: truth.Snapshot, name: str) -> Obj | None:
 def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
     """Its pods run, and it is deleted without them; name of its workload, and the pods."""
     obj = made(kind, scene)
-    pods = until_running(scene, kind)
+    pods = wait_until_running(scene, kind)
     name = pods[0]["metadata"]["annotations"][WORKLOAD_ANNOTATION]
     delete(scene, obj, "Orphan")
 
@@ -125,7 +125,7 @@ def test_quota_of_orphaned_pods_is_released_when_the_last_pod_ends(scene: Scene,
     scene.submit("small", pods=1, gpus=1, required=scene.rack)
     scene.until_waiting("small", "WaitingForQuota")
     now = scene.read()
-    assert [found["metadata"]["uid"] for found in running(now, scene)] == [pods[1]["metadata"]["uid"]], "it runs on"
+    assert [found["metadata"]["uid"] for found in list_running(now, scene)] == [pods[1]["metadata"]["uid"]], "it runs on"
     workload = workload_named(now, name)
     assert truth.is_true(workload, "QuotaReserved")
     assert not truth.is_true(workload, "Finished")
@@ -148,7 +148,7 @@ def test_orphaned_pods_that_ended_while_the_reconciler_was_down_hold_no_quota(sc
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet", "Pod"])
 def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene: Scene, kind: str, policy: str) -> None:
     obj = made(kind, scene)
-    pods = until_running(scene, kind)
+    pods = wait_until_running(scene, kind)
     for found in pods:
         hold(scene, found)
     delete(scene, obj, policy)
@@ -164,11 +164,11 @@ def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene:
     last = pods.pop()
     for found in pods:
         let_go(scene, found)
-    now = scene.eventually("all but one to be gone", lambda now: uids(of_left(now)) == uids([last]), 60)
+    now = scene.eventually("all but one to be gone", lambda now: list_uids(of_left(now)) == list_uids([last]), 60)
     assert [truth.is_true(w, "QuotaReserved") for w in now.workloads if "left" in w["metadata"]["name"]] == [True]
     scene.submit("small", pods=2, gpus=5, required=scene.rack)  # 10 of 16, and the last pod has 8
     scene.until_waiting("small", "WaitingForQuota")
-    assert uids(of_left(scene.read())) == uids([last]), "it has not ended"
+    assert list_uids(of_left(scene.read())) == list_uids([last]), "it has not ended"
     scene.delete_job("small")
     let_go(scene, last)
     scene.until_bound("next", 2, 60)
@@ -176,7 +176,7 @@ def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene:
 
 def test_a_gated_orphan_never_starts_is_told_so_and_holds_the_quota_until_it_is_deleted(scene: Scene) -> None:
     name, pods = orphaned(scene, "Job")
-    gated = pod(scene, "left-behind", gpus=8)
+    gated = build_pod(scene, "left-behind", gpus=8)
     gated["metadata"] |= {"labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: name}}
     gated["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
     scene.create(gated)
@@ -204,7 +204,7 @@ def test_an_orphaned_workload_that_is_deleted_takes_its_pods_along_and_then_goes
 
 
 def test_a_pod_that_names_a_workload_which_does_not_exist_is_told_why_it_waits(scene: Scene) -> None:
-    stranger = pod(scene, "stranger", gpus=1)
+    stranger = build_pod(scene, "stranger", gpus=1)
     stranger["metadata"] |= {"labels": {}, "annotations": {WORKLOAD_ANNOTATION: "none-such"}}
     stranger["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
     scene.create(stranger)

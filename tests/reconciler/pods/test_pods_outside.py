@@ -6,7 +6,7 @@ import pytest
 
 from core.jobs.contract import Defaults
 from core.names import MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, ROLE_HASH, SUSPENDING_PARENT
-from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, end, names, pod, run_group, started
+from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, build_pod, end, names, run_group, started
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "uid-of-s", "controller": True}
 
@@ -42,7 +42,7 @@ def stateful_set() -> PodsHarness:
     put_set(harness, 2)
     for name in ("s-0", "s-1"):
         notes: Json = {SUSPENDING_PARENT: "statefulset"}
-        harness.put(pod(name, group=None, notes=notes, ownerReferences=[OWNER]))
+        harness.put(build_pod(name, group=None, notes=notes, ownerReferences=[OWNER]))
     harness.run()
     (workload,) = harness.all("Workload")
     admit(harness, workload["metadata"]["name"])
@@ -81,7 +81,7 @@ def test_group_is_not_over_while_its_pods_run_whatever_others_say(group: PodsHar
     labels = {QUEUE_NAME_LABEL: "main", MANAGED: "true", POD_GROUP_NAME: "g"}
     notes = {POD_GROUP_TOTAL_COUNT: "2", ROLE_HASH: group.get("Pod", "a")["metadata"]["annotations"][ROLE_HASH]}
     for name in ("x", "y"):
-        fake = pod(name)
+        fake = build_pod(name)
         fake["metadata"] |= {"labels": labels, "annotations": notes, "finalizers": []}
         fake["spec"] = {"nodeName": "n0", "containers": fake["spec"]["containers"]}
         group.put({**fake, "status": {"phase": "Succeeded"}})

@@ -35,7 +35,7 @@ def with_gates(*texts: str, profile: str = "kep") -> Settings:
     return parse(["--placement-profile", profile, *(argument for text in texts for argument in ("--feature-gates", text))])
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep") -> str:
+def get_refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep") -> str:
     """The one line that ends the process."""
     with pytest.raises(SystemExit) as end:
         with_gates(*texts, profile=profile)
@@ -135,7 +135,7 @@ def test_compact_respects_preferred_affinity_if_the_gate_says_so():
 
 @pytest.mark.parametrize("gate", ["TASBalancedPlacement=true", "TASProfileBestFit=true", "TASProfileMixed=false"])
 def test_compact_and_a_gate_that_says_otherwise_contradict_each_other(capsys: pytest.CaptureFixture[str], gate: str):
-    line = refusal(capsys, gate, profile="compact")
+    line = get_refusal(capsys, gate, profile="compact")
     assert f"{gate} and the placement profile compact each say how pods are placed; leave one out" in line
     assert PLACEMENT_PROFILE in line
     with_gates("TASProfileMixed=true,TASBalancedPlacement=false", profile="compact")
@@ -162,7 +162,7 @@ def test_compact_profile_is_selectable_by_annotation_when_gates_define_the_kep_p
     ],
 )
 def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
-    line = refusal(capsys, text)
+    line = get_refusal(capsys, text)
     assert line.startswith("python -m reconciler: argument --feature-gates: ")
     assert said in line
 

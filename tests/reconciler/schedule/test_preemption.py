@@ -16,7 +16,7 @@ from tests.reconciler.scenes import GPU, QUEUES, Scene
 pytestmark = pytest.mark.cluster
 
 
-def condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:
+def get_condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:
     return dict(truth.get_condition(scene.read().workload_of(job), kind))
 
 
@@ -36,17 +36,17 @@ def test_a_whole_rack_is_made_free_for_a_higher_priority(scene: Scene, high: str
         message = scene.until_waiting(name, "TopologyPlacementFailed")
         assert "would fit" in message
         assert (scene.job(name)["spec"]["suspend"], scene.job(name)["status"].get("active", 0)) == (True, 0)
-    told = condition(scene, stopped[0], "Preempted")
+    told = get_condition(scene, stopped[0], "Preempted")
     assert (told["status"], told["reason"]) == ("True", "InClusterQueue")
     large = scene.read().workload_of("large")
     assert large is not None
     assert f"Preempted to accommodate a workload (UID: {large['metadata']['uid']}, JobUID: " in told["message"]
     assert f"preemptor path: /{scene.prefix}queue; preemptee path: /{scene.prefix}queue" in told["message"]
-    assert condition(scene, stopped[0], "Evicted")["reason"] == "Preempted"
+    assert get_condition(scene, stopped[0], "Evicted")["reason"] == "Preempted"
     scene.delete_job("large")
     for name in stopped:
         scene.until_bound(name, 1)
-        assert condition(scene, name, "Preempted")["status"] == "False"
+        assert get_condition(scene, name, "Preempted")["status"] == "False"
 
 
 def test_lent_quota_is_reclaimed_by_its_owner(cluster: Cluster, topogate: Topogate) -> None:
@@ -67,7 +67,7 @@ def test_lent_quota_is_reclaimed_by_its_owner(cluster: Cluster, topogate: Topoga
     assert truth.check_all_bound(now, "own", 2) == []
     message = scene.until_waiting("borrowed", "WaitingForQuota")
     assert f'cohort "{cohort}" lends no more than 0' in message
-    told = condition(scene, "borrowed", "Preempted")
+    told = get_condition(scene, "borrowed", "Preempted")
     assert told["reason"] == "InCohortReclamation"
     assert f"preemptor path: /{cohort}/{lender}; preemptee path: /{cohort}/{scene.prefix}queue" in told["message"]
     scene.delete_job("owner")

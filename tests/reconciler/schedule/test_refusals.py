@@ -8,7 +8,7 @@ import pytest
 
 from core.names import IS_GROUP_WORKLOAD, MIN_PARALLELISM, REASON_MISCONFIGURED, REASON_WAITING_FOR_QUOTA, WORKLOAD_REQUIRED_TOPOLOGY
 from tests.builders import RACK
-from tests.reconciler.harness_pods import pod
+from tests.reconciler.harness_pods import build_pod
 from tests.reconciler.harness_queues import QueuesHarness
 
 JOB = ("batch/v1", "Job", "train")
@@ -42,7 +42,7 @@ def test_waiting_job_gets_the_same_events_as_its_workload(harness: QueuesHarness
     [(("v1", "Pod", "alone"), "alone"), (("apps/v1", "StatefulSet", "web"), "web")],
 )
 def test_pods_and_their_parents_are_told_too(harness: QueuesHarness, owner: tuple[str, str, str], told: str):
-    harness.put(pod("alone", group=None))
+    harness.put(build_pod("alone", group=None))
     harness.put({"kind": "StatefulSet", "metadata": {"name": "web"}, "spec": {}})
     harness.workload("w", count=11, owner=owner)
     harness.decide()
@@ -51,7 +51,7 @@ def test_pods_and_their_parents_are_told_too(harness: QueuesHarness, owner: tupl
 
 def test_of_a_pod_group_one_pod_is_told(harness: QueuesHarness):
     for i in range(3):
-        harness.put(pod(f"p{i}", total=3))
+        harness.put(build_pod(f"p{i}", total=3))
     workload: dict[str, Any] = harness.workload("g", count=11, owner=None)
     harness.put({**workload, "metadata": {**workload["metadata"], "annotations": {IS_GROUP_WORKLOAD: "true"}}})
     harness.decide()

@@ -18,7 +18,7 @@ from e2e.audit import truth
 from e2e.topogate import Topogate
 from reconciler.workloads.activity import Activity
 from tests.builders import RACK, Node, node_json, topology_json
-from tests.reconciler.harness_queues import until
+from tests.reconciler.harness_queues import wait_until
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.reconciler.workloads.test_pods_ready_timers import JOB, ReadyHarness
 
@@ -60,12 +60,12 @@ async def test_the_time_outlives_the_process_and_the_eviction(harness: TimedHarn
     harness.job(ready=2)
     harness.train_for(60, accumulatedPastExecutionTimeSeconds=20)
     async with harness.watched():
-        await until(30)
-    await until(35)
+        await wait_until(30)
+    await wait_until(35)
     async with harness.watched():
-        await until(40.9)
+        await wait_until(40.9)
         assert not harness.is_true("Evicted")
-        await until(41.5)
+        await wait_until(41.5)
         assert harness.reason("Evicted") == BY_TIME
         assert harness.train["spec"]["active"] is False
         assert find_condition(harness.train, "DeactivationTarget") is None
@@ -73,7 +73,7 @@ async def test_the_time_outlives_the_process_and_the_eviction(harness: TimedHarn
         await harness.stop_job()
         assert "accumulatedPastExecutionTimeSeconds" not in harness.train["status"]
         await harness.activate()
-        await until(42)
+        await wait_until(42)
         assert harness.reason("Requeued") == "Reactivated"
 
 
@@ -82,7 +82,7 @@ async def test_a_job_that_has_just_ended_is_not_stopped(harness: TimedHarness):
     harness.job(conditions=[{"type": "Complete", "status": "True"}])
     harness.train_for(10)
     async with harness.watched():
-        await until(100)
+        await wait_until(100)
         assert not harness.is_true("Evicted")
 
 
@@ -91,15 +91,15 @@ async def test_workload_is_activated_again_when_its_topology_gets_the_level(harn
     """Found defect E15: it stayed inactive until its user noticed."""
     harness.workload("train", count=2, owner=JOB, topology={"required": ROW})
     async with harness.running():
-        await until(5)
+        await wait_until(5)
         assert harness.train["spec"]["active"] is False
         assert harness.reason("QuotaReserved") == REASON_MISCONFIGURED
         labels = {ROW: "w", RACK: "r1", HOSTNAME_LABEL: "r1-n"}
         harness.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}))})
-        await until(10)
+        await wait_until(10)
         assert harness.train["spec"]["active"] is False, "the topology lacks the level as before"
         harness.put({"kind": "Topology", **topology_json("t", [ROW, RACK, HOSTNAME_LABEL])})
-        await until(15)
+        await wait_until(15)
         assert harness.train["spec"]["active"] is True
         assert harness.is_true("QuotaReserved")
 

@@ -46,7 +46,7 @@ def button(cluster: Cluster) -> Iterator[Button]:
     cluster.api.delete(CONFIG_MAP)  # else whoever comes next would wait
 
 
-def condition(scene: Scene, kind: str) -> dict[str, Any]:
+def build_condition(scene: Scene, kind: str) -> dict[str, Any]:
     """Of the scene's ClusterQueue."""
     return dict(truth.get_condition(scene.api.get(f"{QUEUES}/{scene.prefix}queue"), kind))
 
@@ -62,13 +62,13 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     began = time.monotonic()
     said = button("pause", "admissions", "--reason", "rack r1 is being rewired", "--no-wait")
     scene.submit("waits", pods=2, gpus=1, required=scene.rack)
-    wait_for("the queue to say so", lambda: condition(scene, "Active").get("reason") == "AdmissionsPaused", GENEROUS_S, poll_s=0.02)
+    wait_for("the queue to say so", lambda: build_condition(scene, "Active").get("reason") == "AdmissionsPaused", GENEROUS_S, poll_s=0.02)
     print(f"\npaused after {time.monotonic() - began:.2f} s, the command's own time included")
     message = scene.until_waiting("waits", "AdmissionsPaused")
     assert said == "admissions are paused\n"
     assert message.startswith("admissions are paused by ")
     assert message.endswith(": rack r1 is being rewired; `topogate resume admissions` ends that")
-    assert condition(scene, "Active")["status"] == "False"
+    assert build_condition(scene, "Active")["status"] == "False"
 
     topogate.kill_reconciler()
     scene.submit("later", pods=2, gpus=1, required=scene.rack)
@@ -84,7 +84,7 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     assert "in force: reported by " in said
     for name in ("waits", "later"):
         scene.until_bound(name, 2)
-    assert condition(scene, "Active")["status"] == "True"
+    assert build_condition(scene, "Active")["status"] == "True"
 
 
 def test_pause_command_waits_for_all_queues_and_reports_an_earlier_pause(scene: Scene, button: Button):
@@ -92,8 +92,8 @@ def test_pause_command_waits_for_all_queues_and_reports_an_earlier_pause(scene: 
     said = button("pause", "all", "--reason", "maintenance")
     print(f"\nboth in force after {time.monotonic() - began:.2f} s: {said}")
     assert "admissions are paused\nevictions are paused\nin force: reported by " in said
-    assert condition(scene, "Active")["reason"] == "AdmissionsPaused"
-    told = condition(scene, EVICTIONS_PAUSED)
+    assert build_condition(scene, "Active")["reason"] == "AdmissionsPaused"
+    told = build_condition(scene, EVICTIONS_PAUSED)
     assert (told["status"], told["reason"]) == ("True", "Paused")
     before = scene.api.get(CONFIG_MAP)["data"]
     said = button("pause", "evictions", "--reason", "another")
@@ -106,7 +106,7 @@ def test_pause_command_waits_for_all_queues_and_reports_an_earlier_pause(scene: 
     assert scene.api.get(CONFIG_MAP)["data"] == {"evictions": before["evictions"]}
     assert "admissions were not paused\nevictions go on" in button("resume", "all")
     assert button("pause", "status") == "admissions are not paused\nevictions are not paused\n"
-    assert condition(scene, EVICTIONS_PAUSED) == {}
+    assert build_condition(scene, EVICTIONS_PAUSED) == {}
 
 
 def test_pause_key_that_cannot_be_read_pauses_until_resume(scene: Scene, button: Button):
@@ -141,7 +141,7 @@ def test_workload_is_not_preempted_while_evictions_are_paused(scene: Scene, butt
     assert message.startswith("it could preempt 1 workload, but evictions are paused by ")
     now = scene.read()
     assert all(truth.check_all_bound(now, name, 2) == [] for name in ("one", "two"))
-    assert condition(scene, "Active")["status"] == "True", "who fits is admitted all the same"
+    assert build_condition(scene, "Active")["status"] == "True", "who fits is admitted all the same"
     button("resume", "evictions")
     scene.until_bound("large", 2)
 

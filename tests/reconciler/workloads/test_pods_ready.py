@@ -35,7 +35,7 @@ def follow(topogate: Topogate, tmp_path: Path) -> Follow:
     return start
 
 
-def status_of(now: truth.Snapshot, job: str) -> dict[str, Any]:
+def get_status(now: truth.Snapshot, job: str) -> dict[str, Any]:
     found: dict[str, Any] = (now.workload_of(job) or {}).get("status") or {}
     return found
 
@@ -45,7 +45,7 @@ def ready(now: truth.Snapshot, job: str) -> tuple[str | None, str | None]:
     return condition.get("status"), condition.get("reason")
 
 
-def evicted_for(now: truth.Snapshot, job: str) -> str | None:
+def get_eviction_reason(now: truth.Snapshot, job: str) -> str | None:
     condition = truth.get_condition(now.workload_of(job), "Evicted")
     return condition.get("reason") if condition.get("status") == "True" else None
 
@@ -63,7 +63,7 @@ def test_pods_ready_condition_is_written_for_running_workloads_only_with_the_fea
     assert ready(scene.read(), "train") == (None, None)
     follow(PATIENT)
     now = scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
-    assert evicted_for(now, "train") is None
+    assert get_eviction_reason(now, "train") is None
     scene.submit("next", pods=2, gpus=8, required=scene.rack, pod_spec=NOBODY)
     scene.eventually("the next one to wait", lambda now: ready(now, "next") == ("False", "WaitForStart"))
     scene.delete_job("train")
@@ -81,28 +81,28 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
 
     now = scene.eventually("it to be held back", waits_for_its_backoff)
     follow(rules)  # which finds all it needs in the status
-    assert evicted_for(now, "stuck") == "PodsReadyTimeout"
+    assert get_eviction_reason(now, "stuck") == "PodsReadyTimeout"
     assert scene.job("stuck")["spec"]["suspend"]
-    state = status_of(now, "stuck")["requeueState"]
+    state = get_status(now, "stuck")["requeueState"]
     assert state["count"] == 1
     assert state["requeueAt"] in truth.get_condition(now.workload_of("stuck"), "QuotaReserved")["message"]
     assert ready(now, "stuck") == ("False", "WaitForStart")
     assert "EvictedDueToPodsReadyTimeout" in [event["reason"] for event in now.events]
 
     def runs_again(now: truth.Snapshot) -> bool:
-        return truth.is_true(now.workload_of("stuck"), "Admitted") and evicted_for(now, "stuck") is None
+        return truth.is_true(now.workload_of("stuck"), "Admitted") and get_eviction_reason(now, "stuck") is None
 
     now = scene.eventually("it to be admitted again", runs_again)
     assert truth.get_condition(now.workload_of("stuck"), "Admitted")["lastTransitionTime"] >= state["requeueAt"]
     assert truth.get_condition(now.workload_of("stuck"), "Requeued")["reason"] == "BackoffFinished"
-    assert status_of(now, "stuck")["requeueState"] == {"count": 1}
+    assert get_status(now, "stuck")["requeueState"] == {"count": 1}
 
     def is_deactivated(now: truth.Snapshot) -> bool:
         workload = now.workload_of("stuck")
         return workload is not None and workload["spec"]["active"] is False and "admission" not in workload["status"]
 
     now = scene.eventually("it to be deactivated", is_deactivated)
-    assert evicted_for(now, "stuck") == "DeactivatedDueToRequeuingLimitExceeded"
+    assert get_eviction_reason(now, "stuck") == "DeactivatedDueToRequeuingLimitExceeded"
     message = truth.get_condition(now.workload_of("stuck"), "Evicted")["message"]
     assert "backoffLimitCount is 1" in message
     assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in message
@@ -112,8 +112,8 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
 
     scene.patch_workload("stuck", {"spec": {"active": True}})
     scene.eventually("it to be admitted once more", lambda now: truth.is_true(now.workload_of("stuck"), "Admitted"))
-    scene.eventually("its count to begin anew", lambda now: "requeueState" not in status_of(now, "stuck"))
-    scene.eventually("its first eviction", lambda now: status_of(now, "stuck").get("requeueState", {}).get("count") == 1)
+    scene.eventually("its count to begin anew", lambda now: "requeueState" not in get_status(now, "stuck"))
+    scene.eventually("its first eviction", lambda now: get_status(now, "stuck").get("requeueState", {}).get("count") == 1)
     scene.delete_job("stuck")
 
 
@@ -124,7 +124,7 @@ def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scen
     fail_a_pod(scene, "train")
     scene.eventually("it to wait for the other pod", lambda now: ready(now, "train") == ("False", "WaitForRecovery"))
     now = scene.eventually("it to have recovered", lambda now: ready(now, "train") == ("True", "Recovered"))
-    assert evicted_for(now, "train") is None
+    assert get_eviction_reason(now, "train") is None
     scene.delete_job("train")
 
 
@@ -143,8 +143,8 @@ def test_a_pod_that_is_not_replaced_in_time_evicts_its_workload(scene: Scene, fo
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
     fail_a_pod(scene, "train")  # the Job controller takes ten seconds to make another
-    now = scene.eventually("it to be evicted", lambda now: evicted_for(now, "train") == "PodsReadyTimeout")
+    now = scene.eventually("it to be evicted", lambda now: get_eviction_reason(now, "train") == "PodsReadyTimeout")
     assert "A pod was lost" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
-    assert status_of(now, "train")["requeueState"]["count"] == 1
+    assert get_status(now, "train")["requeueState"]["count"] == 1
     scene.eventually("it to run again from its start", lambda now: ready(now, "train") == ("True", "Started"))
     scene.delete_job("train")

@@ -17,7 +17,7 @@ from tests.reconciler.scenes import GPU, Scene
 ROOT = "/apis/kueue.x-k8s.io/v1beta2"
 
 
-def _until(scene: Scene, path: str, what: str, probe: Any) -> dict[str, Any]:
+def _wait_until(scene: Scene, path: str, what: str, probe: Any) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         obj = scene.api.get(f"{ROOT}/{path}")
         return obj if probe(obj) else None
@@ -34,7 +34,7 @@ def test_queue_status_counts_admitted_and_pending_workloads_with_their_usage(sce
     scene.submit("waits", pods=3, gpus=8, required=scene.rack)
     scene.until_bound("runs", 2)
     for path in (f"clusterqueues/{scene.prefix}queue", f"namespaces/{scene.namespace}/localqueues/main"):
-        queue = _until(
+        queue = _wait_until(
             scene,
             path,
             f"{path} to count",
@@ -46,7 +46,7 @@ def test_queue_status_counts_admitted_and_pending_workloads_with_their_usage(sce
         assert truth.is_true(queue, "Active")
     scene.delete_job("runs")
     path = f"clusterqueues/{scene.prefix}queue"
-    _until(scene, path, "usage to be given back", lambda obj: obj["status"]["flavorsUsage"][0]["resources"][1]["total"] == "0")
+    _wait_until(scene, path, "usage to be given back", lambda obj: obj["status"]["flavorsUsage"][0]["resources"][1]["total"] == "0")
 
 
 def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_comes(cluster: Cluster, topogate: Topogate) -> None:
@@ -60,15 +60,15 @@ def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_com
     def reason(obj: dict[str, Any]) -> str:
         return str(truth.get_condition(obj, "Active").get("reason", ""))
 
-    lacking = _until(scene, path, "the flavor to be missed", lambda obj: reason(obj) == "FlavorNotFound")
+    lacking = _wait_until(scene, path, "the flavor to be missed", lambda obj: reason(obj) == "FlavorNotFound")
     assert flavor in truth.get_condition(lacking, "Active")["message"]
     scene.submit("early", pods=2, gpus=8, required=scene.rack)
     assert "is inactive" in scene.until_waiting("early", "Suspended")
     scene.create(manifests.build_flavor(flavor, scene.pool.labels, topology))
-    lacking = _until(scene, path, "the topology to be missed", lambda obj: reason(obj) == "TopologyNotFound")
+    lacking = _wait_until(scene, path, "the topology to be missed", lambda obj: reason(obj) == "TopologyNotFound")
     assert topology in truth.get_condition(lacking, "Active")["message"]
     scene.create(manifests.build_topology(topology, scene.pool.levels))
-    _until(scene, path, "the queue to be active", lambda obj: reason(obj) == "Ready")
+    _wait_until(scene, path, "the queue to be active", lambda obj: reason(obj) == "Ready")
     scene.until_bound("early", 2)
     scene.close()
 
@@ -76,7 +76,7 @@ def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_com
 def test_object_in_use_is_held_by_a_finalizer_until_its_queue_is_deleted(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster).open()
     for path in (f"resourceflavors/{scene.prefix}flavor", f"topologies/{scene.prefix}topology"):
-        _until(scene, path, f"{path} to be held", lambda obj: RESOURCE_IN_USE_FINALIZER in (obj["metadata"].get("finalizers") or ()))
+        _wait_until(scene, path, f"{path} to be held", lambda obj: RESOURCE_IN_USE_FINALIZER in (obj["metadata"].get("finalizers") or ()))
         scene.api.delete(f"{ROOT}/{path}")
         assert scene.api.find(f"{ROOT}/{path}") is not None
     scene.api.delete(f"{ROOT}/clusterqueues/{scene.prefix}queue")
@@ -96,7 +96,7 @@ def test_nodes_without_valid_level_labels_are_left_out_and_named_in_the_conditio
         message = truth.get_condition(obj, "topogate.dev/NodesPlaced").get("message", "")
         return nowhere["metadata"]["name"] in message and twin["metadata"]["name"] in message
 
-    topology = _until(scene, f"topologies/{scene.prefix}topology", "the nodes to be named", told)
+    topology = _wait_until(scene, f"topologies/{scene.prefix}topology", "the nodes to be named", told)
     condition = truth.get_condition(topology, "topogate.dev/NodesPlaced")
     assert condition["status"] == "False"
     assert f"without the label {scene.rack}" in condition["message"]

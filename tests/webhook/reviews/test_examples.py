@@ -14,7 +14,7 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.webhook.asking import Webhook, causes, hook
+from tests.webhook.asking import Webhook, get_causes, hook
 from tests.webhook.reviews.test_group_reviews import groups, judged, mutated
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +63,7 @@ def test_an_example_without_a_queue_asks_for_a_group_and_is_accepted_without_a_w
 
 def test_the_three_mistakes_are_three():
     (obj,) = objects(EXAMPLES[REFUSED])
-    assert len(causes(asked(obj))) == 3
+    assert len(get_causes(asked(obj))) == 3
 
 
 def test_there_is_an_example_of_every_way_to_be_queued():

@@ -25,7 +25,7 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from tests.strategies import scale_examples
-from tests.webhook.asking import Webhook, apply, causes, patch_of
+from tests.webhook.asking import Webhook, apply, get_causes, patch_of
 from tests.webhook.reviews.test_misshapen import JSON, places, replaced
 from webhook.lookup import LookupFailed
 from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
@@ -37,23 +37,25 @@ BY_NAME: dict[str, Grouping] = {kind.kind: kind for kind in (*KINDS, *pod_kinds(
 Obj = dict[str, Any]
 
 
-def template(**more: Any) -> Obj:
+def build_template(**more: Any) -> Obj:
     return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}], **more}}
 
 
 def made(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
     """An object that asks for a group and has two templates, if its kind can."""
     specs: dict[str, Obj] = {
-        "Job": {"parallelism": 4, "completions": 4, "template": template()},
+        "Job": {"parallelism": 4, "completions": 4, "template": build_template()},
         "JobSet": {
             "replicatedJobs": [
-                {"name": name, "replicas": 2, "template": {"spec": {"parallelism": 2, "template": template()}}} for name in ("a", "b")
+                {"name": name, "replicas": 2, "template": {"spec": {"parallelism": 2, "template": build_template()}}} for name in ("a", "b")
             ]
         },
-        "MPIJob": {"mpiReplicaSpecs": {"Launcher": {"template": template()}, "Worker": {"replicas": 3, "template": template()}}},
+        "MPIJob": {
+            "mpiReplicaSpecs": {"Launcher": {"template": build_template()}, "Worker": {"replicas": 3, "template": build_template()}}
+        },
         "LeaderWorkerSet": {
             "replicas": 2,
-            "leaderWorkerTemplate": {"size": 3, "leaderTemplate": template(), "workerTemplate": template()},
+            "leaderWorkerTemplate": {"size": 3, "leaderTemplate": build_template(), "workerTemplate": build_template()},
         },
     }
     spec = specs[kind]
@@ -233,7 +235,7 @@ def test_levels_are_node_labels_or_their_aliases_and_may_be_preferred(text: str)
 )
 def test_a_value_that_names_no_levels(text: str, says: str):
     refused = judged(made("Job", text))
-    assert causes(refused)[SHOWN].startswith(says)
+    assert get_causes(refused)[SHOWN].startswith(says)
 
 
 @pytest.mark.parametrize("kind", GROUPED)
@@ -244,7 +246,7 @@ def test_annotations_of_queued_jobs_on_a_template(kind: str, name: str):
         one["metadata"]["annotations"] = {name: RACK}
     shown = BY_NAME[kind].roles(obj)[-1].annotations_shown
     says = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
-    assert causes(judged(obj)) == {f"{shown}[{name}]": says}
+    assert get_causes(judged(obj)) == {f"{shown}[{name}]": says}
 
 
 @pytest.mark.parametrize("kind", GROUPED)
@@ -255,7 +257,7 @@ def test_all_mistakes_are_told_at_once(kind: str):
         one["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK, SLICE_SIZE: "2"}
         one["spec"]["nodeName"] = "n"
     response = judged(obj)
-    told = causes(response)
+    told = get_causes(response)
     shown = [role.annotations_shown for role in BY_NAME[kind].roles(obj)]
     expected = {SHOWN, f"metadata.labels[{QUEUE_NAME_LABEL}]", f"metadata.annotations[{WORKLOAD_REQUIRED_TOPOLOGY}]"}
     expected |= {f"{where}[{name}]" for where in shown for name in (REQUIRED_TOPOLOGY, SLICE_SIZE)}
@@ -273,17 +275,17 @@ def test_jobs_of_a_job_set_are_groups_by_themselves_or_all_together():
     obj["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
     field = f"spec.replicatedJobs[1].template.metadata.annotations[{PODGROUP_TOPOLOGY}]"
     says = f'"{BLOCK}": may not stand beside that of the JobSet itself: what it makes would be a group by itself; keep one of them'
-    assert causes(judged(obj)) == {field: says}
+    assert get_causes(judged(obj)) == {field: says}
     stored = mutated(made("JobSet"))
     later = copy.deepcopy(stored)
     later["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
-    assert causes(judged(later, stored)) == {field: says}
+    assert get_causes(judged(later, stored)) == {field: says}
 
 
 def test_a_job_that_its_managed_namespace_queues_is_refused_and_told_why():
     webhook = Webhook(default_queue=True)
     stored = webhook.mutate(made("Job"))
-    refused = causes(judged(stored, webhook=webhook))
+    refused = get_causes(judged(stored, webhook=webhook))
     assert refused[f"metadata.labels[{QUEUE_NAME_LABEL}]"].endswith(
         "(a job gets its queue by itself where its namespace is managed by topogate)"
     )
@@ -357,13 +359,13 @@ def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
     ],
 )
 def test_pod_group_that_kube_scheduler_cannot_express_is_refused_with_its_fields(obj: Obj, expected: dict[str, str]):
-    assert causes(judged(mutated(obj))) == expected
+    assert get_causes(judged(mutated(obj))) == expected
 
 
 def test_job_with_a_scheduling_group_that_the_api_server_drops_is_refused():
     stored = mutated(by_kube_scheduler())
     del stored["spec"]["template"]["spec"]["schedulingGroup"]
-    assert causes(judged(stored)) == {
+    assert get_causes(judged(stored)) == {
         "spec.template.spec.schedulingGroup": "the API server drops it: kube-scheduler's own PodGroups are served since Kubernetes 1.36 "
         f"where the feature gate GenericWorkload is on; leave out {PODGROUP_PLACED_BY}, and topogate places them"
     }
@@ -374,7 +376,9 @@ def test_placed_by_annotation_is_immutable_after_creation(before: str, after: st
     old = mutated(by_kube_scheduler(placed_by=before))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][PODGROUP_PLACED_BY] = after
-    assert causes(judged(new, old)) == {BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'}
+    assert get_causes(judged(new, old)) == {
+        BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'
+    }
 
 
 # --- changes --------------------------------------------------------------------------------------------------------
@@ -393,7 +397,7 @@ def test_it_is_settled_when_the_job_is_created(kind: str, before: str | None, af
     old = mutated(made(kind, before))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {} if after is None else {PODGROUP_TOPOLOGY: after}
-    assert causes(judged(new, old)) == {SHOWN: says.replace("KIND", kind)}
+    assert get_causes(judged(new, old)) == {SHOWN: says.replace("KIND", kind)}
 
 
 def test_a_job_that_was_made_while_the_gate_was_off_may_lose_the_annotation_that_does_nothing():
@@ -404,10 +408,10 @@ def test_queue_name_or_topology_added_to_a_grouped_job_is_refused():
     old = mutated(made("JobSet"))
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
-    assert set(causes(judged(new, old))) == {f"metadata.labels[{QUEUE_NAME_LABEL}]"}
+    assert set(get_causes(judged(new, old))) == {f"metadata.labels[{QUEUE_NAME_LABEL}]"}
     new = copy.deepcopy(old)
     templates(new)[1]["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK}
-    assert len(causes(judged(new, old))) == 1
+    assert len(get_causes(judged(new, old))) == 1
 
 
 def test_job_that_an_older_rule_accepted_may_be_labelled_and_finished():
@@ -446,7 +450,7 @@ def judged_obj(kind: str, obj: Obj, old: Obj | None) -> None:
 def test_an_object_of_another_shape_is_refused_for_that(kind: str):
     obj = {**made(kind), "spec": "?"}
     assert mutated(obj) == obj
-    assert causes(judged(obj)) == {"spec": '"?": a map is expected'}
+    assert get_causes(judged(obj)) == {"spec": '"?": a map is expected'}
     without = {
         **made(kind),
         "spec": {"leaderWorkerTemplate": {}} if kind == "LeaderWorkerSet" else {"template": None, "replicatedJobs": []},
@@ -464,5 +468,5 @@ def test_of_two_reviews_that_refuse_a_queue_beside_a_group_one_says_why(groups: 
     response = Webhook(groups=groups).ask(path("validate", "Job"), queued, stored)
     assert response["allowed"] == allowed
     if not allowed:
-        assert list(causes(response)) == ["spec.template.spec.schedulingGates"]
-    assert list(causes(judged(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+        assert list(get_causes(response)) == ["spec.template.spec.schedulingGates"]
+    assert list(get_causes(judged(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
