@@ -34,7 +34,18 @@ from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import RequeueRules
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
-from tests.api.configuring import NEW, OLD, Json, as_text, configurations, file_with, list_mistakes, mistakes_in, read, written
+from tests.api.configuring import (
+    NEW,
+    OLD,
+    Json,
+    as_text,
+    build_file,
+    configurations,
+    list_mistakes,
+    list_mistakes_of_blocks,
+    read,
+    write_file,
+)
 
 PEER_GATES = json.loads((Path(__file__).parents[1] / "vectors/gates/gate_defaults.json").read_text())
 
@@ -126,7 +137,7 @@ def test_nothing_but_the_head_stands_at_the_defaults():
 
 
 def test_json_is_yaml():
-    file = file_with(topogate={"nominateNodes": True})
+    file = build_file(topogate={"nominateNodes": True})
     assert read_configuration(json.dumps(file).encode()).nominates_nodes is True
 
 
@@ -137,9 +148,9 @@ def test_configuration_with_null_fields_equals_the_default():
 
 
 def test_anchors_and_merges_are_understood():
-    text = as_text(file_with()) + "x-retry: &b {backoffBaseSeconds: 1}\n"
+    text = as_text(build_file()) + "x-retry: &b {backoffBaseSeconds: 1}\n"
     assert any("x-retry: unknown key" in line for line in list_mistakes(text))
-    text = as_text(file_with()) + "waitForPodsReady: {requeuingStrategy: {<<: {backoffBaseSeconds: 1}, backoffMaxSeconds: 2}}\n"
+    text = as_text(build_file()) + "waitForPodsReady: {requeuingStrategy: {<<: {backoffBaseSeconds: 1}, backoffMaxSeconds: 2}}\n"
     rules = read_configuration(text).pods_ready
     assert rules is not None
     assert (rules.backoff_base_s, rules.backoff_max_s) == (1.0, 2.0)
@@ -300,7 +311,7 @@ def test_gates_at_the_peers_defaults_load():
     ],
 )
 def test_wrong_gates(gates: Json, said: str):
-    (line,) = mistakes_in(featureGates=gates)
+    (line,) = list_mistakes_of_blocks(featureGates=gates)
     assert line.startswith(said)
 
 
@@ -311,14 +322,14 @@ def test_gates_that_are_always_on_set_to_false_load():
 
 
 def test_a_gate_and_the_profile_of_one_file_must_agree():
-    (line,) = mistakes_in(featureGates={"TASBalancedPlacement": True}, topogate={"placementProfile": "compact"})
+    (line,) = list_mistakes_of_blocks(featureGates={"TASBalancedPlacement": True}, topogate={"placementProfile": "compact"})
     assert line.startswith("topogate.placementProfile: TASBalancedPlacement=true and the placement profile compact each say")
 
 
 @given(configurations(), st.sampled_from([NEW, OLD]))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_written_configuration_is_read_with_the_same_values(values: Configuration, version: str):
-    found = read_configuration(as_text(written(values, version)))
+    found = read_configuration(as_text(write_file(values, version)))
     assert replace(found, warnings=()) == values
     assert all(warning.startswith("ignored: ") for warning in found.warnings)
 

@@ -13,7 +13,17 @@ from core.api.files.configuration_file import build_configuration, read_configur
 from core.api.files.configuration_wire import ConfigurationFile
 from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Configuration
-from tests.api.configuring import NEW, Json, as_text, configurations, file_with, list_mistakes, mistakes_in, odd_values, written
+from tests.api.configuring import (
+    NEW,
+    Json,
+    as_text,
+    build_file,
+    configurations,
+    list_mistakes,
+    list_mistakes_of_blocks,
+    odd_values,
+    write_file,
+)
 
 # --- mistakes, one at a time ------------------------------------------------------------------------------
 
@@ -180,15 +190,15 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
     ],
 )
 def test_configuration_mistake_names_field_value_and_accepted_values(blocks: dict[Any, Any], said: str):
-    assert list_mistakes(as_text({**file_with(), **blocks})) == [said]
+    assert list_mistakes(as_text({**build_file(), **blocks})) == [said]
 
 
 def test_values_in_messages_are_short_and_in_one_line():
-    (line,) = mistakes_in(namespace="x" * 5000)
+    (line,) = list_mistakes_of_blocks(namespace="x" * 5000)
     assert len(line) < 200
-    (line,) = mistakes_in(**{"a\u2028b" * 100: 1})
+    (line,) = list_mistakes_of_blocks(**{"a\u2028b" * 100: 1})
     assert line.startswith("[a\\u2028b")
-    (line,) = list_mistakes(as_text(file_with()) + "waitForPodsReady: {requeuingStrategy: {backoffMaxSeconds: 0x" + "f" * 9000 + "}}")
+    (line,) = list_mistakes(as_text(build_file()) + "waitForPodsReady: {requeuingStrategy: {backoffMaxSeconds: 0x" + "f" * 9000 + "}}")
     assert "a number of 36000 bits is not accepted" in line
 
 
@@ -235,7 +245,7 @@ def test_another_kind_or_version_is_told_as_such():
 
 
 def test_keys_given_twice_are_told_beside_all_else():
-    text = as_text(file_with()) + "namespace: a\nnamespace: b\nresources:\n  transformations:\n  - {input: cpu, input: pods, x: 1}\n"
+    text = as_text(build_file()) + "namespace: a\nnamespace: b\nresources:\n  transformations:\n  - {input: cpu, input: pods, x: 1}\n"
     assert list_mistakes(text) == [
         "namespace: it is given twice, in lines 3 and 4; leave one out",
         "resources.transformations[0].input: it is given twice, in lines 7 and 7; leave one out",
@@ -244,7 +254,7 @@ def test_keys_given_twice_are_told_beside_all_else():
 
 
 def test_a_document_that_holds_itself_is_judged_all_the_same():
-    head = as_text(file_with())
+    head = as_text(build_file())
     (line,) = list_mistakes(head + "topogate: {placementProfile: &a [*a]}")
     assert line == "topogate.placementProfile: a list is not accepted; use kep, compact, best-fit, least-free or balanced"
     assert list_mistakes(head + "topogate: &a {secondPass: *a}")
@@ -252,7 +262,7 @@ def test_a_document_that_holds_itself_is_judged_all_the_same():
 
 def test_aliases_that_multiply_cost_nothing():
     bomb = "\n".join(f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 9)}]" for level in range(1, 30))
-    assert len(list_mistakes(as_text(file_with()) + "x0: &x0 [a]\n" + bomb)) == 30
+    assert len(list_mistakes(as_text(build_file()) + "x0: &x0 [a]\n" + bomb)) == 30
 
 
 # --- all at once, and nothing else ------------------------------------------------------------------------
@@ -281,7 +291,7 @@ WRONG = {
 
 @given(st.sets(st.sampled_from(sorted(WRONG)), min_size=1))
 def test_all_mistakes_are_told_at_once(places: set[tuple[str, ...]]):
-    file: Json = file_with()
+    file: Json = build_file()
     for place in places:
         inner = file
         for key in place[:-1]:
@@ -309,13 +319,13 @@ def read_or_refused(value: object) -> Configuration | InvalidFile:
 def test_any_value_is_a_configuration_or_refused(value: Any):
     read_or_refused(value)
     if isinstance(value, dict):
-        read_or_refused({**file_with(), **value})
+        read_or_refused({**build_file(), **value})
 
 
 @given(configurations(), st.data())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_file_with_something_odd_in_it_is_read_or_refused(values: Configuration, data: st.DataObject):
-    file = written(values, NEW)
+    file = write_file(values, NEW)
     inner: Any = file
     key = data.draw(st.sampled_from(sorted(inner)))
     while isinstance(inner[key], dict) and inner[key] and data.draw(st.booleans()):

@@ -11,7 +11,7 @@ from core.api.files.mistakes import InvalidFile
 from core.model.plugin_choice import BUILT_IN, GroupPluginRules, PluginChoice, PluginLimits
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.builtin import GENERATORS, SCORERS
-from tests.api.configuring import as_text, file_with, mistakes_in, read
+from tests.api.configuring import as_text, build_file, list_mistakes_of_blocks, read
 
 PATH = "topogate.podGroups.plugins"
 A_NUMBER = "a number from 0 (off) to 1000 is expected"
@@ -93,12 +93,12 @@ def test_plugin_configuration_without_topology_placement_gets_a_warning():
     ],
 )
 def test_plugin_configuration_mistake_names_field_value_and_accepted_values(fields: dict[str, Any], said: str):
-    assert mistakes_in(**build_block(**fields)) == [f"{PATH}.{said}"]
+    assert list_mistakes_of_blocks(**build_block(**fields)) == [f"{PATH}.{said}"]
 
 
 def test_unknown_plugin_names_are_reported_with_other_mistakes_if_installed_plugins_are_known():
     scorers = [{"name": "BinPackin"}, {"name": "acme-prise", "weight": -1}, {"name": "acme-price"}, {"name": "zzz"}]
-    text = as_text(file_with(**build_block(scorers=scorers, memory="1")))
+    text = as_text(build_file(**build_block(scorers=scorers, memory="1")))
     with pytest.raises(InvalidFile) as error:
         read_configuration(text, ["acme-price"])
     no_such, scorer = "no such plugin is built in or installed", f"{PATH}.scorers"

@@ -15,13 +15,13 @@ from core.api.convert import CONVERTED, Unconvertible, check_size, convert
 from core.api.convert_assignment import MAX_CHARS, count_chars
 from core.model.wire.encoding import decode, encode
 from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, OLD_API_VERSION
-from tests.api.converting import json_values, notes, objects, with_note, without_notes, workloads
+from tests.api.converting import json_values, notes, objects, strip_notes, with_note, workloads
 
 OTHER = {API_VERSION: OLD_API_VERSION, OLD_API_VERSION: API_VERSION}
 LAYERS = [{"topology": "block", "size": 4}, {"topology": "rack", "size": 2}]
 
 
-def there_and_back(obj: dict[str, Any]) -> dict[str, Any]:
+def convert_there_and_back(obj: dict[str, Any]) -> dict[str, Any]:
     return convert(convert(obj, OTHER[obj["apiVersion"]]), obj["apiVersion"])
 
 
@@ -57,36 +57,36 @@ def request_of(obj: dict[str, Any]) -> Any:
 @given(objects(new=True))
 def test_stored_object_survives_conversion_to_v1beta1_and_back(obj: dict[str, Any]):
     before = copy.deepcopy(obj)
-    assert there_and_back(obj) == obj == before
+    assert convert_there_and_back(obj) == obj == before
 
 
 @given(objects(new=False))
 def test_v1beta1_object_survives_conversion_to_v1beta2_and_back(obj: dict[str, Any]):
     before = copy.deepcopy(obj)
-    assert there_and_back(obj) == obj == before
+    assert convert_there_and_back(obj) == obj == before
 
 
 @given(objects(new=True), notes())
 def test_a_note_about_v1beta1_is_taken_or_dropped_and_changes_nothing_that_is_stored(obj: dict[str, Any], note: str):
-    assert without_notes(there_and_back(with_note(obj, FIELDS_OF_V1BETA1, note))) == obj
+    assert strip_notes(convert_there_and_back(with_note(obj, FIELDS_OF_V1BETA1, note))) == obj
 
 
 @given(objects(new=False), notes())
 def test_a_note_about_v1beta2_changes_nothing_that_v1beta1_says(obj: dict[str, Any], note: str):
     forged = with_note(obj, FIELDS_OF_V1BETA2, note)
-    back = there_and_back(forged)
+    back = convert_there_and_back(forged)
     # It may add what v1beta1 cannot say, which is then noted anew.
-    assert without_notes(back) == obj
+    assert strip_notes(back) == obj
 
 
 @given(workloads(new=False), notes())
 def test_a_note_never_changes_which_domains_there_are(obj: dict[str, Any], note: str):
     plain, forged = convert(obj, API_VERSION), convert(with_note(obj, FIELDS_OF_V1BETA2, note), API_VERSION)
-    for one, other in zip(assignments(plain), assignments(forged), strict=True):
+    for one, other in zip(list_assignments(plain), list_assignments(forged), strict=True):
         assert decode(one) == decode(other)
 
 
-def assignments(obj: dict[str, Any]) -> list[Any]:
+def list_assignments(obj: dict[str, Any]) -> list[Any]:
     given = obj.get("status", {}).get("admission", {}).get("podSetAssignments", [])
     return [one["topologyAssignment"] for one in given if "topologyAssignment" in one]
 
@@ -292,8 +292,8 @@ def test_a_list_of_small_assignments_is_converted_without_a_search_for_the_best_
     monkeypatch.setattr("core.model.wire.encoding.choose_parts", search)
     for wire in (ours, written):
         stored = assigned(API_VERSION, wire)
-        assert there_and_back(stored) == stored
-    assert there_and_back(shown) == shown
+        assert convert_there_and_back(stored) == stored
+    assert convert_there_and_back(shown) == shown
 
 
 @pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001])
@@ -303,9 +303,9 @@ def test_assignments_of_any_size_and_length_come_back_both_ways(count: int, leng
     shown = assigned(OLD_API_VERSION, {"levels": ["block", "h"], "domains": domains})
     stored = convert(shown, API_VERSION)
     assert convert(stored, OLD_API_VERSION) == shown
-    assert there_and_back(stored) == stored
+    assert convert_there_and_back(stored) == stored
     best = assigned(API_VERSION, encode(decode(get_assignment(stored))))
-    assert there_and_back(best) == best
+    assert convert_there_and_back(best) == best
 
 
 def test_one_that_has_to_be_cut_is_cut_however_small():
@@ -314,7 +314,7 @@ def test_one_that_has_to_be_cut_is_cut_however_small():
     shown = assigned(OLD_API_VERSION, {"levels": ["h"], "domains": domains})
     stored = convert(shown, API_VERSION)
     assert len(get_assignment(stored)["slices"]) == 2
-    assert there_and_back(stored) == stored
+    assert convert_there_and_back(stored) == stored
     assert convert(stored, OLD_API_VERSION) == shown
 
 

@@ -130,17 +130,17 @@ def test_schema_command_with_drift_fails_and_prints_the_write_command(monkeypatc
     assert "run: python -m core.api.schema --write" in capsys.readouterr().err
 
 
-def unbounded_parts(node: Any, path: str = "") -> list[str]:
+def find_unbounded_parts(node: Any, path: str = "") -> list[str]:
     """Lists without maxItems: CEL's cost estimate takes them for endless."""
     found: list[str] = []
     if isinstance(node, dict):
         if node.get("type") == "array" and "maxItems" not in node:
             found.append(path)
         for key, value in node.items():
-            found += unbounded_parts(value, f"{path}.{key}")
+            found += find_unbounded_parts(value, f"{path}.{key}")
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            found += unbounded_parts(value, f"{path}[{index}]")
+            found += find_unbounded_parts(value, f"{path}[{index}]")
     return found
 
 
@@ -149,24 +149,24 @@ def test_every_list_that_rules_may_walk_is_bounded():
         crd = yaml.safe_load(content)
         for version in crd["spec"]["versions"]:
             # A label selector is the API machinery's own type, which bounds nothing; no rule looks into it, nor into v1beta1's domains.
-            unbounded = [path for path in unbounded_parts(version["schema"]) if "namespaceSelector" not in path]
+            unbounded = [path for path in find_unbounded_parts(version["schema"]) if "namespaceSelector" not in path]
             assert [path for path in unbounded if not path.endswith("topologyAssignment.properties.domains")] == []
 
 
-def specs(group: str) -> list[dict[str, Any]]:
+def list_specs(group: str) -> list[dict[str, Any]]:
     found = [yaml.safe_load(content)["spec"] for content in schema.render_all().values()]
     return [spec for spec in found if spec["group"] == group]
 
 
 def test_kinds_of_our_own_have_one_version():
-    assert {spec["names"]["kind"]: [version["name"] for version in spec["versions"]] for spec in specs("topogate.dev")} == {
+    assert {spec["names"]["kind"]: [version["name"] for version in spec["versions"]] for spec in list_specs("topogate.dev")} == {
         "NodeTopology": ["v1alpha1"],
         "PodGroup": ["v1alpha1"],
     }
 
 
 def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
-    for spec in specs("kueue.x-k8s.io"):
+    for spec in list_specs("kueue.x-k8s.io"):
         served = {
             version["name"]: (version["served"], version["storage"], version.get("deprecated", False)) for version in spec["versions"]
         }
@@ -206,7 +206,7 @@ V1BETA1 = {
 
 def test_v1beta1_differs_in_these_fields_only():
     found = {}
-    for spec in specs("kueue.x-k8s.io"):
+    for spec in list_specs("kueue.x-k8s.io"):
         schemas = {version["name"]: version["schema"]["openAPIV3Schema"] for version in spec["versions"]}
         found[spec["names"]["kind"]] = find_differences(schemas["v1beta1"], schemas["v1beta2"])
     assert {kind: names for kind, names in found.items() if names} == V1BETA1
@@ -221,7 +221,7 @@ KEPT = {
 @pytest.mark.parametrize("kind", KEPT)
 def test_fields_of_kueue_without_effect_are_stored_in_both_versions(kind: str):
     """Found defect E11: the API server dropped them, though docs/migration.md calls the CRDs supersets of Kueue's."""
-    (spec,) = [each for each in specs("kueue.x-k8s.io") if each["names"]["kind"] == kind]
+    (spec,) = [each for each in list_specs("kueue.x-k8s.io") if each["names"]["kind"] == kind]
     assert {version["name"] for version in spec["versions"]} == {"v1beta1", "v1beta2"}
     for version in spec["versions"]:
         for part, field in KEPT[kind]:

@@ -73,7 +73,7 @@ class Server(Harness):
             self.tried.append(request.kind.plural)
 
     def bundles(self, one: BundleHolder) -> list[bytes]:
-        return [base64.b64decode(config.get("caBundle", "")) for config in client_configs(one, self.configuration(one))]
+        return [base64.b64decode(config.get("caBundle", "")) for config in list_client_configs(one, self.configuration(one))]
 
     def configuration(self, one: BundleHolder) -> Obj:
         return self.get(KINDS[one.kind].kind, one.name)
@@ -81,7 +81,7 @@ class Server(Harness):
     def edit(self, one: BundleHolder, bundle: bytes | None) -> None:
         """By hand, all of its webhooks; None takes the field away."""
         obj = copy.deepcopy(self.configuration(one))
-        for config in client_configs(one, obj):
+        for config in list_client_configs(one, obj):
             config.pop("caBundle", None)
             if bundle is not None:
                 config["caBundle"] = base64.b64encode(bundle).decode()
@@ -107,7 +107,7 @@ class Server(Harness):
         self.put({**secret, "metadata": {**secret["metadata"], "annotations": notes}})
 
 
-def client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any]]:
+def list_client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any]]:
     return (
         [obj["spec"]["conversion"]["webhook"]["clientConfig"]] if one.kind == "crd" else [hook["clientConfig"] for hook in obj["webhooks"]]
     )
@@ -162,7 +162,7 @@ class Replica:
 
 
 @lru_cache(maxsize=1000)
-def accepts(bundle: bytes, pair: KeyPair | None, at: datetime) -> bool:
+def is_accepted(bundle: bytes, pair: KeyPair | None, at: datetime) -> bool:
     """What a TLS client that trusts the bundle thinks, by the library's own path validation and not by ours."""
     assert pair is not None
     try:

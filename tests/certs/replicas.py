@@ -68,7 +68,7 @@ class Replicas:
             self.api.create(manifests.get_path(obj), obj)
         if self._converts:
             converting = conversion("", self._where(0))
-            converting["webhook"]["clientConfig"] = without_bundle(converting["webhook"]["clientConfig"])
+            converting["webhook"]["clientConfig"] = strip_bundle(converting["webhook"]["clientConfig"])
             register_conversion(self.api, converting)
         self.grant()
         self._kubeconfig = self.cluster.kubeconfig_for_service_account(self.namespace, ACCOUNT)
@@ -132,7 +132,7 @@ class Replicas:
             only = {
                 **hook,
                 "name": f"{letter}job.{self.namespace}.example",
-                "clientConfig": without_bundle(hook["clientConfig"]),
+                "clientConfig": strip_bundle(hook["clientConfig"]),
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
             }
             yield {**whole, "metadata": {"name": self.name}, "webhooks": [only]}
@@ -205,7 +205,7 @@ class Replicas:
         return sorted(line["time"] for line in self.lines("certificates rotated a step") if line["reason"] == reason)
 
     def handshakes(self, number: int) -> Counter[str]:
-        """How many there were, by what `digest` makes of the certificate. Only with --log-level DEBUG."""
+        """How many there were, by what `compute_digest` makes of the certificate. Only with --log-level DEBUG."""
         return Counter(line["certificate"] for line in self.lines("handshake", number))
 
     # --- the Secret and the bundles -----------------------------------------------------------------------------------
@@ -271,11 +271,11 @@ class Replicas:
         return "" if taken["spec"]["suspend"] else "it was not suspended"
 
 
-def digest(certificate: bytes) -> str:
+def compute_digest(certificate: bytes) -> str:
     """As the log has it."""
     return hashlib.sha256(certificate).hexdigest()[:16]
 
 
-def without_bundle(config: Obj) -> Obj:
+def strip_bundle(config: Obj) -> Obj:
     """A clientConfig as an administrator writes it."""
     return {key: value for key, value in config.items() if key != "caBundle"}

@@ -107,17 +107,17 @@ def test_the_end_is_told():
 def test_a_real_tls_client_accepts_it(tmp_path):
     now = datetime.now(UTC)
     ca = issue_ca("real", now)
-    assert shake_hands(tmp_path, ca, issue_serving(ca, ["localhost"], now)) == "TLSv1.3"
+    assert connect(tmp_path, ca, issue_serving(ca, ["localhost"], now)) == "TLSv1.3"
 
 
 def test_real_tls_client_refuses_a_certificate_of_another_name(tmp_path):
     now = datetime.now(UTC)
     ca = issue_ca("real", now)
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(tmp_path, ca, issue_serving(ca, ["elsewhere"], now))
+        connect(tmp_path, ca, issue_serving(ca, ["elsewhere"], now))
 
 
-def shake_hands(folder, ca: KeyPair, pair: KeyPair) -> str | None:
+def connect(folder, ca: KeyPair, pair: KeyPair) -> str | None:
     (folder / "cert").write_bytes(pair.certificate)
     (folder / "key").write_bytes(pair.key)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

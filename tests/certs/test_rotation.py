@@ -19,15 +19,15 @@ from tests.certs.in_memory import (
     VALIDATING,
     Replica,
     Server,
-    accepts,
     build_configuration_object,
+    is_accepted,
 )
 
 FORBIDDEN = Forbidden(403, "Forbidden", "webhooks may not do that")
 
 
-def all_accept(server: Server, replica: Replica) -> bool:
-    return all(accepts(bundle, replica.rotation.served, replica.clock.true) for one in CONFIGURATIONS for bundle in server.bundles(one))
+def is_accepted_by_all(server: Server, replica: Replica) -> bool:
+    return all(is_accepted(bundle, replica.rotation.served, replica.clock.true) for one in CONFIGURATIONS for bundle in server.bundles(one))
 
 
 def test_from_nothing_to_ready_in_one_look():
@@ -36,7 +36,7 @@ def test_from_nothing_to_ready_in_one_look():
     assert replica.rotation.why_not_ready() == "no serving certificate yet"
     replica.look()
     assert replica.rotation.why_not_ready() == ""
-    assert all_accept(server, replica)
+    assert is_accepted_by_all(server, replica)
     assert len(replica.handed) == 1
     writes = len(server.tried)
     replica.look()
@@ -86,8 +86,8 @@ def test_rotation_requested_by_annotation_reaches_all_replicas():
         replica.clock.true += timedelta(minutes=2)
     one.look()
     assert one.rotation.served != two.rotation.served
-    assert all_accept(server, one)
-    assert all_accept(server, two)
+    assert is_accepted_by_all(server, one)
+    assert is_accepted_by_all(server, two)
     two.look()
     for replica in (one, two):
         replica.clock.true += timedelta(days=2)
@@ -112,7 +112,7 @@ def test_a_former_ca_that_is_taken_out_of_the_secret_is_trusted_no_more():
     two.look()
     assert not any(former in bundle for configuration in CONFIGURATIONS for bundle in server.bundles(configuration))
     assert one.rotation.served == two.rotation.served
-    assert all_accept(server, one)
+    assert is_accepted_by_all(server, one)
 
 
 @pytest.mark.parametrize("bundle", [None, b"", b"\0garbage", b"wrong"])
@@ -201,12 +201,12 @@ def assert_both_come_over(server: Server, one: Replica, two: Replica) -> None:
         replica.clock.true += timedelta(minutes=2)
     one.look()
     for replica in (one, two):
-        assert all_accept(server, replica)
+        assert is_accepted_by_all(server, replica)
         assert replica.rotation.why_not_ready() == ""
     assert one.rotation.served != two.rotation.served
     two.look()
     assert one.rotation.served == two.rotation.served
-    assert all_accept(server, two)
+    assert is_accepted_by_all(server, two)
 
 
 def test_secret_restored_from_an_earlier_version_breaks_no_replica():
@@ -225,7 +225,7 @@ def test_secret_restored_from_an_earlier_version_breaks_no_replica():
     server.put(earlier)
     one.look()
     for replica in (one, two):
-        assert all_accept(server, replica)
+        assert is_accepted_by_all(server, replica)
     assert server.secret["retiring.crt"] == in_use
     assert_both_come_over(server, one, two)
 

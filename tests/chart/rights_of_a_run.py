@@ -19,12 +19,12 @@ from e2e.accounts import get_user_name
 from e2e.audit.asked import read_asked
 from e2e.topogate import SYSTEM_NAMESPACE
 from reconciler import rbac
-from tests.chart.test_generated import granted
+from tests.chart.test_generated import list_granted
 
 ASKED = Path(__file__).parents[2] / "out" / "asked"
 GRANTED = {
     "webhook": webhook.chart.in_cluster(),
-    "reconciler": rbac.in_cluster() | granted(rbac.in_own_namespace()) | granted(rbac.of_pause()),
+    "reconciler": rbac.in_cluster() | list_granted(rbac.in_own_namespace()) | list_granted(rbac.of_pause()),
 }
 
 # The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.

@@ -18,7 +18,7 @@ from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds, remove_crds
 from e2e.topogate import READY_MARK
-from tests.chart.helm import CHART, Refused, helm, render
+from tests.chart.helm import CHART, Refused, render, run_helm
 from tests.chart.release import Release
 from tests.chart.test_rendered import HOOKS, VALUE_SETS
 from tests.reconciler.scenes import JOBS, Scene
@@ -78,10 +78,10 @@ def place(scene: Scene, name: str) -> None:
 def test_helm_and_the_api_server_have_nothing_to_complain_of(own: Cluster, tmp_path: Path, values: Obj):
     path = tmp_path / "values.json"
     path.write_text(json.dumps(values))
-    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, "--values", path)
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", CHART, "--values", path)
     if own.api.find("/api/v1/namespaces/topogate-system") is None:
         own.create_namespace("topogate-system")
-    for crd in others():
+    for crd in list_others():
         own.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=e2e", crd, APPLY_PATCH)
     for obj in render(tmp_path, values):
         where = f"{manifests.get_path(obj)}/{obj['metadata']['name']}?dryRun=All&fieldManager=helm&fieldValidation=Strict"
@@ -90,7 +90,7 @@ def test_helm_and_the_api_server_have_nothing_to_complain_of(own: Cluster, tmp_p
         assert taken["metadata"]["name"] == obj["metadata"]["name"]
 
 
-def others() -> Iterator[Obj]:
+def list_others() -> Iterator[Obj]:
     for group_version, kinds in OTHERS.items():
         group, _, version = group_version.partition("/")
         for kind in kinds:
@@ -226,14 +226,14 @@ def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: P
 def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installation_goes_on_with_it(release: Release):
     values = {name: value for name, value in release.values().items() if name != "certs"}
     release.apply("install", CHART, values)
-    assert told(release) == {""}, "nobody but the webhook writes it"
+    assert list_trusted(release) == {""}, "nobody but the webhook writes it"
     release.run("webhook")
-    (authority,) = told(release)
+    (authority,) = list_trusted(release)
     assert_asked(release)
 
     changed = {"webhooks": {"kinds": {"Deployment": {"enabled": False}}, "timeoutSeconds": 7}, "crds": {"annotations": {"seen": "yes"}}}
     release.apply("upgrade", CHART, values | changed)
-    assert told(release) == {authority}
+    assert list_trusted(release) == {authority}
     release.run("webhook")
     assert_asked(release)
 
@@ -241,11 +241,11 @@ def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installati
     release.helm("uninstall", release.name, "--wait")
     release.apply("install", CHART, values)
     release.run("webhook")
-    assert told(release) == {authority}
+    assert list_trusted(release) == {authority}
     assert_asked(release)
 
 
-def told(release: Release) -> set[str]:
+def list_trusted(release: Release) -> set[str]:
     """What the API server is told to trust, by webhooks and CRDs alike."""
     configs = []
     for kind in HOOKS:

@@ -96,7 +96,7 @@ def build_job(name: str, pods: int, gpus: int = 8, *, queue: str | None = "main"
     }
 
 
-def queues(gpus: int = 384, **changes: Any) -> list[Obj]:
+def build_queues(gpus: int = 384, **changes: Any) -> list[Obj]:
     """The example's topology, flavor and queues, with so much quota; `changes` go into the ClusterQueue's spec."""
     documents: list[Obj] = list(yaml.safe_load_all((EXAMPLES / "queues.yaml").read_text()))
     for document in documents:
@@ -106,7 +106,7 @@ def queues(gpus: int = 384, **changes: Any) -> list[Obj]:
     return documents
 
 
-def in_a_process(module: str, *arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
+def run_process(module: str, *arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
     """A process of its own: `cli`, or one of those that it runs."""
     command: Sequence[str] = (sys.executable, "-m", module, *arguments)
     return subprocess.run(

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.commands import BLOCK, RACK, Commands, Obj, build_job, build_node, queues
-from tests.cli.lives import queued
+from tests.cli.commands import BLOCK, RACK, Commands, Obj, build_job, build_node, build_queues
+from tests.cli.lives import build_queued_job
 from tests.podgroups.devices import build_claim, build_device_class, build_resource_slice, build_template, pool_of_nodes
 from tests.strategies import scale_examples
 
@@ -31,10 +31,10 @@ CLASSES: list[Obj] = [
 ]
 CLUSTER: list[Obj] = [
     *(build_node(f"n{i}", {BLOCK: "b", RACK: f"r{i % 2}"}) for i in range(3)),
-    *queues(),
+    *build_queues(),
     *CLASSES,
     POD,
-    *queued(build_job("there", 1)),
+    *build_queued_job(build_job("there", 1)),
 ]
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}]}
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "x", "1", "-1", "cpu", "a/b/c", "Ⅷ", "1e400"])

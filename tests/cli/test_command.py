@@ -11,8 +11,8 @@ import pytest
 from cli import commands
 from cli.__main__ import main
 from cli.inputs import ClusterSource
-from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, in_a_process
-from tests.cli.test_api_answers import answering, write_kubeconfig
+from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, run_process
+from tests.cli.test_api_answers import serve_answers, write_kubeconfig
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
@@ -31,8 +31,8 @@ def test_a_process_gets_its_arguments_as_they_are(topogate: Commands, process: s
 def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
     missing = tmp_path / "missing"
     files = ["--cert-file", "x", "--key-file", "y"] if process == "webhook" else []
-    done = in_a_process("cli", process, "--kubeconfig", str(missing), *files)
-    alone = in_a_process(process, "--kubeconfig", str(missing), *files)
+    done = run_process("cli", process, "--kubeconfig", str(missing), *files)
+    alone = run_process(process, "--kubeconfig", str(missing), *files)
     assert done.returncode == alone.returncode == (2 if process == "reconciler" else 1)
     assert "Traceback" not in done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["error"] == json.loads(alone.stderr.splitlines()[-1])["error"]
@@ -107,7 +107,7 @@ def test_completion_scripts_ask_the_command_by_the_variable_that_it_answers(topo
 
 def test_the_command_completes_its_words():
     asked = [("_TOPOGATE_COMPLETE", "complete_bash"), ("COMP_WORDS", "topogate pl"), ("COMP_CWORD", "1")]
-    assert in_a_process("cli", environment=asked).stdout.split() == ["plan"]
+    assert run_process("cli", environment=asked).stdout.split() == ["plan"]
 
 
 def test_both_names_of_the_command_are_installed():
@@ -152,7 +152,7 @@ def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Co
     def answer(path: str) -> tuple[int, dict[str, object]]:
         return 200, {"items": [broken] if path.startswith("/api/v1/pods") else [], "metadata": {"resourceVersion": "1"}}
 
-    with answering(answer) as url:
+    with serve_answers(answer) as url:
         ran = topogate.run("topology", "--kubeconfig", write_kubeconfig(topogate, url))
     assert ran.code == 1
     assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_TOPOLOGY, REPLICA_LABEL
-from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, build_job, build_node, build_nodes, queues
+from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, build_job, build_node, build_nodes, build_queues
 from tests.cli.lives import NOW
 from tests.podgroups.devices import build_device_class, build_resource_slice, build_template
 
@@ -41,13 +41,13 @@ def build_pods(count: int, of: str = "train", **more: Any) -> list[Obj]:
     return [build_pod(f"{of}-{i}", of, **more) for i in range(count)]
 
 
-def explained(topogate: Commands, *documents: Obj, what: str = "podgroup/train") -> Any:
+def run_explain(topogate: Commands, *documents: Obj, what: str = "podgroup/train") -> Any:
     ran = topogate.run("explain", what, "--nodes", topogate.write("all.yaml", *documents), "-o", "json")
     assert (ran.code, ran.err) == (0, "")
     return ran.data
 
 
-def planned(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int = 0) -> list[Any]:
+def run_plan(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int = 0) -> list[Any]:
     files = topogate.write("plan.yaml", *documents), topogate.write("nodes.yaml", *cluster)
     ran = topogate.run("plan", "-f", files[0], "--nodes", files[1], "-o", "json")
     assert ran.code == code, ran.err
@@ -59,7 +59,7 @@ def planned(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int =
 
 
 def test_explain_of_a_waiting_group_shows_the_lack_of_each_placement(topogate: Commands):
-    told = explained(topogate, *build_nodes(), group(policy={"gang": {"minCount": 5}}), *build_pods(5))
+    told = run_explain(topogate, *build_nodes(), group(policy={"gang": {"minCount": 5}}), *build_pods(5))
     (replica,) = told["replicas"]
     assert (told["kind"], told["state"], replica["pods"]["gated"]) == ("PodGroup", "waiting", 5)
     now = replica["now"]
@@ -75,7 +75,7 @@ def test_explain_of_a_group_that_waits_for_devices_shows_the_lack_of_each_pool(t
     there = *build_nodes(), *slices, build_device_class(), build_template(namespace="default")
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
     waiting = group(policy={"gang": {"minCount": 3}}, schedulingConstraints=constraints), *build_pods(3, gpus=0, resourceClaims=claims)
-    told = explained(topogate, *there, *waiting)
+    told = run_explain(topogate, *there, *waiting)
     assert told["asks"]["claimTemplates"] == ["one-gpu"]
     assert told["replicas"][0]["now"]["placements"] == [
         {"name": "pool gpu.example.com/right", "nodes": 1, "fit": 2, "lacks": {"device of claim template one-gpu": "1"}},
@@ -93,7 +93,7 @@ def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Comma
     planned_ = [build_template(namespace="default")]
     for name in ("a", "b"):
         planned_ += [group(name, schedulingConstraints=constraints), *build_pods(2, name, gpus=0, resourceClaims=claims)]
-    first, second = planned(topogate, there, *planned_, code=3)
+    first, second = run_plan(topogate, there, *planned_, code=3)
     assert (first["outcome"], second["outcome"]) == ("placed", "waits")
     assert second["placements"][0]["lacks"] == {"device of claim template one-gpu": "1"}
 
@@ -101,7 +101,7 @@ def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Comma
 def test_every_word_for_the_kind_means_the_same(topogate: Commands):
     everything = *build_nodes(), group(), *build_pods(2)
     words = ("podgroup/train", "podgroups/train", "podgroup.topogate.dev/train", "PodGroup/train")
-    assert len({str(explained(topogate, *everything, what=word)) for word in words}) == 1
+    assert len({str(run_explain(topogate, *everything, what=word)) for word in words}) == 1
 
 
 def test_explain_of_a_group_as_text_shows_its_request_and_the_nodes_of_its_pods(topogate: Commands):
@@ -116,7 +116,7 @@ def test_explain_of_a_group_as_text_shows_its_request_and_the_nodes_of_its_pods(
 
 def test_explain_of_a_group_shows_its_condition_message_once(topogate: Commands):
     waiting = group(policy={"gang": {"minCount": 5}})
-    (replica,) = explained(topogate, *build_nodes(), waiting, *build_pods(5))["replicas"]
+    (replica,) = run_explain(topogate, *build_nodes(), waiting, *build_pods(5))["replicas"]
     message = replica["now"]["message"]
     condition = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": NOW}
     waiting["status"] = {"conditions": [condition]}
@@ -128,11 +128,11 @@ def test_explain_of_a_group_shows_its_condition_message_once(topogate: Commands)
 
 def test_explain_of_a_running_group_shows_its_nodes_and_held_nodes_are_not_offered_to_others(topogate: Commands):
     here = [build_pod("train-0", on="n-0-0-0"), build_pod("train-1", kept="n-0-0-1")]
-    told = explained(topogate, *build_nodes(blocks=1, racks=1, hosts=3), group(), *here)
+    told = run_explain(topogate, *build_nodes(blocks=1, racks=1, hosts=3), group(), *here)
     (replica,) = told["replicas"]
     assert (replica["nodes"], replica["kept"]) == ({"n-0-0-0": 1}, {"n-0-0-1": 1})
     assert replica["pods"] == {"live": 2, "bound": 1, "placed": 1, "gated": 0}
-    others = explained(
+    others = run_explain(
         topogate, *build_nodes(blocks=1, racks=1, hosts=3), group(), *here, group("late"), *build_pods(2, "late"), what="podgroup/late"
     )
     assert others["replicas"][0]["now"]["placements"] == [{"name": "b0-r0", "nodes": 3, "fit": 1, "lacks": {"nvidia.com/gpu": "8"}}]
@@ -140,7 +140,7 @@ def test_explain_of_a_running_group_shows_its_nodes_and_held_nodes_are_not_offer
 
 def test_replicas_are_told_one_by_one(topogate: Commands):
     several = [build_pod(f"r{replica}-{i}", replica=replica) for replica in range(2) for i in range(2)]
-    told = explained(topogate, *build_nodes(), group(replicas=2), *several)
+    told = run_explain(topogate, *build_nodes(), group(replicas=2), *several)
     assert [replica["replica"] for replica in told["replicas"]] == [0, 1]
 
 
@@ -151,13 +151,13 @@ def test_explain_of_a_group_without_pods_reports_that_no_pod_names_it(topogate: 
 
 def test_a_pod_and_a_job_lead_to_the_group_that_their_pods_name(topogate: Commands):
     everything = *build_nodes(), group(), *build_pods(2)
-    assert explained(topogate, *everything, what="pod/train-1") == explained(topogate, *everything)
+    assert run_explain(topogate, *everything, what="pod/train-1") == run_explain(topogate, *everything)
     made = build_job("run", 2, queue=None)
     made["metadata"]["uid"] = "u"
     owned = build_pods(2)
     for one in owned:
         one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u", "controller": True}]
-    told = explained(topogate, *build_nodes(), group(), made, *owned, what="job/run")
+    told = run_explain(topogate, *build_nodes(), group(), made, *owned, what="job/run")
     assert (told["kind"], told["name"], told["replicas"][0]["pods"]["live"]) == ("PodGroup", "train", 2)
 
 
@@ -184,7 +184,7 @@ def test_kube_schedulers_own_is_explained_too(topogate: Commands):
     theirs = group() | {"apiVersion": "scheduling.k8s.io/v1alpha2", "status": {"conditions": conditions}}
     theirs["spec"] = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": RACK}]}}
     for what in ("podgroup/train", "podgroup.scheduling.k8s.io/train"):
-        told = explained(topogate, *build_nodes(), theirs, *build_pods(2), what=what)
+        told = run_explain(topogate, *build_nodes(), theirs, *build_pods(2), what=what)
         assert (told["by"], told["state"], told["condition"]["message"]) == ("kube-scheduler", "waiting", "apart")
         assert told["asks"]["levels"] == [{"level": RACK, "mode": "Required"}]
     theirs["spec"]["podGroupTemplateRef"] = {"workload": {"workloadName": "run", "podGroupTemplateName": "workers"}}
@@ -203,7 +203,7 @@ def test_one_that_is_not_there_is_told_of_in_a_line(topogate: Commands):
 
 
 def test_a_group_gets_one_rack_and_the_next_does_not_find_it_free(topogate: Commands):
-    first, second = planned(topogate, build_nodes(blocks=1), group("a"), *build_pods(4, "a"), group("b"), *build_pods(3, "b"))
+    first, second = run_plan(topogate, build_nodes(blocks=1), group("a"), *build_pods(4, "a"), group("b"), *build_pods(3, "b"))
     assert (first["outcome"], second["outcome"]) == ("placed", "placed")
     racks = [{name.rpartition("-")[0] for name in each["places"]} for each in (first, second)]
     assert [len(rack) for rack in racks] == [1, 1]
@@ -211,7 +211,7 @@ def test_a_group_gets_one_rack_and_the_next_does_not_find_it_free(topogate: Comm
 
 
 def test_plan_of_a_group_without_room_exits_with_code_three(topogate: Commands):
-    (told,) = planned(topogate, build_nodes(blocks=1, racks=1), group(policy={"gang": {"minCount": 5}}), *build_pods(5), code=3)
+    (told,) = run_plan(topogate, build_nodes(blocks=1, racks=1), group(policy={"gang": {"minCount": 5}}), *build_pods(5), code=3)
     assert (told["outcome"], told["placements"][0]["fit"]) == ("waits", 4)
 
 
@@ -220,14 +220,14 @@ def test_the_pods_of_a_job_are_planned_by_its_template(topogate: Commands):
     template = made["spec"]["template"]
     template["metadata"]["labels"] = {MEMBER_OF_LABEL: "train"}
     template["spec"]["schedulingGates"] = [{"name": PODGROUP_GATE}]
-    (told,) = planned(topogate, build_nodes(), group(policy={"gang": {"minCount": 4}}), made)
+    (told,) = run_plan(topogate, build_nodes(), group(policy={"gang": {"minCount": 4}}), made)
     assert (told["outcome"], sum(told["places"].values())) == ("placed", 4)
 
 
 @pytest.mark.parametrize(("name", "groups", "pods"), [("job.yaml", 1, 16), ("leaderworkerset.yaml", 2, 8)])
 def test_a_job_that_asks_for_a_group_gets_it(topogate: Commands, name: str, groups: int, pods: int):
     documents = list(yaml.safe_load_all((EXAMPLES / "podgroups" / name).read_text()))
-    told = planned(topogate, build_nodes(hosts=8), *documents)
+    told = run_plan(topogate, build_nodes(hosts=8), *documents)
     assert [each["outcome"] for each in told] == ["placed"] * groups
     assert [sum(each["places"].values()) for each in told] == [pods] * groups
     (made_for,) = {(each["job"]["kind"], each["job"]["name"]) for each in told}
@@ -254,8 +254,8 @@ def test_a_job_that_makes_no_pods_is_told(topogate: Commands):
 
 
 def test_plan_decides_queued_jobs_before_pod_groups(topogate: Commands):
-    cluster = [*build_nodes(blocks=1, racks=1), *queues()]
-    queued, grouped = planned(topogate, cluster, group(), *build_pods(2), build_job("queued", 3, required=RACK), code=3)
+    cluster = [*build_nodes(blocks=1, racks=1), *build_queues()]
+    queued, grouped = run_plan(topogate, cluster, group(), *build_pods(2), build_job("queued", 3, required=RACK), code=3)
     assert (queued["outcome"], grouped["outcome"]) == ("admitted", "waits")
 
 
@@ -263,7 +263,7 @@ def test_the_higher_priority_goes_first(topogate: Commands):
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 1000}
     cluster = [*build_nodes(blocks=1, racks=1), urgent]
     late = build_pods(3, "late", priorityClassName="urgent")
-    told = planned(topogate, cluster, group("early"), *build_pods(3, "early"), group("late"), *late, code=3)
+    told = run_plan(topogate, cluster, group("early"), *build_pods(3, "early"), group("late"), *late, code=3)
     assert [(each["name"], each["outcome"]) for each in told] == [("late", "placed"), ("early", "waits")]
 
 
@@ -274,14 +274,14 @@ def test_an_alias_is_found_where_the_files_have_it(topogate: Commands):
         "metadata": {"name": "ours"},
         "spec": {"levels": [{"name": "rack", "nodeLabel": RACK}]},
     }
-    (told,) = planned(topogate, build_nodes(), alias, group(levels=[{"level": "rack"}]), *build_pods(2))
+    (told,) = run_plan(topogate, build_nodes(), alias, group(levels=[{"level": "rack"}]), *build_pods(2))
     assert told["outcome"] == "placed"
-    (told,) = planned(topogate, build_nodes(), group(levels=[{"level": "rack"}]), *build_pods(2), code=3)
+    (told,) = run_plan(topogate, build_nodes(), group(levels=[{"level": "rack"}]), *build_pods(2), code=3)
     assert (told["reason"], "no NodeTopology has such a level" in told["message"]) == ("Invalid", True)
 
 
 def test_a_pod_without_the_gate_is_warned_of(topogate: Commands):
-    (told,) = planned(topogate, build_nodes(), group(), *build_pods(2), build_pod("free", schedulingGates=[]))
+    (told,) = run_plan(topogate, build_nodes(), group(), *build_pods(2), build_pod("free", schedulingGates=[]))
     assert told["warnings"] == [f"pod default/free has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits"]
 
 

@@ -21,7 +21,7 @@ from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden
 from sim.apiserver.server import Request
 from sim.harness import DirectTransport, Harness
-from tests.builders import condition_json
+from tests.builders import build_condition_json
 from tests.runtime.fakes import ManualClock
 
 # As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
@@ -135,7 +135,11 @@ async def test_pause_author_is_the_local_user_if_the_server_does_not_report_one(
 
 
 def queue(name: str, active: bool, reason: str) -> Obj:
-    return {"kind": "ClusterQueue", "metadata": {"name": name}, "status": {"conditions": [condition_json("Active", active, reason=reason)]}}
+    return {
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "status": {"conditions": [build_condition_json("Active", active, reason=reason)]},
+    }
 
 
 async def test_it_is_in_force_when_no_queue_admits_anything_whatever_the_reason(server: Server):

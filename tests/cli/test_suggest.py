@@ -16,7 +16,7 @@ from core.api.schema import KINDS
 from core.jobs.objects import OBJECTS
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.state.facts import NodeFacts
-from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, build_job, build_node, build_nodes, queues
+from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, build_job, build_node, build_nodes, build_queues
 
 RULES = {rules.kind: rules for rules in OBJECTS}
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
@@ -53,8 +53,8 @@ def test_local_queue_of_another_cluster_queue_is_said_not_to_be_changed(topogate
 
 
 def test_topology_suggest_reports_an_existing_cluster_queue_of_the_same_name(topogate: Commands):
-    file, there = topogate.write("nodes.yaml", *build_nodes()), topogate.write("there.yaml", *queues())
-    named = [there_already["metadata"]["name"] for there_already in queues() if there_already["kind"] == "ClusterQueue"]
+    file, there = topogate.write("nodes.yaml", *build_nodes()), topogate.write("there.yaml", *build_queues())
+    named = [there_already["metadata"]["name"] for there_already in build_queues() if there_already["kind"] == "ClusterQueue"]
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", there, "--cluster-queue", named[0])
     assert ran.code == 0
     change = "applying this would change its spec.resourceGroups; --cluster-queue names another"

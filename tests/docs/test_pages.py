@@ -23,13 +23,13 @@ PROGRAMS = re.compile(r"^(?: {4}|\t)\$? ?((?:kubectl|helm|topogate|\.venv/bin/to
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """One who has installed topogate as docs/install.md says."""
     with Cluster() as cluster, Reader(cluster, tmp_path_factory.mktemp("reader")) as opened:
-        for command in of_page("install.md"):
+        for command in list_commands_of_page("install.md"):
             if command.section != REMOVAL:
                 opened.does(command)
         yield opened
 
 
-def of_page(page: str) -> list[Command]:
+def list_commands_of_page(page: str) -> list[Command]:
     found = list_commands(page)
     assert found, f"docs/{page} shows no command"
     return found
@@ -40,7 +40,7 @@ def of_page(page: str) -> list[Command]:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed(reader: Reader, page: str):
     try:
-        for command in of_page(page):
+        for command in list_commands_of_page(page):
             reader.does(command)
     finally:  # a page that cannot be followed must not spoil the next
         reader.cluster.kubectl("delete", "jobs", "--all", "--cascade=foreground")
@@ -49,7 +49,7 @@ def test_a_page_can_be_followed(reader: Reader, page: str):
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_removal_commands_of_the_install_page_succeed(reader: Reader):
-    for command in of_page("install.md"):
+    for command in list_commands_of_page("install.md"):
         if command.section == REMOVAL:
             reader.does(command)
 

@@ -136,7 +136,7 @@ def test_operators_are_listed_after_the_operators_that_they_need() -> None:
 
 
 def test_a_chart_is_installed_at_its_version_and_waited_for() -> None:
-    arguments = {name: build_chart_arguments(name, source, Path("v.json")) for name, source in charts()}
+    arguments = {name: build_chart_arguments(name, source, Path("v.json")) for name, source in list_charts()}
     assert arguments["kuberay"][:6] == [
         "upgrade",
         "--install",
@@ -146,12 +146,12 @@ def test_a_chart_is_installed_at_its_version_and_waited_for() -> None:
         "https://ray-project.github.io/kuberay-helm/",
     ]
     assert "--repo" not in arguments["trainer"], "its address says it"
-    for name, source in charts():
+    for name, source in list_charts():
         assert arguments[name][arguments[name].index("--version") + 1] == source.version
         assert "--wait" in arguments[name]
 
 
-def charts() -> list[tuple[str, Chart]]:
+def list_charts() -> list[tuple[str, Chart]]:
     return [(operator.name, operator.source) for operator in OPERATORS if isinstance(operator.source, Chart)]
 
 
@@ -215,10 +215,10 @@ def list_images(value: Any) -> Iterator[str]:
             yield from list_images(entry)
 
 
-def without(value: Any, *keys: str) -> Any:
+def strip_keys(value: Any, *keys: str) -> Any:
     if isinstance(value, dict):
-        return {key: without(entry, *keys) for key, entry in value.items() if key not in keys}
-    return [without(entry, *keys) for entry in value] if isinstance(value, list) else value
+        return {key: strip_keys(entry, *keys) for key, entry in value.items() if key not in keys}
+    return [strip_keys(entry, *keys) for entry in value] if isinstance(value, list) else value
 
 
 def as_made(scenario: Scenario) -> dict[str, Any]:
@@ -245,13 +245,13 @@ def test_object_for_a_real_operator_differs_only_in_fields_that_the_operator_nee
     )
     spark = ("sparkVersion", "mainClass", "mainApplicationFile", "arguments", "restartPolicy")
     ignored = (*operators, *(spark if scenario.kind == "SparkApplication" else ()))
-    assert without(made, *ignored) == without(obj, *ignored)
+    assert strip_keys(made, *ignored) == strip_keys(obj, *ignored)
     assert obj == as_made(scenario), "the scene's own stays as it is"
 
 
 def test_containers_have_the_names_that_operators_look_for() -> None:
     def names(obj: dict[str, Any]) -> set[str]:
-        return {container["name"] for container in containers(build_real_object(obj))}
+        return {container["name"] for container in list_containers(build_real_object(obj))}
 
     by_kind = {scenario.kind: as_made(scenario) for scenario in SCENARIOS}
     assert names(by_kind["PyTorchJob"]) == names(by_kind["AppWrapper"]) == {"pytorch"}
@@ -260,14 +260,14 @@ def test_containers_have_the_names_that_operators_look_for() -> None:
     assert names(by_kind["JobSet"]) == {"worker"}
 
 
-def containers(value: Any) -> Iterator[dict[str, Any]]:
+def list_containers(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         yield from value.get("containers") or ()
         for entry in value.values():
-            yield from containers(entry)
+            yield from list_containers(entry)
     elif isinstance(value, list):
         for entry in value:
-            yield from containers(entry)
+            yield from list_containers(entry)
 
 
 def test_stories_are_told_with_images_that_run() -> None:

@@ -109,7 +109,7 @@ def wait_until(server: Cluster, name: str, *kinds: str) -> Obj:
     return wait_for(f"{name} to be {' and '.join(kinds)}", look)
 
 
-def counters(server: Cluster) -> tuple[int, int, int, str] | None:
+def get_counters(server: Cluster) -> tuple[int, int, int, str] | None:
     """Of the ClusterQueue: pending, reserving, admitted, and CPUs used; None as long as the LocalQueue, which is written by itself, says
     something else."""
     queue = server.api.get(f"{QUEUES}/{QUEUE}")["status"]
@@ -141,11 +141,11 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     assert first["metadata"]["resourceVersion"] == evicted["metadata"]["resourceVersion"], "a strict release must not meet another write"
     release(server, evicted)
     wait_until(server, high, "Admitted")
-    wait_for("one to run and one to wait", lambda: counters(server) == (1, 1, 1, "20"))
+    wait_for("one to run and one to wait", lambda: get_counters(server) == (1, 1, 1, "20"))
     finish(server, high)
     wait_until(server, low, "Admitted")
     finish(server, low)
-    wait_for("the counters to be zero", lambda: counters(server) == (0, 0, 0, "0"))
+    wait_for("the counters to be zero", lambda: get_counters(server) == (0, 0, 0, "0"))
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:
         assert b"process_cpu_seconds_total" in reply.read()
     rig.send_signal(signal.SIGINT)

@@ -10,7 +10,7 @@ from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.e2e.users import bound_everywhere, create_user, may, refused
+from tests.e2e.users import assert_refused, bound_everywhere, create_user, may
 from tests.installed import Installed
 from tests.reconciler.scenes import JOBS, WORKLOADS, Scene
 
@@ -40,13 +40,15 @@ def test_why_a_job_waits_can_be_read_with_the_roles_that_users_have(role: str, s
     (workload,) = reader.list(path)
     assert any(condition["message"] for condition in workload["status"]["conditions"])
     assert [queue["metadata"]["name"] for queue in reader.list(queues)] == ["main"]
-    refused(403, "cannot patch resource", lambda: reader.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}}))
-    refused(403, "cannot delete resource", lambda: reader.delete(f"{path}/{workload['metadata']['name']}"))
+    assert_refused(
+        403, "cannot patch resource", lambda: reader.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}})
+    )
+    assert_refused(403, "cannot delete resource", lambda: reader.delete(f"{path}/{workload['metadata']['name']}"))
     # Cluster-scoped kinds are out of reach of a role in a namespace, whatever it says.
-    refused(403, "cannot list resource", lambda: reader.list("/apis/kueue.x-k8s.io/v1beta2/clusterqueues"))
-    refused(403, "cannot list resource", lambda: reader.list("/apis/kueue.x-k8s.io/v1beta2/topologies"))
+    assert_refused(403, "cannot list resource", lambda: reader.list("/apis/kueue.x-k8s.io/v1beta2/clusterqueues"))
+    assert_refused(403, "cannot list resource", lambda: reader.list("/apis/kueue.x-k8s.io/v1beta2/topologies"))
     elsewhere = WORKLOADS.format("default")
-    refused(403, "cannot list resource", lambda: reader.list(elsewhere))
+    assert_refused(403, "cannot list resource", lambda: reader.list(elsewhere))
     reader.close()
 
 
@@ -62,7 +64,7 @@ def test_the_topology_can_be_read_by_whom_an_administrator_lets(scene: Scene, us
     with bound_everywhere(scene.api, scene.namespace, "topogate-topology-viewer"):
         wait_for("the binding to hold", lambda: may(user, "list", "kueue.x-k8s.io", "topologies"))
         assert user.list(f"{KUEUE}/topologies")
-        refused(403, "cannot create resource", lambda: user.create(f"{KUEUE}/topologies", {"metadata": {"name": "mine"}}))
+        assert_refused(403, "cannot create resource", lambda: user.create(f"{KUEUE}/topologies", {"metadata": {"name": "mine"}}))
 
 
 def test_batch_user_role_creates_jobs_and_reads_their_workloads(scene: Scene) -> None:
@@ -73,8 +75,10 @@ def test_batch_user_role_creates_jobs_and_reads_their_workloads(scene: Scene) ->
     scene.until_bound("train", 2)
     (workload,) = user.list(workloads)
     assert len(user.list(f"/api/v1/namespaces/{scene.namespace}/pods")) == 2
-    refused(403, "cannot patch resource", lambda: user.patch(f"{workloads}/{workload['metadata']['name']}", {"spec": {"priority": 9}}))
-    refused(403, "cannot list resource", lambda: user.list(f"{KUEUE}/clusterqueues"))
+    assert_refused(
+        403, "cannot patch resource", lambda: user.patch(f"{workloads}/{workload['metadata']['name']}", {"spec": {"priority": 9}})
+    )
+    assert_refused(403, "cannot list resource", lambda: user.list(f"{KUEUE}/clusterqueues"))
     user.delete(f"{jobs}/train")
     user.close()
 
@@ -92,7 +96,7 @@ def test_a_batch_administrator_writes_queues_and_no_status(scene: Scene) -> None
         (workload,) = user.list(WORKLOADS.format(scene.namespace))
         path = f"{WORKLOADS.format(scene.namespace)}/{workload['metadata']['name']}"
         assert user.patch(path, {"spec": {"active": False}})["spec"]["active"] is False
-        refused(403, "cannot patch resource", lambda: user.patch(f"{path}/status", {"status": {"admission": None}}))
+        assert_refused(403, "cannot patch resource", lambda: user.patch(f"{path}/status", {"status": {"admission": None}}))
         user.delete(f"{KUEUE}/clusterqueues/{queue}")
         user.delete(f"{KUEUE}/resourceflavors/{flavor}")
     user.close()

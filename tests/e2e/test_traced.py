@@ -24,27 +24,29 @@ def build_span(name: str, start: float, end: float, parent: str = "root", **attr
     return SpanRecord("topogate-reconciler", name, TRACE, name, parent, int(start * SECOND), int(end * SECOND), told)
 
 
-def whole() -> list[SpanRecord]:
+def build_whole_story() -> list[SpanRecord]:
     """A story of which each step lasts a second."""
     first = SpanRecord("topogate-webhook", stories.STORY[0], TRACE, "root", "", 0, SECOND, {})
     return [first, *(build_span(name, start, start + 1.0) for start, name in enumerate(stories.STORY[1:], start=1))]
 
 
 def test_a_whole_story_has_no_problem():
-    assert stories.find_problems(whole()) == []
+    assert stories.find_problems(build_whole_story()) == []
 
 
 @pytest.mark.parametrize("name", stories.STORY[1:])
 def test_a_missing_step_is_a_problem(name: str):
-    assert f"the trace lacks the step {name}" in stories.find_problems([one for one in whole() if one.name != name])
+    assert f"the trace lacks the step {name}" in stories.find_problems([one for one in build_whole_story() if one.name != name])
 
 
 def test_a_parent_from_elsewhere_is_a_problem():
-    assert stories.find_problems([*whole(), build_span("x", 1, 2, parent="unknown")]) == ["span x has a parent outside of the trace"]
+    assert stories.find_problems([*build_whole_story(), build_span("x", 1, 2, parent="unknown")]) == [
+        "span x has a parent outside of the trace"
+    ]
 
 
 def test_time_of_which_nothing_is_told_is_a_problem_unless_another_span_covers_it():
-    late = [*whole(), build_span("late", 30, 31)]
+    late = [*build_whole_story(), build_span("late", 30, 31)]
     assert stories.find_problems(late) == ["nothing is told of the 21.0 s before late"]
     assert stories.find_problems([*late, build_span("wait", 5, 30)]) == []
 
@@ -108,7 +110,7 @@ def test_a_job_that_was_never_refused_is_not_the_one_to_show():
 
 def test_the_picture_has_each_step_with_its_time_and_the_sentence_of_the_refusal():
     refused = build_span("placement.solve", 2, 2.0005, refused=True, reason="WaitingForQuota", message=SENTENCE)
-    svg = to_svg([*whole(), refused, build_span(stories.STORY[0], 3, 4)], "A job & its story")
+    svg = to_svg([*build_whole_story(), refused, build_span(stories.STORY[0], 3, 4)], "A job & its story")
     root = ElementTree.fromstring(svg)
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [text for text in texts if text in stories.STORY].count(stories.STORY[0]) == 1, "later reviews are left out"

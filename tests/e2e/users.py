@@ -58,7 +58,7 @@ def bound_everywhere(api: Api, namespace: str, role: str, name: str = "user") ->
         api.delete(f"{path}/{binding}")
 
 
-def refused(status: int, told: str, act: Any) -> None:
+def assert_refused(status: int, told: str, act: Any) -> None:
     with pytest.raises(ApiError) as error:
         act()
     assert error.value.status == status, error.value

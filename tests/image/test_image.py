@@ -22,8 +22,8 @@ from e2e.binaries import get_cache_dir
 from e2e.cluster import Cluster
 from tests.chart.helm import CHART
 from tests.chart.release import Release
-from tests.image.rules import violations
-from tests.image.test_packages import entries
+from tests.image.rules import find_violations
+from tests.image.test_packages import read_entries
 from tests.reconciler.scenes import Scene
 from tools.image import base, build, debian, oci, project, sbom, wheels
 from tools.image.__main__ import main
@@ -91,7 +91,7 @@ def run(made: Made, folder: Path, *command: str) -> str:
 
 
 def test_the_archive_keeps_the_rules(made: Made):
-    assert violations(made.path) == []
+    assert find_violations(made.path) == []
 
 
 def test_another_build_gives_the_same_digest(
@@ -116,10 +116,10 @@ def test_the_step_of_the_dockerfile_makes_the_same_root(made: Made, tmp_path: Pa
     """Of the same trees: that another build makes the same is tested above."""
     monkeypatch.setattr(build, "build", lambda _: made.image)
     assert main(["root", str(tmp_path / "root")]) == 0
-    assert listing(tmp_path / "root") == listing(made.unpacked.root)
+    assert list_content(tmp_path / "root") == list_content(made.unpacked.root)
 
 
-def listing(root: Path) -> dict[str, tuple[int, str, bytes]]:
+def list_content(root: Path) -> dict[str, tuple[int, str, bytes]]:
     """Mode, target and content by path."""
     found = {}
     for path in root.rglob("*"):
@@ -199,15 +199,15 @@ def test_the_bill_of_materials_has_every_package_once_and_scanners_find_the_same
         assert re.fullmatch(r"pkg:(deb/debian|pypi)/[a-z0-9.%B_-]+@[A-Za-z0-9.%+~_-]+(\?arch=(amd64|all)&distro=debian-12)?", one["purl"])
         assert re.fullmatch(r"[0-9a-f]{64}", one["hashes"][0]["content"])
     debs = {one["name"]: one["version"] for one in packages if one["purl"].startswith("pkg:deb/")}
-    assert debs == {deb.fields["Package"]: deb.fields["Version"] for deb in made.image.debs} == status(made)
+    assert debs == {deb.fields["Package"]: deb.fields["Version"] for deb in made.image.debs} == read_status(made)
     pythons = {f"{one['name']}=={one['version']}" for one in packages if one["purl"].startswith("pkg:pypi/")}
-    locked = {line.split(" ;")[0] for line in entries("requirements-run.lock")}
+    locked = {line.split(" ;")[0] for line in read_entries("requirements-run.lock")}
     assert pythons - locked == {f"topogate=={project.about()['project']['version']}"}
     assert locked - pythons == {one for one in locked if one.startswith(("numpy==", "colorama=="))} - pythons
     assert [one["name"] for one in packages if one["purl"].startswith("pkg:pypi/") and not one.get("licenses")] == []
 
 
-def status(made: Made) -> dict[str, str]:
+def read_status(made: Made) -> dict[str, str]:
     """Package and version of each, where scanners look that find no dpkg."""
     folder = made.unpacked.root / "var/lib/dpkg/status.d"
     texts = [path.read_text() for path in folder.iterdir() if path.suffix != ".md5sums"]

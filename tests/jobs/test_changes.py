@@ -133,7 +133,7 @@ MISTAKES = (
 )
 
 
-def refused_at(obj: Obj, old: Obj | None = None) -> set[str]:
+def list_refused_fields(obj: Obj, old: Obj | None = None) -> set[str]:
     """Fields of a refusal, empty where the object is allowed."""
     response = Webhook().validate(obj, old)
     return set() if response["allowed"] else set(get_causes(response))
@@ -143,11 +143,11 @@ def refused_at(obj: Obj, old: Obj | None = None) -> set[str]:
 def test_mistake_in_update_is_refused_as_at_creation(mistake: Mistake) -> None:
     """Found defects C6, C7 and C13: some through `spec`, some through metadata alone."""
     waiting = build_job_object(mistake.kind)
-    assert refused_at(waiting) == set()
+    assert list_refused_fields(waiting) == set()
     for old in (None, waiting, started(waiting)):
         changed = deepcopy(waiting if old is None else old)
         mistake.make(changed)
-        found = refused_at(changed, old)
+        found = list_refused_fields(changed, old)
         # A running job keeps its templates, which is said of the whole template.
         assert mistake.field in found or (old is not waiting and any(mistake.field.startswith(f"{field}.") for field in found))
 
@@ -159,10 +159,10 @@ def test_object_stored_with_mistake_can_be_changed_otherwise(mistake: Mistake) -
     mistake.make(stored)
     labelled = deepcopy(stored)
     labelled["metadata"]["labels"]["mine"] = "still"
-    assert refused_at(labelled, stored) == set()
+    assert list_refused_fields(labelled, stored) == set()
     kind: Any = OF_KINDS[mistake.kind]
     if hasattr(kind, "suspend"):
-        assert refused_at(kind.suspend(stored), stored) == set()
+        assert list_refused_fields(kind.suspend(stored), stored) == set()
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_settled_mark_of_running_job_cannot_change_by_metadata_alone(name: str, 
     running = started(build_job_object("Job"))
     changed = deepcopy(running)
     changed["metadata"][f"{part}s"][key] = value
-    assert refused_at(changed, running) == {f"metadata.{part}s[{key}]"}
+    assert list_refused_fields(changed, running) == {f"metadata.{part}s[{key}]"}
     changed["metadata"][f"{part}s"] = {**running["metadata"][f"{part}s"], "mine": "still"}
-    assert refused_at(changed, running) == set()
+    assert list_refused_fields(changed, running) == set()
 
 
 def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() -> None:
@@ -191,8 +191,8 @@ def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() ->
     sets("spec", "template", "metadata", "annotations", value={UNCONSTRAINED_TOPOLOGY: "perhaps"})(queued)
     free = deepcopy(queued)
     del free["metadata"]["labels"][QUEUE_NAME_LABEL]
-    assert refused_at(queued, free) == {f"spec.template.metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"}
-    assert refused_at(free, queued) == set()
+    assert list_refused_fields(queued, free) == {f"spec.template.metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"}
+    assert list_refused_fields(free, queued) == set()
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_running_job_without_gates_gets_no_more_pods(kind: str, field: tuple[str
     larger, smaller = deepcopy(running), deepcopy(running)
     sets(*field, value=9)(larger)
     sets(*field, value=1)(smaller)
-    assert bool(refused_at(larger, running)) is not has_topology
-    assert refused_at(smaller, running) == set()
+    assert bool(list_refused_fields(larger, running)) is not has_topology
+    assert list_refused_fields(smaller, running) == set()
 
 
 @pytest.mark.parametrize("name", [kind.kind for kind in KINDS])

@@ -11,7 +11,7 @@ from core.jobs.elastic_annotation import is_elastic
 from core.jobs.kinds.job import Job
 from core.jobs.objects import validate_workload
 from core.names import ELASTIC_JOB, MIN_PARALLELISM, QUEUE_NAME_LABEL, QUOTA_RESERVED, SLICE_NAME
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ def test_an_elastic_job_is_not_admitted_in_part():
     ids=["shrinks", "grows", "asks for another place", "of no elastic job", "unchanged"],
 )
 def test_under_a_reservation_only_an_elastic_workload_may_shrink(elastic: bool, changed: Json, refused: bool):
-    old = workload_json("w", [pod_set_json("main", 4)], conditions=[condition_json(QUOTA_RESERVED)])
+    old = build_workload_json("w", [build_pod_set_json("main", 4)], conditions=[build_condition_json(QUOTA_RESERVED)])
     old["metadata"]["annotations"] = {SLICE_NAME: "w"} if elastic else {}
     new = deepcopy(old)
     new["spec"]["podSets"][0] |= changed

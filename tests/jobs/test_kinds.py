@@ -30,7 +30,7 @@ from core.names import (
 )
 from core.plan.steps.merge import merge_patch
 from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
-from tests.jobs.test_job import merge, without_empty
+from tests.jobs.test_job import merge, strip_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, hook, patch_of
@@ -108,7 +108,7 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
     stopped = kind.suspend(kind.restore(running, workload["spec"]["podSets"]))
     assert not kind.is_started(stopped)
     assert not pod_sets_differ(kind.pod_sets(stopped), workload)
-    assert without_empty(stopped) == without_empty(job)
+    assert strip_empty(stopped) == strip_empty(job)
     assert merge(running, merge_patch(running, stopped)) == stopped
 
 

@@ -27,7 +27,7 @@ def build_job(least: Any = None, *, parallelism: int | None = 6, completions: in
     return {"metadata": metadata, "spec": spec}
 
 
-def running(least: str | None, count: int | None) -> dict[str, Any]:
+def start_job(least: str | None, count: int | None) -> dict[str, Any]:
     start = PodSetStart("main", False, labels={PODSET_LABEL: "main"}, annotations={WORKLOAD_ANNOTATION: "w"}, count=count)
     return KIND.start(build_job(least, completions=12), [start])
 
@@ -74,7 +74,7 @@ def test_a_suspended_job_may_change_it_and_a_running_one_may_not():
     assert KIND.validate_update(build_job("2"), build_job("3")).errors == ()
     assert [e.field for e in KIND.validate_update(build_job("2"), build_job("8")).errors] == [FIELD]
     assert [e.field for e in KIND.validate_update(build_job("2"), build_job("5", parallelism=3)).errors] == [FIELD], "once"
-    before, after = running("2", 4), running("2", 4)
+    before, after = start_job("2", 4), start_job("2", 4)
     after["metadata"]["annotations"][MIN_PARALLELISM] = "3"
     (error,) = KIND.validate_update(before, after).errors
     assert error.accepted == "a running job keeps it ('2'); suspend it first"
@@ -83,7 +83,7 @@ def test_a_suspended_job_may_change_it_and_a_running_one_may_not():
 def test_it_starts_with_as_many_pods_as_were_admitted_and_gets_its_own_number_back():
     original = build_job("2", completions=12)
     workload = build_workload(KIND, original, priority=0, priority_class=None)
-    started = running("2", 4)
+    started = start_job("2", 4)
     assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 12)
     assert KIND.pods_ready({**started, "status": {"ready": 4}})
     stopped = KIND.suspend(KIND.restore(started, workload["spec"]["podSets"]))
@@ -102,9 +102,9 @@ def test_a_job_that_needs_all_its_pods_keeps_its_parallelism_as_it_is():
 def test_job_that_runs_with_its_admitted_count_is_not_changed():
     workload = build_workload(KIND, build_job("2", completions=12), priority=0, priority_class=None)
     admitted = deepcopy(workload) | {"status": {"admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 4}]}}}
-    assert not counts_differ(KIND.pod_sets(running("2", 4)), admitted)
-    assert counts_differ(KIND.pod_sets(running("2", 5)), admitted)
-    assert counts_differ(KIND.pod_sets(running("2", 4)), workload)
+    assert not counts_differ(KIND.pod_sets(start_job("2", 4)), admitted)
+    assert counts_differ(KIND.pod_sets(start_job("2", 5)), admitted)
+    assert counts_differ(KIND.pod_sets(start_job("2", 4)), workload)
 
 
 def list_warnings(job: dict[str, Any], kind: str = "Job") -> list[str]:

@@ -26,7 +26,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 X = (Requirement("app", "In", frozenset("x")),)
 
 
-def unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) -> tuple[str, ...]:
+def list_unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) -> tuple[str, ...]:
     return traits_of_template({"metadata": {"labels": labels or {}}, "spec": spec}, "ns").unjudged
 
 
@@ -189,15 +189,15 @@ def test_only_a_pod_that_keeps_others_away_is_remembered():
     ],
 )
 def test_pod_fields_that_only_kube_scheduler_evaluates_are_named(spec: dict[str, Any], named: tuple[str, ...]):
-    assert unjudged(spec) == named
+    assert list_unjudged(spec) == named
 
 
 def test_affinity_by_a_label_that_only_the_pod_will_have_is_not_judged():
     key = "batch.kubernetes.io/job-completion-index"
     selector = {"matchExpressions": [{"key": key, "operator": "In", "values": ["0"]}, {"key": "app", "operator": "Exists"}]}
     spec = build_affinity("podAntiAffinity", {"topologyKey": "zone", "labelSelector": selector})
-    assert unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
-    assert unjudged(spec, {key: "0"}) == ()
+    assert list_unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
+    assert list_unjudged(spec, {key: "0"}) == ()
 
 
 ports = st.lists(

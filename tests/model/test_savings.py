@@ -18,7 +18,7 @@ from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_aff
 from tests.model.test_encoding_size import pools
 
 
-def size(wire: object) -> int:
+def compute_size(wire: object) -> int:
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False))
 
 
@@ -40,7 +40,7 @@ def test_computed_savings_of_slices_equal_the_difference_of_json_lengths(assignm
     borders = [0, *cuts, len(counts)]
     parts = [SlicePart(*part, grouping._list_common(inside)) for part, inside in zip(pairwise(borders), choice.inside.T, strict=True)]
     slices = [encoding._encode_slice(columns, counts, part) for part in parts]
-    assert choice.saved == written_out - sum(size(wire) + len(",") for wire in slices)
+    assert choice.saved == written_out - sum(compute_size(wire) + len(",") for wire in slices)
     if not cuts:
         assert compute_saved(columns, parts[0].common, counts) == choice.saved
         assert parts[0].common == tuple(map(encoding._get_common, columns))
@@ -99,7 +99,7 @@ def test_digits_are_counted(numbers: list[int]):
 # --- what promises to pay --------------------------------------------------------------------------------
 
 
-def promised(shared: list[int]) -> list[int]:
+def compute_promise(shared: list[int]) -> list[int]:
     """By the definition: the best of all depths, of the run that ends between two neighbours and of the one that begins there."""
 
     def best(here: int, behind: list[int]) -> int:
@@ -118,7 +118,7 @@ DEPTHS = st.integers(0, 30) | st.sampled_from([0, 5, 6])
 
 @given(st.lists(st.lists(DEPTHS, min_size=12, max_size=12), min_size=1, max_size=3), st.booleans())
 def test_promise_of_a_cut_is_the_sum_of_savings_of_both_sides(shared: list[list[int]], many: bool):
-    expected = np.sum([promised(row) for row in shared], axis=0).tolist()
+    expected = np.sum([compute_promise(row) for row in shared], axis=0).tolist()
     with pytest.MonkeyPatch.context() as patch:
         if many:
             patch.setattr(paying_cuts, "_FEW", 0)
@@ -131,7 +131,7 @@ def test_promise_of_a_cut_is_the_sum_of_savings_of_both_sides(shared: list[list[
 WORDS = st.lists(st.text("ab-0\0é", max_size=6), min_size=1, max_size=6)
 
 
-def common(left: str, right: str) -> int:
+def count_common(left: str, right: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
@@ -140,7 +140,7 @@ def test_each_value_of_a_column_is_compared_with_the_one_before(values: list[str
     column = compute_column(values)
     assert column.lengths.tolist() == [len(value) for value in values]
     expected = [
-        (common(left, right), common(left[::-1], right[::-1]), min(len(left), len(right)), int(left == right))
+        (count_common(left, right), count_common(left[::-1], right[::-1]), min(len(left), len(right)), int(left == right))
         for left, right in zip([values[0], *values], values, strict=False)
     ]
     assert [tuple(row) for row in column.shared.T.tolist()] == expected
@@ -149,5 +149,5 @@ def test_each_value_of_a_column_is_compared_with_the_one_before(values: list[str
 @given(st.lists(st.text("ab-", min_size=1, max_size=6), min_size=1, max_size=6))
 def test_column_stem_ends_at_the_last_dash_before_the_common_suffix(values: list[str]):
     column = compute_column(values)
-    suffix = min(common(left[::-1], right[::-1]) for left, right in zip([values[0], *values], values, strict=False))
+    suffix = min(count_common(left[::-1], right[::-1]) for left, right in zip([values[0], *values], values, strict=False))
     assert column.compute_stems().tolist() == [value[: len(value) - suffix].rfind("-") + 1 for value in values]

@@ -19,7 +19,7 @@ from e2e.operators.catalogue import AUTOSCALED
 from e2e.operators.running import start_operators
 from e2e.topogate import Topogate
 from tests.installed import Installed
-from tests.reconciler.provisioning import AT_ONCE, Checked, evicted, has_quota, why_evicted
+from tests.reconciler.provisioning import AT_ONCE, Checked, get_eviction_messages, has_quota, is_evicted
 from tests.reconciler.scenes import JOBS, QUEUES, WORKLOADS, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -65,7 +65,7 @@ def empty(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened.open()
     yield opened
     opened.close()
-    wait_for("the autoscaler to take its nodes away", lambda: not made(opened), PATIENCE_S)
+    wait_for("the autoscaler to take its nodes away", lambda: not list_made_nodes(opened), PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +92,12 @@ def make() -> Iterator[Make]:
         check.close()
 
 
-def made(scene: Scene) -> list[Json]:
+def list_made_nodes(scene: Scene) -> list[Json]:
     """The autoscaler's nodes."""
     return [node for node in scene.api.list("/api/v1/nodes") if node["metadata"]["labels"].get("pool") == AUTOSCALED.labels["pool"]]
 
 
-def more(scene: Scene, rack: int, number: int) -> Json:
+def build_another_node(scene: Scene, rack: int, number: int) -> Json:
     return build_node(scene.pool, 1, rack, number)
 
 
@@ -160,7 +160,7 @@ def test_capacity_that_is_not_there_is_waited_for_with_its_quota_until_a_node_co
     now = scene.eventually("the autoscaler's words", lambda now: check.state(now).get("message") == NOT_FOUND)
     assert check.state(now)["state"] == "Pending"
     assert has_quota(now)
-    scene.cluster.add_nodes([more(scene, 1, 3)])
+    scene.cluster.add_nodes([build_another_node(scene, 1, 3)])
     now = wait_until_placed(check, 5, scene.block)
     assert "retryCount" not in check.state(now)
 
@@ -168,8 +168,8 @@ def test_capacity_that_is_not_there_is_waited_for_with_its_quota_until_a_node_co
 def test_request_that_may_not_wait_fails_and_is_retried_until_a_node_comes(scene: Scene, make: Make) -> None:
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 100}, parameters={"noRetry": "true"})
     scene.submit("train", pods=5, gpus=8, required=scene.block)
-    scene.eventually("its quota to be given back", lambda now: "CA could not find requested capacity" in why_evicted(now))
-    scene.cluster.add_nodes([more(scene, 1, 3)])
+    scene.eventually("its quota to be given back", lambda now: "CA could not find requested capacity" in get_eviction_messages(now))
+    scene.cluster.add_nodes([build_another_node(scene, 1, 3)])
     now = wait_until_placed(check, 5, scene.block)
     assert check.state(now)["retryCount"] >= 1
     assert len(check.requests()) == 1, "those of earlier attempts are gone"
@@ -178,7 +178,7 @@ def test_request_that_may_not_wait_fails_and_is_retried_until_a_node_comes(scene
 def test_request_that_never_succeeds_is_given_up(scene: Scene, make: Make) -> None:
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 1}, parameters={"noRetry": "true"})
     scene.submit("train", pods=5, gpus=8, required=scene.block)
-    now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
+    now = scene.eventually("it to be deactivated", lambda now: is_evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     wait_until_still(check)
 
@@ -187,8 +187,8 @@ def test_capacity_that_is_scattered_over_racks_is_asked_for_again_until_one_rack
     """The autoscaler knows nothing of racks."""
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 100})
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now))
-    scene.cluster.add_nodes([more(scene, 1, 3)])
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in get_eviction_messages(now))
+    scene.cluster.add_nodes([build_another_node(scene, 1, 3)])
     wait_until_placed(check, 3, scene.rack)
 
 
@@ -219,7 +219,7 @@ def test_job_that_is_to_be_retried_later_leaves_its_room_to_another(scene: Scene
     """For the first one, room was found that is scattered over two racks."""
     check = make(scene, CHECK_CAPACITY, {"backoffLimitCount": 3, "backoffBaseSeconds": 3600, "backoffMaxSeconds": 3600})
     scene.submit("first", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now, "first"))
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in get_eviction_messages(now, "first"))
     scene.submit("second", pods=4, gpus=8, required=scene.block)
     wait_until_placed(check, 4, scene.block, "second")
 
@@ -245,10 +245,10 @@ def finish(scene: Scene, job: str, pods: int) -> None:
 @pytest.mark.parametrize(("pods", "level"), [(3, "rack"), (2, "block")])
 def test_nodes_are_made_and_the_second_pass_places_all_pods_in_one_domain(empty: Scene, make: Make, pods: int, level: str) -> None:
     check = make(empty, SCALE_UP)
-    assert not made(empty)
+    assert not list_made_nodes(empty)
     empty.submit("train", pods=pods, gpus=8, required=getattr(empty, level))
     now = wait_until_placed(check, pods, getattr(empty, level))
-    nodes = {node["metadata"]["name"] for node in made(empty)}
+    nodes = {node["metadata"]["name"] for node in list_made_nodes(empty)}
     assert {pod["spec"]["nodeName"] for pod in now.pods_of("train")} == nodes, "as many as were asked for, and no more"
     assert len(nodes) == pods
 
@@ -266,7 +266,7 @@ def test_job_that_spans_two_groups_of_nodes_waits_since_the_autoscaler_makes_one
 
     wait_for("it to be tried twice more", is_tried_again, PATIENCE_S)
     assert get_version(empty.read().workload_of("train")) == get_version(now.workload_of("train")), "nothing new, nothing written"
-    assert not made(empty)
+    assert not list_made_nodes(empty)
 
 
 def test_nodes_of_a_job_that_has_ended_are_taken_away_and_the_next_job_gets_others(empty: Scene, make: Make) -> None:
@@ -274,7 +274,7 @@ def test_nodes_of_a_job_that_has_ended_are_taken_away_and_the_next_job_gets_othe
     empty.submit("first", pods=2, gpus=8, required=empty.rack)
     before = {pod["spec"]["nodeName"] for pod in wait_until_placed(check, 2, empty.rack, "first").pods_of("first")}
     finish(empty, "first", 2)
-    wait_for("its nodes to be taken away", lambda: not made(empty), PATIENCE_S)
+    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty), PATIENCE_S)
     empty.submit("second", pods=3, gpus=8, required=empty.rack)
     now = wait_until_placed(check, 3, empty.rack, "second")
     assert before.isdisjoint(pod["spec"]["nodeName"] for pod in now.pods_of("second"))
@@ -287,7 +287,7 @@ def test_pods_beside_a_check_are_not_made_nodes_for_twice(empty: Scene, make: Ma
         empty.submit(name, pods=3, gpus=8, required=empty.rack)
     for name in ("first", "second"):
         wait_until_placed(check, 3, empty.rack, name)
-    assert len(made(empty)) == 6
+    assert len(list_made_nodes(empty)) == 6
 
 
 # --- jobs that leave while they wait ----------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_job_that_leaves_while_it_waits_takes_its_request_along(leave: Callable[
     leave(empty)
     empty.eventually("what was asked with to be gone", lambda _: not check.requests() and not check.templates())
     wait_until_still(check)
-    assert not made(empty)
+    assert not list_made_nodes(empty)
 
 
 def suspend(scene: Scene) -> None:
@@ -322,4 +322,4 @@ def test_nodes_of_a_job_that_leaves_while_it_runs_are_taken_away(leave: Callable
     empty.submit("train", pods=3, gpus=8, required=empty.rack)
     wait_until_placed(check, 3, empty.rack)
     leave(empty)
-    wait_for("its nodes to be taken away", lambda: not made(empty), PATIENCE_S)
+    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty), PATIENCE_S)

@@ -28,8 +28,8 @@ from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.what_if import WhatIf
 from tests.builders import Node
-from tests.placement.promises import broken_promises
-from tests.placement.reference import free_amounts
+from tests.placement.promises import find_broken_promises
+from tests.placement.reference import compute_free_amounts
 from tests.strategies import TAINTS, TOLERATIONS, Cluster
 
 ANSWERS = Path(__file__).parents[1] / "vectors" / "lives.txt"
@@ -65,7 +65,7 @@ class Life:
         """A line for each turn."""
         random, view = self._random, self._view()
         decision = place(view, self.requests, self.profile, together=self.together)
-        self._judge(self.requests, decision, {}, free_amounts(self.cluster))
+        self._judge(self.requests, decision, {}, compute_free_amounts(self.cluster))
         yield self._told("placed", decision, view, self.requests)
         if decision.refusal is not None:
             self._disturb(view)
@@ -133,7 +133,7 @@ class Life:
 
     def _free_beside(self, stay: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
         usage = [(name, {**each.requests, "pods": 1}, count) for each in self.requests for name, count in stay[each.name].items()]
-        return free_amounts(replace(self.cluster, used=(*self.cluster.used, *usage)))
+        return compute_free_amounts(replace(self.cluster, used=(*self.cluster.used, *usage)))
 
     def _judge(
         self,
@@ -145,7 +145,7 @@ class Life:
     ) -> None:
         """`auto` asks for whatever level has room, which no promise names."""
         if decision.refusal is None and not any(each.topology and each.topology.level == "auto" for each in requests):
-            self.broken += broken_promises(self.cluster, requests, decision, stay, free, failed)
+            self.broken += find_broken_promises(self.cluster, requests, decision, stay, free, failed)
 
     def _told(self, turn: str, decision: Decision, view: FreeCapacity, requests: Sequence[PodSetRequest]) -> str:
         why = f" | {show_choices(explain_choice(view, requests, decision))}" if decision.refusal is None else ""

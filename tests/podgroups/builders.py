@@ -12,7 +12,7 @@ from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from tests.builders import BLOCK, RACK, Node, request, view_of
+from tests.builders import BLOCK, RACK, Node, build_view, request
 
 
 def build_node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu: int = 0, **other: Any) -> Node:
@@ -22,9 +22,9 @@ def build_node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu
     return Node(name, labels, {"cpu": cpu * 1000, "gpu": gpu, "pods": 110}, **other)
 
 
-def cluster(racks: Mapping[str, Sequence[int]], *, block: str = "b") -> FreeCapacity:
+def build_cluster(racks: Mapping[str, Sequence[int]], *, block: str = "b") -> FreeCapacity:
     """A node for each number, with so many CPUs, in the rack of that name; `b2/r1` is rack r1 of block b2."""
-    return view_of([HOSTNAME_LABEL], list_nodes(racks, block))
+    return build_view([HOSTNAME_LABEL], list_nodes(racks, block))
 
 
 def list_nodes(racks: Mapping[str, Sequence[int]], block: str = "b") -> list[Node]:
@@ -61,12 +61,12 @@ def name_of(outcome: Outcome) -> str | None:
     return None if outcome.chosen is None else outcome.chosen.placement.name
 
 
-def holds_all(sizes: Sequence[int], pods: Sequence[int]) -> bool:
+def can_hold_all(sizes: Sequence[int], pods: Sequence[int]) -> bool:
     """Whether pods of these sizes have places on nodes of these sizes: every way is tried."""
     if not pods:
         return True
     return any(
-        size >= pods[0] and holds_all([*sizes[:at], size - pods[0], *sizes[at + 1 :]], pods[1:])
+        size >= pods[0] and can_hold_all([*sizes[:at], size - pods[0], *sizes[at + 1 :]], pods[1:])
         for at, size in enumerate(sizes)
         if size not in sizes[:at]
     )

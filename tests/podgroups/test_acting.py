@@ -18,7 +18,7 @@ from core.podgroups.members import GroupKey, Member, group_of, pin, pinned_node,
 from core.podgroups.podgroup_facts import PodGroupFacts
 from core.state.cluster import ClusterState
 from core.state.facts import NodeFacts, PodFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json
 
 KEY = GroupKey(NAMESPACE, "g")
 
@@ -37,7 +37,7 @@ class Paper:
                 self.node(Node(name, labels, {"cpu": cpu * 1000, "pods": 110}))
 
     def node(self, node: Node) -> None:
-        self.state.observe_node(node.name, NodeFacts.read(node_json(node)))
+        self.state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
 
     def add(self, *numbers: int, cpu: int = 1) -> None:
         for number in numbers:

@@ -21,7 +21,7 @@ from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
 from core.podgroups.placement_feasibility import check_one
 from core.podgroups.placements import whole
-from tests.builders import view_of
+from tests.builders import build_view
 from tests.podgroups.builders import build_node, count_placed_pods, group
 from tests.podgroups.devices import build_claim, build_claim_spec, build_inventory, build_resource_slice, build_template
 
@@ -57,7 +57,7 @@ class Hall:
 
     @property
     def view(self) -> FreeCapacity:
-        return view_of([HOSTNAME_LABEL], [build_node(f"n{at}", "b", "r", cpu) for at, cpu in enumerate(self.cpus)])
+        return build_view([HOSTNAME_LABEL], [build_node(f"n{at}", "b", "r", cpu) for at, cpu in enumerate(self.cpus)])
 
     @property
     def asked(self) -> PodGroupInfo:

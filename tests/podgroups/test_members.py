@@ -132,7 +132,7 @@ def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_
     assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4), Repelling()))] == [1, 1, 2]
 
 
-def unlike(count: int, kinds: int, terms: int = 0) -> list[Member]:
+def build_unlike_members(count: int, kinds: int, terms: int = 0) -> list[Member]:
     """Pods that ask for different amounts, one kind after the other, and again."""
     apart = [{"labelSelector": {"matchLabels": {"a": f"{i}"}}, "topologyKey": "kubernetes.io/hostname"} for i in range(terms)]
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
@@ -146,11 +146,11 @@ def unlike(count: int, kinds: int, terms: int = 0) -> list[Member]:
 
 
 def test_kinds_in_turns_are_sets_of_their_own_while_these_are_few() -> None:
-    assert [len(equal) for equal in split(unlike(MOST_SETS, 2), NoNeighbours())] == [1] * MOST_SETS
+    assert [len(equal) for equal in split(build_unlike_members(MOST_SETS, 2), NoNeighbours())] == [1] * MOST_SETS
 
 
 def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
-    first, second = split(unlike(MOST_SETS + 2, 2), NoNeighbours())
+    first, second = split(build_unlike_members(MOST_SETS + 2, 2), NoNeighbours())
     assert [one.key for one in (*first, *second)] == [f"ns/p{i}" for i in (*range(0, MOST_SETS + 2, 2), *range(1, MOST_SETS + 2, 2))]
 
 
@@ -164,4 +164,4 @@ def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
 )
 def test_group_too_large_to_be_placed_together_is_refused(count: int, kinds: int, terms: int, message: str) -> None:
     with pytest.raises(GroupTooLarge, match=message):
-        split(unlike(count, kinds, terms), NoNeighbours())
+        split(build_unlike_members(count, kinds, terms), NoNeighbours())

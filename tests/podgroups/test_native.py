@@ -16,13 +16,13 @@ from core.podgroups.members import GroupKey, Member, read_member
 from core.podgroups.native import NotNative, native_group, native_step
 from core.podgroups.podgroup_facts import PodGroupFacts, read_pod_group
 from tests.builders import BLOCK, NAMESPACE, RACK
-from tests.podgroups.builders import cluster
+from tests.podgroups.builders import build_cluster
 
 KEY = GroupKey(NAMESPACE, "train")
 IN_A_RACK = (TopologyConstraint(RACK),)
 
 
-def facts(**other: Any) -> PodGroupFacts:
+def build_facts(**other: Any) -> PodGroupFacts:
     return replace(PodGroupFacts(NAMESPACE, "train", "uid", IN_A_RACK, 3), **other)
 
 
@@ -41,29 +41,29 @@ def build_pod(number: int, on: str = "", *, said: str = "") -> Member:
 
 
 def step(nodes: dict[str, Sequence[int]], *members: Member, **other: Any) -> GroupStep:
-    asked = facts(**other)
-    found = native_step(asked, asked.levels, KEY, members, cluster(nodes), default_plugins())
+    asked = build_facts(**other)
+    found = native_step(asked, asked.levels, KEY, members, build_cluster(nodes), default_plugins())
     assert (found.keep, found.let_go, found.give_back) == ((), (), ()), "nothing is done to pods that are kube-scheduler's"
     return found
 
 
 @pytest.mark.parametrize("least", [None, 4])
 def test_kube_scheduler_is_told_the_same(least: int | None):
-    told = native_group(facts(min_count=least), IN_A_RACK, KEY)
+    told = native_group(build_facts(min_count=least), IN_A_RACK, KEY)
     read = read_pod_group(told)
     assert (read.levels, read.min_count, read.name) == (IN_A_RACK, least, "train")
     assert [owner["uid"] for owner in told["metadata"]["ownerReferences"]] == ["uid"]
 
 
 def test_each_replica_is_a_group_of_its_own():
-    names = [native_group(facts(replicas=3), IN_A_RACK, GroupKey(NAMESPACE, "train", i))["metadata"]["name"] for i in range(3)]
+    names = [native_group(build_facts(replicas=3), IN_A_RACK, GroupKey(NAMESPACE, "train", i))["metadata"]["name"] for i in range(3)]
     assert names == ["train", "train-1", "train-2"]
 
 
 def test_all_that_it_cannot_be_told_is_said_at_once():
     levels = (TopologyConstraint(BLOCK), TopologyConstraint(RACK, preferred=True))
     with pytest.raises(NotNative) as refusal:
-        native_group(facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
+        native_group(build_facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
     for words in ("2 levels (it takes one)", f"level {RACK} that is preferred", "desiredCount", "draConstraints"):
         assert words in str(refusal.value)
 

@@ -74,7 +74,7 @@ def admit(harness: Harness, name: str) -> None:
     harness.put({**workload, "status": admitted(workload)})
 
 
-def started(harness: Harness) -> set[str]:
+def list_started(harness: Harness) -> set[str]:
     gates = {p["metadata"]["name"]: {gate["name"] for gate in p["spec"].get("schedulingGates") or ()} for p in harness.all("Pod")}
     return {name for name, found in gates.items() if ADMISSION_GATE not in found}
 
@@ -93,12 +93,12 @@ def run_group(harness: PodsHarness) -> PodsHarness:
     harness.run()
     admit(harness, "g")
     harness.run()
-    assert started(harness) == {"a", "b"}
+    assert list_started(harness) == {"a", "b"}
     bind(harness, "a", "b")
     return harness
 
 
-def names(harness: Harness) -> set[str]:
+def list_names(harness: Harness) -> set[str]:
     return {p["metadata"]["name"] for p in harness.all("Pod") if not p["metadata"].get("deletionTimestamp")}
 
 

@@ -103,12 +103,12 @@ class Provisioned(Checked):
         return self.autoscaler.asked_for(self.class_name)
 
 
-def evicted(now: truth.Snapshot, reason: str, job: str = "train") -> bool:
+def is_evicted(now: truth.Snapshot, reason: str, job: str = "train") -> bool:
     condition = truth.get_condition(now.workload_of(job), "Evicted")
     return condition.get("status") == "True" and condition.get("reason") == reason
 
 
-def why_evicted(now: truth.Snapshot, job: str = "train") -> str:
+def get_eviction_messages(now: truth.Snapshot, job: str = "train") -> str:
     """What events say of its evictions for a check: the condition is another's as soon as it is admitted again."""
     workload = now.workload_of(job)
     uid = workload["metadata"]["uid"] if workload is not None else None
@@ -120,7 +120,7 @@ def has_quota(now: truth.Snapshot, job: str = "train") -> bool:
     return truth.is_true(now.workload_of(job), "QuotaReserved")
 
 
-def reasons_of_events(now: truth.Snapshot, job: str = "train") -> set[str]:
+def list_event_reasons(now: truth.Snapshot, job: str = "train") -> set[str]:
     workload = now.workload_of(job)
     uid = workload["metadata"]["uid"] if workload is not None else None  # none yet
     return {event["reason"] for event in now.events if uid is not None and event["involvedObject"].get("uid") == uid}

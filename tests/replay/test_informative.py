@@ -21,7 +21,7 @@ from core.placement.engine import Decision, PodSetPlacement
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.node_eligibility import taints_of
 from tests.builders import Node
-from tests.placement.promises import broken_promises
+from tests.placement.promises import find_broken_promises
 from tests.replay import placement
 from tests.replay.test_placement_vectors import HERE, PEER, load
 from tests.strategies import Cluster
@@ -106,7 +106,7 @@ def own_problems(case: Case, decision: Decision) -> list[str]:
                 requests.append(held.request)
                 untouched = PodSetPlacement(held.request.name, held.assignment, "", tuple(pods.items()))
                 decision = Decision((*decision.placements, untouched))
-    return broken_promises(Cluster(tuple(case["levels"]), nodes), requests, decision, stay, free, failed)
+    return find_broken_promises(Cluster(tuple(case["levels"]), nodes), requests, decision, stay, free, failed)
 
 
 def _stayed(view: FreeCapacity, case: Case, request: PodSetRequest, decision: Decision) -> dict[str, int]:

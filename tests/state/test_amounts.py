@@ -17,7 +17,7 @@ from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
 from core.state.usage import UsageTable
 from reconciler.observe.observed import Observed
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene, get_refusals, list_admitted
 from tests.runtime.fakes import ManualClock
 from tests.state.test_daemonsets import build_daemon_pod, build_daemon_set_json, see
@@ -65,7 +65,7 @@ def count_exactly(spec: dict[str, Any], resource: str) -> int:
 
 
 def build_pod(name: str, spec: dict[str, Any], node: str) -> dict[str, Any]:
-    return {**pod_json(name), "spec": {**spec, "nodeName": node}}
+    return {**build_pod_json(name), "spec": {**spec, "nodeName": node}}
 
 
 @given(st.lists(st.tuples(SPECS, st.sampled_from(NODES)), max_size=6), st.randoms())
@@ -244,7 +244,7 @@ ANY_TEXT = st.sampled_from((*TEXTS, "-1", "-9E", "-500m", "-1n", "1.5", "0.001",
 def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
     """A Workload of 3 pods that request an amount of GPUs at a place, on a cluster with one node; whether it was read."""
     observed = Observed(Client.offline(), ManualClock())
-    node = node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}, {"cpu": 4000, "pods": 110, GPU: 8}))
+    node = build_node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}, {"cpu": 4000, "pods": 110, GPU: 8}))
     observed.nodes.put({**node, "metadata": {**node["metadata"], "uid": "n0", "resourceVersion": "1"}})
     container: dict[str, Any] = {"name": "c"}
     spec: dict[str, Any] = {"containers": [container]}
@@ -267,10 +267,10 @@ def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
             # The API server makes a default limit the default request where that has none.
             item |= {"defaultRequest": amounts}
             observed.limit_ranges.put({"metadata": metadata, "spec": {"limits": [item]}})
-    workload = workload_json("w", [pod_set_json(count=3, cpu="0")])
+    workload = build_workload_json("w", [build_pod_set_json(count=3, cpu="0")])
     workload["spec"]["podSets"][0]["template"]["spec"] = spec
     observed.workloads.put(workload)
-    bound = pod_json("p", node="n0")
+    bound = build_pod_json("p", node="n0")
     bound["metadata"] |= {"resourceVersion": "1", "namespace": NAMESPACE}
     observed.pods.put({**bound, "spec": {**spec, "nodeName": "n0"}})
     return observed, len(observed.set_aside) == 0
@@ -299,7 +299,7 @@ def test_amount_at_any_place_is_exact_or_cut_or_sets_its_object_aside(place: str
 @pytest.mark.parametrize("text", ["-1", "-9E", "-500m"])
 def test_a_negative_request_is_refused(text: str):
     with pytest.raises(InvalidQuantity, match=text):
-        PodFacts.read(pod_json("p", cpu=text))
+        PodFacts.read(build_pod_json("p", cpu=text))
 
 
 def test_sums_over_nodes_of_the_largest_amounts_do_not_wrap():

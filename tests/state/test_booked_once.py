@@ -9,7 +9,7 @@ from core.model.pod_traits import NO_TRAITS
 from core.names import HOSTNAME_LABEL, SLICE_REPLACES
 from core.state.facts import WorkloadFacts, replaced_by
 from core.state.promises import find_missing
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene, list_admitted
 from tests.state.test_cluster import build_admission
 
@@ -25,7 +25,7 @@ def scene_with_a_full_node() -> Scene:
     assert list_admitted(scene.run()) == {"w"}
     held = scene.state.workloads.holding(f"{NAMESPACE}/w")
     assert held is not None
-    wire = workload_json("w", [pod_set_json(count=1, cpu="4", topology={"required": RACK})], admission=admission_to_wire(held))
+    wire = build_workload_json("w", [build_pod_set_json(count=1, cpu="4", topology={"required": RACK})], admission=admission_to_wire(held))
     wire["metadata"]["resourceVersion"] = "2"
     scene.workload(wire)
     return scene
@@ -110,7 +110,7 @@ def test_a_place_of_a_group_that_is_given_up_helps_workloads_that_wait():
 @pytest.mark.parametrize(("named", "taken"), [("old", f"{NAMESPACE}/old"), (f"{NAMESPACE}/old", f"{NAMESPACE}/old"), ("other/old", None)])
 def test_a_workload_takes_the_place_of_one_in_its_own_namespace_alone(named: str, taken: str | None):
     """Found defect C12: a workload of one namespace could release the booking of another's."""
-    workload = workload_json("w", [pod_set_json()])
+    workload = build_workload_json("w", [build_pod_set_json()])
     workload["metadata"]["annotations"] = {SLICE_REPLACES: named}
     assert replaced_by(workload) == taken
     assert WorkloadFacts.read(workload).replaces == taken

@@ -16,13 +16,13 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    condition_json,
-    flavor_json,
-    node_json,
-    pod_json,
-    pod_set_json,
-    topology_json,
-    workload_json,
+    build_condition_json,
+    build_flavor_json,
+    build_node_json,
+    build_pod_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
 )
 
 OWNER = "owner-w"
@@ -31,19 +31,19 @@ OWNER = "owner-w"
 def cluster(levels: list[str] | None = None, *, cpus: tuple[int, ...] = (4, 4)) -> ClusterState:
     """One rack of nodes n0, n1, ... and the flavor `tas` over it; by default racks are the lowest level."""
     state = ClusterState()
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", levels or [RACK])))
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", levels or [RACK])))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t")))
     for i, cpu in enumerate(cpus):
         see_node(state, Node(f"n{i}", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"cpu": cpu * 1000, "pods": 20}))
     return state
 
 
 def see_node(state: ClusterState, node: Node) -> None:
-    state.observe_node(node.name, NodeFacts.read(node_json(node)))
+    state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
 
 
 def see_pod(state: ClusterState, name: str, **options: Any) -> None:
-    state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(pod_json(name, **options)))
+    state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(build_pod_json(name, **options)))
 
 
 def build_admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tuple[str, ...] = (RACK,), flavor: str = "tas") -> Admission:
@@ -53,7 +53,7 @@ def build_admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tup
 
 def see_workload(state: ClusterState, given: Admission | None = None, *, count: int = 4, cpu: str = "1", **options: Any) -> None:
     wire = admission_to_wire(given) if given is not None else None
-    workload = workload_json("w", [pod_set_json(count=count, cpu=cpu)], owner=OWNER, admission=wire, **options)
+    workload = build_workload_json("w", [build_pod_set_json(count=count, cpu=cpu)], owner=OWNER, admission=wire, **options)
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(workload))
 
 
@@ -93,8 +93,8 @@ def test_state_changes_without_effect_do_not_count():
     see_pod(state, "p", node="n0", phase="Running", labels={"new": "label"})
     see_pod(state, "q", node="n1", phase="Running")
     see_workload(state, version=2)
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK])))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t")))
     state.observe_node("never-seen", None)
     assert state.changes == before
 
@@ -114,7 +114,7 @@ def test_a_heartbeat_keeps_the_view_and_a_new_capacity_changes_it_in_place():
 
 def test_a_node_of_no_flavor_keeps_the_views():
     state = cluster()
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t", nodeLabels={BLOCK: "b"})))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t", nodeLabels={BLOCK: "b"})))
     view = state.view("tas")
     see_node(state, Node("stranger", {BLOCK: "other", RACK: "r", HOSTNAME_LABEL: "stranger"}))
     assert state.view("tas") is view
@@ -181,7 +181,7 @@ def test_a_finished_workload_holds_nothing_but_its_pods_do():
     given = build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,))
     see_workload(state, given, count=3)
     see_pod(state, "p0", node="n0", workload="w", owner=OWNER, phase="Running")
-    see_workload(state, given, count=3, conditions=[condition_json("Finished")], version=2)
+    see_workload(state, given, count=3, conditions=[build_condition_json("Finished")], version=2)
     assert get_usage(state) == {"n0": 1000}
     before = state.changes
     see_pod(state, "p0", node="n0", workload="w", owner=OWNER, phase="Succeeded")
@@ -195,11 +195,11 @@ def change(state: ClusterState, what: str) -> None:
     elif what == "topology gone":
         state.observe_topology("t", None)
     elif what == "flavor without topology":
-        state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas")))
+        state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas")))
     elif what == "flavor for other nodes":
-        state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t", nodeLabels={"pool": "none"})))
+        state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t", nodeLabels={"pool": "none"})))
     elif what == "other levels":
-        state.observe_topology("t", TopologyFacts.read(topology_json("t", [BLOCK])))
+        state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [BLOCK])))
     else:
         state.observe_node("n0", None)
 
@@ -218,8 +218,8 @@ def test_counted_usage_does_not_depend_on_earlier_objects(what: str):
     change(fresh, what)
     see_workload(fresh, given, count=2)
     assert get_usage(state) == get_usage(fresh) == {}
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK, HOSTNAME_LABEL])))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t")))
     see_node(state, Node("n0", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "n0"}, {"cpu": 4000, "pods": 20}))
     assert get_usage(state) == before
 
@@ -243,7 +243,7 @@ def test_a_decision_is_used_until_its_own_write_is_seen():
 
 def test_two_flavors_over_one_node_see_each_others_pods():
     state = cluster([RACK, HOSTNAME_LABEL])
-    state.observe_flavor("twin", FlavorFacts.read(flavor_json("twin", "t")))
+    state.observe_flavor("twin", FlavorFacts.read(build_flavor_json("twin", "t")))
     see_workload(state, build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,), flavor="twin"), count=3)
     for name in ("tas", "twin"):
         view = state.view(name)

@@ -15,7 +15,7 @@ from core.state.cluster import ClusterState
 from core.state.daemonsets import WINDOW_S, DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts, object_key
 from reconciler.observe.slim import slim_daemon_set, slim_node, slim_pod
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_workload_json
 from tests.placement.reference import can_tolerate, is_match
 from tests.queueing.scene import Scene, get_refusals, list_admitted
 from tests.strategies import TAINTS, TOLERATIONS
@@ -32,7 +32,7 @@ def see(state: ClusterState, daemon_set: dict[str, Any]) -> None:
 
 
 def build_daemon_pod(name: str, of: str, node: str, **options: Any) -> dict[str, Any]:
-    pod = pod_json(f"{name}-{node}", node=node, owner=f"uid-{of}", **options)
+    pod = build_pod_json(f"{name}-{node}", node=node, owner=f"uid-{of}", **options)
     pod["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
     return slim_pod(pod)
 
@@ -56,7 +56,7 @@ def test_node_created_long_before_start_has_no_share_reserved(is_first: bool):
         state.observe_time(5.0, now)
     for name, age in (("old", 3600), ("new", 30)):
         created = datetime.fromtimestamp(now - age, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        node = node_json(build_host(name))
+        node = build_node_json(build_host(name))
         node["metadata"]["creationTimestamp"] = created
         state.observe_node(name, NodeFacts.read(slim_node(node)))
     state.observe_time(6.0, now + 1)
@@ -106,7 +106,7 @@ def test_a_larger_template_takes_more_and_a_deleted_daemon_set_nothing():
 def test_it_can_be_switched_off():
     state = ClusterState(reserve_daemon_sets=False)
     see(state, build_daemon_set_json("agent"))
-    state.observe_node("n0", NodeFacts.read(node_json(build_host("n0"))))
+    state.observe_node("n0", NodeFacts.read(build_node_json(build_host("n0"))))
     assert get_usage(state) == {}
 
 
@@ -117,7 +117,7 @@ def test_a_daemon_set_to_come_has_its_host_port_already():
     container = {"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 9100, "hostPort": 9100}]}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     pod_sets = [{"name": "main", "count": 1, "template": template, "topologyRequest": {"required": RACK}}]
-    scene.workload(workload_json("w", pod_sets))
+    scene.workload(build_workload_json("w", pod_sets))
     assert "host port 9100/TCP: 1" in get_refusals(scene.run())["w"].message
 
 
@@ -134,18 +134,18 @@ def test_a_daemon_set_to_come_has_its_host_port_already():
 )
 def test_it_is_wanted_where_its_controller_would_make_a_pod(spec: dict[str, Any], wanted: bool):
     facts = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent", **spec)))
-    assert facts.wants(NodeFacts.read(node_json(build_host("n0", pool="a")))) is wanted
+    assert facts.wants(NodeFacts.read(build_node_json(build_host("n0", pool="a")))) is wanted
 
 
 def test_a_node_with_pressure_or_not_ready_or_cordoned_is_wanted_all_the_same():
     facts = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent")))
     for key, effect in (("not-ready", "NoExecute"), ("memory-pressure", "NoSchedule"), ("unschedulable", "NoSchedule")):
         node = Node("n0", {}, taints=((f"node.kubernetes.io/{key}", "", effect),), unschedulable=True, ready=False)
-        assert facts.wants(NodeFacts.read(node_json(node)))
+        assert facts.wants(NodeFacts.read(build_node_json(node)))
     network = Node("n0", {}, taints=(("node.kubernetes.io/network-unavailable", "", "NoSchedule"),))
-    assert not facts.wants(NodeFacts.read(node_json(network)))
+    assert not facts.wants(NodeFacts.read(build_node_json(network)))
     on_host = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent", hostNetwork=True)))
-    assert on_host.wants(NodeFacts.read(node_json(network)))
+    assert on_host.wants(NodeFacts.read(build_node_json(network)))
 
 
 EVENTS = st.one_of(
@@ -172,7 +172,7 @@ def test_after_any_events_each_wanted_pod_counts_once(events: list[Any]):
         if kind == "node":
             name, pool, taints = details
             nodes[name] = Node(name, {"pool": pool}, taints=tuple(taints))
-            state.observe_node(name, NodeFacts.read(node_json(nodes[name])))
+            state.observe_node(name, NodeFacts.read(build_node_json(nodes[name])))
         elif kind == "node gone":
             nodes.pop(details[0], None)
             state.observe_node(details[0], None)

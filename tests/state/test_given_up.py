@@ -7,7 +7,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, build_pod_json, build_pod_set_json, build_workload_json
 from tests.state.test_cluster import OWNER, cluster, get_usage
 
 
@@ -15,13 +15,13 @@ def see_workload(state: ClusterState, count: int, on: list[str], *, done: int, v
     """Of `count` pods, one on each of these nodes is admitted, and so many have succeeded by its status."""
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((node,), 1) for node in on))
     given = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": len(on) * 1000}, len(on), assignment),))
-    wire = workload_json("w", [pod_set_json(count=count)], owner=OWNER, admission=admission_to_wire(given), version=version)
+    wire = build_workload_json("w", [build_pod_set_json(count=count)], owner=OWNER, admission=admission_to_wire(given), version=version)
     wire["status"]["reclaimablePods"] = [{"name": "main", "count": done}] if done else []
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(wire))
 
 
 def see_pod(state: ClusterState, name: str, node: str, *, at: int, phase: str = "Running") -> None:
-    wire = pod_json(name, node=node, workload="w", owner=OWNER, phase=phase)
+    wire = build_pod_json(name, node=node, workload="w", owner=OWNER, phase=phase)
     wire["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{at:02}Z"
     state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(wire))
 

@@ -9,7 +9,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, condition_json, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, build_condition_json, build_pod_json, build_pod_set_json, build_workload_json
 from tests.state.test_cluster import OWNER, cluster, see_pod, see_workload
 
 KEY = f"{NAMESPACE}/w"
@@ -59,7 +59,7 @@ def test_deleted_workload_with_moving_pods_is_not_counted() -> None:
 
 
 def ending(name: str = "p", node: str = "n0", *, of: str | None = "w", terminating: bool = True, phase: str = "Running") -> PodFacts:
-    return PodFacts.read(pod_json(name, node=node, cpu="2", workload=of, owner=OWNER, terminating=terminating, phase=phase))
+    return PodFacts.read(build_pod_json(name, node=node, cpu="2", workload=of, owner=OWNER, terminating=terminating, phase=phase))
 
 
 def test_terminating_amount_of_a_node_includes_pods_of_workloads_without_admission() -> None:
@@ -119,7 +119,9 @@ def test_only_those_are_unhealthy_that_hold_something_and_stay() -> None:
     state = cluster([HOSTNAME_LABEL])
 
     def unhealthy(*conditions: str, active: bool = True, holds: bool = True, named: bool = True) -> bool:
-        wire = workload_json("w", [pod_set_json(count=1)], conditions=[condition_json(kind) for kind in conditions], active=active)
+        wire = build_workload_json(
+            "w", [build_pod_set_json(count=1)], conditions=[build_condition_json(kind) for kind in conditions], active=active
+        )
         wire["status"] |= {"admission": admission_to_wire(on_hosts(n0=1))} if holds else {}
         wire["status"] |= {"unhealthyNodes": [{"name": "n0"}]} if named else {}
         state.observe_workload(KEY, WorkloadFacts.read(wire))

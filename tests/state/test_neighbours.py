@@ -13,7 +13,7 @@ from core.model.pod_traits import PodTerm, PodTraits, Requirement, read_selector
 from core.names import HOSTNAME_LABEL
 from core.state.cluster_affinity import ClusterNeighbours
 from core.state.facts import MOST_TERM_KEYS, PodFacts, WorkloadFacts
-from tests.builders import pod_json, pod_set_json, workload_json
+from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
 
 KEYS, VALUES, NAMESPACES, NODES = ("a", "b", "c"), ("x", "y"), ("ns", "other", "third"), ("n0", "n1", "n2")
 LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=3)
@@ -33,7 +33,7 @@ STEPS = st.one_of(
 
 
 def read_facts(name: str, namespace: str, labels: dict[str, str], node: str, **spec: Any) -> PodFacts:
-    pod = pod_json(name, node=node, phase="Running", labels=labels)
+    pod = build_pod_json(name, node=node, phase="Running", labels=labels)
     pod["metadata"]["namespace"] = namespace
     pod["spec"] |= spec
     return PodFacts.read(pod)
@@ -149,10 +149,10 @@ def test_a_workload_with_affinity_of_too_many_label_keys_is_refused():
         return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
     def workload(*counts: int) -> dict[str, Any]:
-        pod_sets = [pod_set_json(f"p{i}", count=1) for i in range(len(counts))]
+        pod_sets = [build_pod_set_json(f"p{i}", count=1) for i in range(len(counts))]
         for pod_set, count in zip(pod_sets, counts, strict=True):
             pod_set["template"]["spec"]["affinity"] = terms_of(count)
-        return workload_json("w", pod_sets)
+        return build_workload_json("w", pod_sets)
 
     assert WorkloadFacts.read(workload(MOST_TERM_KEYS, MOST_TERM_KEYS)).pod_sets
     with pytest.raises(ValueError, match="33 label keys; at most 32"):

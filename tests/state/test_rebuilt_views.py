@@ -12,7 +12,7 @@ from core.queueing.flavors.outcome import Admissible
 from core.state.facts import NodeFacts, TopologyFacts
 from core.state.ledger import Domain, Ledger, PodSetKey
 from core.state.promises import find_missing
-from tests.builders import RACK, Node, topology_json
+from tests.builders import RACK, Node, build_topology_json
 from tests.queueing.scene import Scene
 
 
@@ -46,7 +46,7 @@ def running(workloads: int, *, racks: int = 4) -> Scene:
 def in_one_rack(workloads: int) -> Scene:
     """Workloads on a topology of racks alone, where the only rack has 8 nodes."""
     scene = Scene()
-    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK])))
     scene.rack("r0", 8)
     for i in range(workloads):
         scene.submit(f"w{i}")

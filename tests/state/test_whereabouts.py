@@ -12,7 +12,7 @@ from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts
 from core.state.whereabouts import describe_move, describe_place
-from tests.builders import BLOCK, RACK, grid, node_json, topology_json
+from tests.builders import BLOCK, RACK, build_grid, build_node_json, build_topology_json
 
 HOSTS = (HOSTNAME_LABEL,)
 
@@ -20,10 +20,10 @@ HOSTS = (HOSTNAME_LABEL,)
 def cluster(*levels: str) -> ClusterState:
     """Two blocks of two racks of four nodes."""
     state = ClusterState()
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", levels)))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", levels)))
     state.observe_flavor("f", FlavorFacts.read({"metadata": {"name": "f"}, "spec": {"topologyName": "t"}}))
-    for node in grid(2, 2, 4):
-        state.observe_node(node.name, NodeFacts.read(node_json(node)))
+    for node in build_grid(2, 2, 4):
+        state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
     return state
 
 

@@ -21,7 +21,7 @@ from core.state.facts import find_condition
 from e2e.audit.otlp import SpanRecord
 from reconciler.execute import tracing
 from reconciler.execute.tracing import nanoseconds
-from tests.builders import RACK, pod_set_json
+from tests.builders import RACK, build_pod_set_json
 from tests.reconciler.harness_queues import QueuesHarness
 from tests.reconciler.schedule.test_second_pass import PassHarness
 from tests.traces.conftest import CollectAll
@@ -35,7 +35,7 @@ class Told(QueuesHarness):
 
     def submit(self, name: str, *, count: int, priority: int = 0, topology: Mapping[str, Any] | None = None) -> Obj:
         story = f"00-{name.encode().hex():a>32}-{'b' * 16}-01"
-        spec = {"queueName": "main", "priority": priority, "podSets": [pod_set_json("main", count, topology=topology)]}
+        spec = {"queueName": "main", "priority": priority, "podSets": [build_pod_set_json("main", count, topology=topology)]}
         metadata = {"name": name, "annotations": {TRACEPARENT_ANNOTATION: story}, "creationTimestamp": "2026-01-01T00:00:10Z"}
         return self.put({"kind": "Workload", "metadata": metadata, "spec": spec})
 
@@ -52,7 +52,7 @@ def of(spans: list[SpanRecord], name: str, workload: str) -> list[SpanRecord]:
     return [span for span in spans if span.name == name and span.attributes.get("topogate.workload.name") == workload]
 
 
-def events(span: SpanRecord, name: str) -> list[dict[str, Any]]:
+def list_events(span: SpanRecord, name: str) -> list[dict[str, Any]]:
     return [attributes for event, attributes in span.events if event == name]
 
 
@@ -84,9 +84,9 @@ def test_each_flavor_tried_and_each_level_with_its_best_domain_are_events(collec
     harness.submit("w", count=5, topology={"required": RACK})
     harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
-    (refused,) = events(solve, "flavor.refused")
+    (refused,) = list_events(solve, "flavor.refused")
     assert (refused["topogate.flavor.name"], refused["topogate.pod_set.name"]) == ("gpu", "main")
-    (best,) = events(solve, "level.best_domain")
+    (best,) = list_events(solve, "level.best_domain")
     found = {key.removeprefix("topogate."): value for key, value in best.items()}
     assert (found["topology.level"], found["domain.name"], found["domain.fit"], found["domain.wanted"]) == (RACK, "r1", 4, 5)
 
@@ -97,8 +97,8 @@ def test_solve_span_of_a_preferred_level_that_does_not_fit_shows_both_domains(co
     harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
     assert solve.attributes["topogate.refused"] is False
-    assert [attributes["topogate.flavor.name"] for attributes in events(solve, "flavor.assigned")] == ["gpu"]
-    (chosen,) = events(solve, "domain.chosen")
+    assert [attributes["topogate.flavor.name"] for attributes in list_events(solve, "flavor.assigned")] == ["gpu"]
+    (chosen,) = list_events(solve, "domain.chosen")
     assert chosen["topogate.domain.count"] == 2
     assert chosen["topogate.domain.name"] == "r1, r2"
 
@@ -115,10 +115,10 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
     (solve,) = of(spans, SOLVE, "large")
     assert solve.attributes["topogate.victim.count"] == 2
     assert solve.attributes["topogate.message"] == harness.sentence("large")
-    victims = {attributes["topogate.victim.name"]: attributes for attributes in events(solve, "victim.chosen")}
+    victims = {attributes["topogate.victim.name"]: attributes for attributes in list_events(solve, "victim.chosen")}
     assert set(victims) == {"ns/small", "ns/other"}
     assert victims["ns/small"]["topogate.reason"] == "InClusterQueue"
-    assert events(solve, "pod_set.placed"), "where it will go"
+    assert list_events(solve, "pod_set.placed"), "where it will go"
     for name in ("small", "other"):
         (evicted,) = of(spans, "workload.evict", name)
         assert (solve.trace_id, solve.span_id) in evicted.links
@@ -137,7 +137,7 @@ def test_solve_span_of_a_waiting_preemptor_names_its_leaving_victims(collect_all
             span, workload, NotAdmissible("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits)
         )
     (solve,) = collect_all()
-    assert events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
+    assert list_events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
     assert solve.attributes["topogate.victim.count"] == 0
 
 
@@ -215,7 +215,7 @@ async def test_attempts_of_a_second_pass_and_the_wait_for_its_checks_are_told(co
     told = {event.message for event in harness.events if event.reason == EVENT_SECOND_PASS_FAILED}
     assert {span.attributes["topogate.message"] for span in failed} == told
     (checked,) = [span for span in spans if span.name == "workload.checked"]
-    assert events(checked, "check.state") == [{"topogate.check.name": "check", "topogate.check.state": "Ready"}]
+    assert list_events(checked, "check.state") == [{"topogate.check.name": "check", "topogate.check.state": "Ready"}]
     reserved, admitted = [span for span in spans if span.name == "workload.admit"]
     assert checked.start_ns == nanoseconds(datetime(2026, 1, 1, tzinfo=UTC)), "when it got quota, by its clock"
     assert reserved.end_ns <= checked.end_ns <= admitted.start_ns

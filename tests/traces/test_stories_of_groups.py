@@ -12,7 +12,7 @@ def get_traceparent(harness: GroupsHarness, name: str = "g") -> str:
     return str(harness.get("PodGroup", name)["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
 
 
-def names(spans: list[SpanRecord]) -> list[str]:
+def list_names(spans: list[SpanRecord]) -> list[str]:
     return sorted(span.name for span in spans)
 
 
@@ -27,7 +27,7 @@ def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll)
     harness.bind()
     harness.settle()
     spans = collect_all()
-    assert names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.story", "pods.bound", "pods.ungate"]
+    assert list_names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.story", "pods.bound", "pods.ungate"]
     (first,), (ungated,) = ([span for span in spans if span.name == name] for name in ("podgroup.story", "pods.ungate"))
     refused, found = sorted((s for s in spans if s.name == "placement.solve"), key=lambda span: not span.attributes["topogate.refused"])
     assert {span.trace_id for span in spans} == {first.trace_id}
@@ -52,7 +52,7 @@ def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
     harness.add("p0")
     harness.settle()
     spans = collect_all()
-    assert names(spans) == ["placement.solve", "places.keep", "pods.ungate"]
+    assert list_names(spans) == ["placement.solve", "places.keep", "pods.ungate"]
     assert {(span.trace_id, span.parent_id) for span in spans} == {("a" * 32, "b" * 16)}
 
 

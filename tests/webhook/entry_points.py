@@ -27,7 +27,7 @@ from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn
 from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import Topogate, build_managed_labels
-from tests.e2e.users import RBAC, create_user, may, refused
+from tests.e2e.users import RBAC, assert_refused, create_user, may
 from tests.installed import Installed
 from tests.reconciler.kinds.pods import build_template as pod_template
 from tests.reconciler.kinds.pods import of_set
@@ -187,7 +187,7 @@ Outcome = Callable[[Stage, Act], None]
 
 
 def is_refused(told: str, status: int = 403) -> Outcome:
-    return lambda stage, act: refused(status, told, lambda: act(stage))
+    return lambda stage, act: assert_refused(status, told, lambda: act(stage))
 
 
 def is_gated(stage: Stage, act: Act) -> None:
@@ -206,7 +206,7 @@ def is_allowed(stage: Stage, act: Act) -> None:
 def is_allowed_unless_managed(stage: Stage, act: Act) -> None:
     """What looks like a pod of a started job, and has no controller, is queued by itself in a managed namespace."""
     if stage.is_managed:
-        refused(422, "a pod that topogate places has at most", lambda: act(stage))
+        assert_refused(422, "a pod that topogate places has at most", lambda: act(stage))
     else:
         act(stage)
 

@@ -29,7 +29,7 @@ from e2e import manifests
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import SYSTEM_NAMESPACE
-from tests.e2e.users import RBAC, create_user, may, refused
+from tests.e2e.users import RBAC, assert_refused, create_user, may
 from tests.reconciler.kinds.pods import build_template as pod_template
 from tests.reconciler.kinds.pods import of_set
 from tests.reconciler.scenes import GPU, JOBS, WORKLOADS
@@ -456,7 +456,7 @@ def test_daemon_set_where_administrator_allows_it_is_created(stage: Stage) -> No
     stage.scene.api.create(path, made)
     stage.user.patch(f"{path}/agent", {"metadata": {"labels": {"mine": "still"}}})
     change = {"spec": {"minReadySeconds": 1}}
-    refused(403, NO_DAEMON_SETS, lambda: stage.user.patch(f"{path}/agent", change))
+    assert_refused(403, NO_DAEMON_SETS, lambda: stage.user.patch(f"{path}/agent", change))
     stage.scene.api.patch(namespace, {"metadata": {"annotations": {ALLOW_DAEMON_SETS: "true"}}})
     try:
         wait_for("the annotation to be read", lambda: is_done(lambda: stage.user.patch(f"{path}/agent", change)))
@@ -488,11 +488,11 @@ def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, c
         for path in (f"{system}/victim", stage.train_path):
             name = cluster.api.get(path)["spec"]["containers"][0]["name"]
             image = {"spec": {"containers": [{"name": name, "image": "registry.example/evil:1"}]}}
-            refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, STRATEGIC_PATCH))
+            assert_refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, STRATEGIC_PATCH))
             deadline = {"spec": {"activeDeadlineSeconds": 1}}
-            refused(403, "reconciler does not change spec.activeDeadlineSeconds", partial(thief.patch, path, deadline))
+            assert_refused(403, "reconciler does not change spec.activeDeadlineSeconds", partial(thief.patch, path, deadline))
             owner = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", **NOBODY}]}}
-            refused(403, "reconciler does not change metadata.ownerReferences", partial(thief.patch, path, owner))
+            assert_refused(403, "reconciler does not change metadata.ownerReferences", partial(thief.patch, path, owner))
             thief.patch(path, {"metadata": {"annotations": {"topogate.dev/rank": "0"}}})
     finally:
         thief.close()
@@ -521,11 +521,11 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
         part["metadata"] |= {"name": f"part-{name}", "labels": {QUEUE_NAME_LABEL: "none"}, "ownerReferences": [owner]}
         scene.api.create(RAY.format(scene.namespace), part)
         path = stage.path(RAY, f"part-{name}") + "?dryRun=All"
-        refused(403, "Ray", lambda path=path: stage.user.patch(path, start))  # by two policies where the owner is known
+        assert_refused(403, "Ray", lambda path=path: stage.user.patch(path, start))  # by two policies where the owner is known
         if is_known:
             operator.patch(path, start)
         else:
-            refused(403, "a queued RayCluster is started by topogate", lambda path=path: operator.patch(path, start))
+            assert_refused(403, "a queued RayCluster is started by topogate", lambda path=path: operator.patch(path, start))
         scene.api.delete(stage.path(RAY, f"part-{name}"))
     operator.close()
 

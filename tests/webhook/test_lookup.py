@@ -31,7 +31,7 @@ class Cluster:
         return self.objects.get((resource.kind, name))
 
 
-def owned(kind: str, name: str, uid: str, owner: Json | None = None, queue: str | None = None) -> Json:
+def build_owned(kind: str, name: str, uid: str, owner: Json | None = None, queue: str | None = None) -> Json:
     metadata: Json = {"name": name, "uid": uid, "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}
     if owner is not None:
         metadata["ownerReferences"] = [build_reference(owner)]
@@ -43,12 +43,12 @@ def build_reference(owner: Json, **changes: Any) -> Json:
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **owner["metadata"], "controller": True} | changes
 
 
-TRAIN = owned("TrainJob", "t", "1", queue="main")
-JOBSET = owned("JobSet", "s", "2", TRAIN)
-LONE = owned("JobSet", "lone", "3")
+TRAIN = build_owned("TrainJob", "t", "1", queue="main")
+JOBSET = build_owned("JobSet", "s", "2", TRAIN)
+LONE = build_owned("JobSet", "lone", "3")
 
 
-def asking(cluster: Cluster) -> Webhook:
+def build_webhook(cluster: Cluster) -> Webhook:
     webhook = Webhook(default_queue=True)
 
     async def has_default_queue(namespace: str) -> bool:
@@ -58,7 +58,7 @@ def asking(cluster: Cluster) -> Webhook:
     return webhook
 
 
-def child(*references: Json) -> Json:
+def build_child(*references: Json) -> Json:
     made = build_job("child", "team-a", pods=1, queue=None)
     made["metadata"]["ownerReferences"] = list(references)
     return made
@@ -80,33 +80,33 @@ def child(*references: Json) -> Json:
     ids=["of one above", "of its own", "owner is not queued", "another uid", "no controller", "no owner", "unknown kind", "none", "odd"],
 )
 def test_child_of_a_queued_object_is_not_queued_itself(references: list[Json], part: bool):
-    made = asking(Cluster(TRAIN, JOBSET, LONE)).mutate(child(*references))
+    made = build_webhook(Cluster(TRAIN, JOBSET, LONE)).mutate(build_child(*references))
     assert (QUEUE_NAME_LABEL in made["metadata"].get("labels", {})) == (not part)
     assert bool(made["spec"].get("suspend")) == (not part)
 
 
 def test_object_without_an_owner_causes_no_lookup():
     cluster = Cluster()
-    asking(cluster).mutate(child())
+    build_webhook(cluster).mutate(build_child())
     assert cluster.lookups == []
 
 
 def test_owners_in_a_circle_end():
-    circle = owned("JobSet", "a", "1")
+    circle = build_owned("JobSet", "a", "1")
     circle["metadata"]["ownerReferences"] = [build_reference(circle)]
     cluster = Cluster(circle)
-    asking(cluster).mutate(child(build_reference(circle)))
+    build_webhook(cluster).mutate(build_child(build_reference(circle)))
     assert len(cluster.lookups) < 10
 
 
 def test_an_owner_that_cannot_be_looked_up_is_a_reason_to_try_again():
-    webhook = asking(Cluster())
+    webhook = build_webhook(Cluster())
 
     async def fail(resource: Resource, name: str, namespace: str) -> Json | None:
         raise LookupFailed("503: etcd is slow")
 
     webhook.reviews = Reviews(webhook._has_default_queue, find=fail)
-    response = webhook.ask(MUTATE_JOB, child(build_reference(JOBSET)))
+    response = webhook.ask(MUTATE_JOB, build_child(build_reference(JOBSET)))
     assert not response["allowed"]
     assert response["status"]["code"] == 503
     assert "the owner of the object could not be looked up" in response["status"]["message"]
@@ -167,7 +167,7 @@ def made_by(uid: str) -> Json:
 
 
 def is_queued_itself(cluster: Cluster, obj: Json, **changes: Any) -> bool:
-    return ADMISSION_GATE in [gate["name"] for gate in asking(cluster).mutate(obj, **changes)["spec"]["schedulingGates"]]
+    return ADMISSION_GATE in [gate["name"] for gate in build_webhook(cluster).mutate(obj, **changes)["spec"]["schedulingGates"]]
 
 
 @pytest.mark.parametrize("owner", [SET, REPLICAS, LEADERS, WORKERS], ids=lambda owner: owner["metadata"]["name"])
@@ -231,7 +231,7 @@ def test_a_pod_that_no_start_has_marked_and_one_that_names_its_queue_cost_no_loo
 
 
 def test_pod_of_an_owner_that_cannot_be_looked_up_is_rejected_with_503():
-    webhook = asking(Cluster())
+    webhook = build_webhook(Cluster())
 
     async def fail(resource: Resource, name: str, namespace: str) -> Json | None:
         raise LookupFailed("503: etcd is slow")
@@ -245,7 +245,7 @@ def test_object_in_an_app_wrapper_gives_its_template_no_queue():
     for kind, queue_of in (("StatefulSet", WRAPPER), ("Deployment", WRAPPER)):
         template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
         obj = {**above(kind, "made", queue_of), "spec": {"template": template}}
-        assert asking(THERE).mutate(obj) == obj
+        assert build_webhook(THERE).mutate(obj) == obj
 
 
 def build_train_job(**trainer: Any) -> Json:
@@ -262,12 +262,12 @@ def build_train_job(**trainer: Any) -> Json:
 
 def test_a_train_job_is_judged_with_its_runtime_and_let_pass_without():
     path = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
-    refused = asking(Cluster(runtime())).ask(path, build_train_job(numNodes=4))
+    refused = build_webhook(Cluster(runtime())).ask(path, build_train_job(numNodes=4))
     assert get_causes(refused) == {
         "job[node].annotations[kueue.x-k8s.io/podset-slice-size]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected'
     }
-    assert asking(Cluster(runtime())).ask(path, build_train_job(numNodes=6))["allowed"]
-    assert asking(Cluster()).ask(path, build_train_job(numNodes=4))["allowed"], "judged again when its runtime is there"
+    assert build_webhook(Cluster(runtime())).ask(path, build_train_job(numNodes=6))["allowed"]
+    assert build_webhook(Cluster()).ask(path, build_train_job(numNodes=4))["allowed"], "judged again when its runtime is there"
 
 
 async def test_a_runtime_that_cannot_be_looked_up_now_is_judged_afterwards():
@@ -282,10 +282,10 @@ async def test_a_runtime_that_cannot_be_looked_up_now_is_judged_afterwards():
 @pytest.mark.parametrize(("owner", "is_allowed"), [(JOBSET, True), (LONE, False), (None, False)])
 def test_part_with_the_label_of_a_queue_may_exceed_limits(owner: Json | None, is_allowed: bool):
     """A RayCluster has the labels of its RayJob: with the tolerations that its start had added it was refused."""
-    part = child(*([build_reference(owner)] if owner else []))
+    part = build_child(*([build_reference(owner)] if owner else []))
     part["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
     part["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}] * (MAX_TOLERATIONS + 1)
-    webhook = asking(Cluster(TRAIN, JOBSET, LONE))
+    webhook = build_webhook(Cluster(TRAIN, JOBSET, LONE))
     assert webhook.validate(part)["allowed"] is is_allowed
     part["spec"]["template"]["spec"]["nodeName"] = "n"
     assert (

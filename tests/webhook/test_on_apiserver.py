@@ -64,7 +64,7 @@ def list_gates(job: dict[str, Any]) -> list[str]:
     return [gate["name"] for gate in job["spec"]["template"]["spec"].get("schedulingGates") or []]
 
 
-def reviews(receiver: Receiver, name: str) -> Counter[str]:
+def count_reviews(receiver: Receiver, name: str) -> Counter[str]:
     """How often each path of the webhook was asked about an object of this name."""
     spans = (span for span in receiver.spans() if span.name == "admission.review")
     return Counter(span.attributes["topogate.admission.path"] for span in spans if span.attributes.get("topogate.object.name") == name)
@@ -128,8 +128,8 @@ def test_job_without_a_queue_is_not_changed_and_not_reviewed(cluster: Cluster, n
     assert "annotations" not in stored["metadata"]
     create(cluster, manifests.build_job("ours", namespace, pods=1))
     # Spans come in the order of their ends: those of the later job are here, so an earlier one would be, too.
-    wait_for("the later job's spans", lambda: set(reviews(receiver, "ours")) == {MUTATE_JOB, VALIDATE_JOB})
-    assert not reviews(receiver, "not-ours")
+    wait_for("the later job's spans", lambda: set(count_reviews(receiver, "ours")) == {MUTATE_JOB, VALIDATE_JOB})
+    assert not count_reviews(receiver, "not-ours")
 
 
 def test_in_a_managed_namespace_a_job_gets_the_default_queue(cluster: Cluster, managed_namespace: str, receiver: Receiver):
@@ -141,9 +141,11 @@ def test_in_a_managed_namespace_a_job_gets_the_default_queue(cluster: Cluster, m
     labelled = create(cluster, manifests.build_job("labelled", managed_namespace, pods=2, queue="main", preferred=RACK_LABEL))
     assert labelled["metadata"]["labels"][QUEUE_NAME_LABEL] == "main"
     once_per_phase = {MUTATE_JOB: 1, VALIDATE_JOB: 1}
-    wait_for("the spans of both", lambda: reviews(receiver, "labelled").total() >= 2 and reviews(receiver, "defaulted").total() >= 2)
-    assert reviews(receiver, "defaulted") == once_per_phase, "the entries are disjoint"
-    assert reviews(receiver, "labelled") == once_per_phase
+    wait_for(
+        "the spans of both", lambda: count_reviews(receiver, "labelled").total() >= 2 and count_reviews(receiver, "defaulted").total() >= 2
+    )
+    assert count_reviews(receiver, "defaulted") == once_per_phase, "the entries are disjoint"
+    assert count_reviews(receiver, "labelled") == once_per_phase
 
 
 def test_without_a_default_queue_it_is_stored_as_it_is_and_kubectl_prints_a_warning(cluster: Cluster, managed_namespace: str):

@@ -38,12 +38,12 @@ def asked(configuration: dict[str, Any], namespace: dict[str, str], labels: dict
         for hook in configuration["webhooks"]
         if "jobs" in hook["rules"][0]["resources"]
         and is_match(hook["namespaceSelector"], namespace)
-        and not asks_for_group(hook)
+        and not is_for_group(hook)
         and is_match(hook["objectSelector"], labels)
     ]
 
 
-def asks_for_group(hook: dict[str, Any]) -> bool:
+def is_for_group(hook: dict[str, Any]) -> bool:
     """Whether an entry is for objects that ask for a PodGroup by an annotation."""
     return any(PODGROUP_TOPOLOGY in condition["expression"] for condition in hook.get("matchConditions", ()))
 
@@ -107,7 +107,7 @@ def list_conditions(hook: dict[str, Any]) -> set[str]:
 def test_entries_of_queued_kinds_are_not_asked_of_steps_of_topogate():
     """A start adds to a template at a limit: the webhook refused it."""
     queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
-    hooks = [hook for hook in VALIDATING["webhooks"] if set(hook["rules"][0]["resources"]) <= queued and not asks_for_group(hook)]
+    hooks = [hook for hook in VALIDATING["webhooks"] if set(hook["rules"][0]["resources"]) <= queued and not is_for_group(hook)]
     assert len(hooks) == 2 * len(queued)
     for hook in hooks:
         (expression,) = (c["expression"] for c in hook["matchConditions"] if c["name"] == "is-no-step-of-topogate")
@@ -132,7 +132,7 @@ def test_mutating_webhooks_review_updates_only_of_serving_kinds_and_skip_termina
     renewed = {
         resource
         for hook in MUTATING["webhooks"]
-        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook) and "has-another-spec" not in list_conditions(hook)
+        if "UPDATE" in hook["rules"][0]["operations"] and not is_for_group(hook) and "has-another-spec" not in list_conditions(hook)
         for resource in hook["rules"][0]["resources"]
     }
     assert renewed == {"statefulsets", "deployments", "leaderworkersets"}
@@ -148,11 +148,11 @@ def test_pod_group_webhooks_run_after_queue_defaulting_and_in_each_namespace(con
     names = [hook["name"][1:] for hook in configuration["webhooks"]]
     for kind in GROUPED:
         (hook,) = (hook for hook in configuration["webhooks"] if hook["name"][1:] == f"{kind.lower()}.podgroups.topogate.dev")
-        assert asks_for_group(hook)
+        assert is_for_group(hook)
         assert "objectSelector" not in hook, "with a queue, too: that is refused"
         assert names.index(f"{kind.lower()}.managed.topogate.dev") < names.index(hook["name"][1:])
         assert not is_match(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
-    assert sum(map(asks_for_group, configuration["webhooks"])) == len(GROUPED)
+    assert sum(map(is_for_group, configuration["webhooks"])) == len(GROUPED)
 
 
 def test_behind_a_service_each_entry_has_its_path():

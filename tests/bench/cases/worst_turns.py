@@ -30,7 +30,16 @@ from reconciler.pods.ungater import Ungater
 from reconciler.workloads.drift import DriftAudit
 from reconciler.workloads.queues import Queues
 from tests.bench.parts.steps import NODES, PODS, Steps, case, turns
-from tests.builders import BLOCK, RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
+from tests.builders import (
+    BLOCK,
+    RACK,
+    Node,
+    build_cluster_queue_json,
+    build_flavor_json,
+    build_node_json,
+    build_pod_set_json,
+    build_topology_json,
+)
 from tests.reconciler import harness_pods
 from tests.reconciler.pods.test_ungater import OWNER, build_pod, build_workload
 
@@ -116,9 +125,9 @@ def in_namespace(obj: Obj) -> Obj:
 def ungating_of_50_000_pods_in_one_wide_domain() -> Steps:
     made, whole = Watching(), build_workload()
     ungater = Ungater(made.observed, made.executor, SystemClock(), waits_for_nodes=True)
-    made.observed.topologies.put(named(topology_json("t", (BLOCK,))))
-    made.observed.flavors.put(named(flavor_json("f", "t")))
-    made.observed.nodes.fill(named(node_json(Node(f"n{number:04}", {BLOCK: "b"}, {"cpu": 1}))) for number in range(NODES))
+    made.observed.topologies.put(named(build_topology_json("t", (BLOCK,))))
+    made.observed.flavors.put(named(build_flavor_json("f", "t")))
+    made.observed.nodes.fill(named(build_node_json(Node(f"n{number:04}", {BLOCK: "b"}, {"cpu": 1}))) for number in range(NODES))
     whole["spec"]["podSets"][0]["count"] = PODS
     given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
     given["topologyAssignment"] = encode(TopologyAssignment((BLOCK,), (DomainCount(("b",), PODS),)))
@@ -140,11 +149,11 @@ class WholeCluster(Watching):
         super().__init__()
         whole, observed, lowest = build_workload(), self.observed, HOSTNAME_LABEL if by_hostname else RACK
         names = [f"n{number:04}" for number in range(NODES)]
-        observed.topologies.put(named(topology_json("t", (BLOCK, lowest))))
-        observed.flavors.put(named(flavor_json("f", "t")))
+        observed.topologies.put(named(build_topology_json("t", (BLOCK, lowest))))
+        observed.flavors.put(named(build_flavor_json("f", "t")))
         blocks: dict[str, str] = {} if are_away else {BLOCK: "b"}
         labels = ({HOSTNAME_LABEL: name, RACK: name, **blocks} for name in names[:-1])
-        observed.nodes.fill(named(node_json(Node(each[HOSTNAME_LABEL], each, {"cpu": 10}))) for each in labels)
+        observed.nodes.fill(named(build_node_json(Node(each[HOSTNAME_LABEL], each, {"cpu": 10}))) for each in labels)
         whole["spec"]["podSets"][0]["count"] = PODS
         given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
         levels, above = ((HOSTNAME_LABEL,), ()) if by_hostname else ((BLOCK, RACK), ("b",))
@@ -276,10 +285,10 @@ def queue_of_50_000_running_workloads() -> Steps:
         "admission": {"clusterQueue": "cq", "podSetAssignments": [given]},
         "conditions": [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in (QUOTA_RESERVED, ADMITTED)],
     }
-    made.observed.flavors.put(named(flavor_json("f")))
-    made.observed.cluster_queues.put(named(cluster_queue_json("cq", {"f": "100"})))
+    made.observed.flavors.put(named(build_flavor_json("f")))
+    made.observed.cluster_queues.put(named(build_cluster_queue_json("cq", {"f": "100"})))
     queues = Queues(made.observed, made.executor, SystemClock())
-    spec = {"queueName": "lq", "podSets": [pod_set_json()]}
+    spec = {"queueName": "lq", "podSets": [build_pod_set_json()]}
     made.observed.workloads.fill(
         in_namespace({"metadata": {"name": f"w{number}"}, "spec": spec, "status": status}) for number in range(PODS)
     )

@@ -57,7 +57,7 @@ def queue(name: str = "cq", cpu: str = "2", cohort: str | None = None, **more: s
     return {"metadata": {"name": name}, "spec": {"resourceGroups": groups, **({"cohortName": cohort} if cohort else {})}}
 
 
-def labelled(one: Obj, **more: Any) -> Obj:
+def build_labelled_pod(one: Obj, **more: Any) -> Obj:
     """A pod with the label of its ClusterQueue, as its start gives it, and other metadata."""
     labels = {CLUSTER_QUEUE_LABEL: "cq", **one["metadata"]["labels"]}
     return {**one, "metadata": {**one["metadata"], "labels": labels, **more}}
@@ -135,13 +135,17 @@ NO_ROOM = ["queue cq may use 2 cpu of flavor tas, and pods use 3"]
         pytest.param(
             Objects(pods=[build_pod("x", workload="w")], workloads=[EVICTED], local_queues=[LOCAL]), id="evicted-by-its-local-queue"
         ),
-        pytest.param(Objects(pods=[labelled(build_pod("x", workload="w"))], workloads=[EVICTED]), id="evicted-by-label-of-its-start"),
-        pytest.param(Objects(pods=[labelled(build_pod("x", workload="w"))]), id="deleted"),
         pytest.param(
-            Objects(pods=[labelled(build_pod("x"), labels={QUEUE_NAME_LABEL: "lq"})], local_queues=[LOCAL]), id="deleted-by-its-local-queue"
+            Objects(pods=[build_labelled_pod(build_pod("x", workload="w"))], workloads=[EVICTED]), id="evicted-by-label-of-its-start"
+        ),
+        pytest.param(Objects(pods=[build_labelled_pod(build_pod("x", workload="w"))]), id="deleted"),
+        pytest.param(
+            Objects(pods=[build_labelled_pod(build_pod("x"), labels={QUEUE_NAME_LABEL: "lq"})], local_queues=[LOCAL]),
+            id="deleted-by-its-local-queue",
         ),
         pytest.param(
-            Objects(pods=[labelled(build_pod("x", workload="w"), deletionTimestamp="2026-01-01T00:00:00Z")]), id="deleted-and-ending"
+            Objects(pods=[build_labelled_pod(build_pod("x", workload="w"), deletionTimestamp="2026-01-01T00:00:00Z")]),
+            id="deleted-and-ending",
         ),
     ],
 )
@@ -155,7 +159,7 @@ def test_a_pod_of_a_workload_that_is_not_admitted_counts_against_the_quota(left:
 
 @pytest.mark.parametrize(("where", "found"), [([is_not_ready(build_node())], []), ([], []), ([build_node()], NO_ROOM)])
 def test_a_pod_that_cannot_end_counts_no_longer_than_its_workload(where: list[Obj], found: list[str]):
-    ending = labelled(build_pod("x"), deletionTimestamp="2026-01-01T00:00:00Z")
+    ending = build_labelled_pod(build_pod("x"), deletionTimestamp="2026-01-01T00:00:00Z")
     objects = Objects(where, [build_pod("a", workload="v"), build_pod("b", workload="v"), ending], [build_workload(name="v")], [queue()])
     assert list(find_broken(objects)) == found
 
@@ -164,7 +168,7 @@ def test_a_pod_that_cannot_end_counts_no_longer_than_its_workload(where: list[Ob
 def test_pod_on_a_lost_node_counts_no_more_once_another_runs_in_its_place(ready: bool, found: list[str]):
     """Found by seed 167 of the simulation: a workload with a replaced node had one pod more than quota."""
     lost = build_node("m") if ready else is_not_ready(build_node("m"))
-    ending = labelled(build_pod("x", workload="v", node="m"), deletionTimestamp="2026-01-01T00:00:00Z")
+    ending = build_labelled_pod(build_pod("x", workload="v", node="m"), deletionTimestamp="2026-01-01T00:00:00Z")
     pods = [build_pod("a", workload="v"), build_pod("b", workload="v"), ending]
     assert list(find_broken(Objects([build_node(), lost], pods, [build_workload(name="v")], [queue()]))) == found
 
@@ -191,7 +195,7 @@ def test_a_pod_without_an_admitted_workload_counts_for_the_flavor_of_its_node(la
     where = build_node()
     where["metadata"]["labels"] = labels
     flavors = [build_flavor("tas", pool="tas"), build_flavor("other", pool="other")]
-    objects = Objects([where], [labelled(build_pod("x"))], [], [two], resource_flavors=flavors)
+    objects = Objects([where], [build_labelled_pod(build_pod("x"))], [], [two], resource_flavors=flavors)
     assert list(find_broken(objects)) == found
 
 

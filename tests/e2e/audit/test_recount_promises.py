@@ -33,7 +33,7 @@ def build_workload(name: str, host: str, count: int = 2, **more: Any) -> Json:
     }
 
 
-def admitted(name: str, host: str, **more: Any) -> Json:
+def build_admitted_workload(name: str, host: str, **more: Any) -> Json:
     return build_workload(name, host, conditions=[{"type": "Admitted", "status": "True"}], **more)
 
 
@@ -158,9 +158,9 @@ def test_pod_sets_of_a_group_in_two_racks_are_found():
 
 
 def test_workload_that_does_not_say_that_its_host_is_gone_is_found():
-    assert list(find_unnoticed([admitted("a", "n1")], [], ["n1"])) == ["workload team/a does not say that n1 are gone"]
-    assert list(find_unnoticed([admitted("a", "n1", unhealthyNodes=[{"name": "n1"}])], [], ["n1"])) == []
-    assert list(find_unnoticed([admitted("a", "n1")], [], ["n2"])) == []
+    assert list(find_unnoticed([build_admitted_workload("a", "n1")], [], ["n1"])) == ["workload team/a does not say that n1 are gone"]
+    assert list(find_unnoticed([build_admitted_workload("a", "n1", unhealthyNodes=[{"name": "n1"}])], [], ["n1"])) == []
+    assert list(find_unnoticed([build_admitted_workload("a", "n1")], [], ["n2"])) == []
 
 
 def test_workload_that_waits_for_its_checks_says_nothing_of_hosts_that_are_gone():
@@ -170,6 +170,6 @@ def test_workload_that_waits_for_its_checks_says_nothing_of_hosts_that_are_gone(
 
 
 def test_workload_of_one_pod_says_nothing_of_hosts_that_are_gone():
-    alone = admitted("a", "n1")
+    alone = build_admitted_workload("a", "n1")
     alone["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": True}]
     assert list(find_unnoticed([alone], [], ["n1"])) == []

@@ -22,7 +22,7 @@ from core.placement.algorithms.profile import MIXED, profile_from_gates
 from core.placement.engine import Decision, place
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node
 from tests.placement.algorithms.test_properties import check
-from tests.placement.reference import free_amounts, path, room
+from tests.placement.reference import compute_free_amounts, compute_room, get_path
 from tests.strategies import Cluster, clusters, scenes
 
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
@@ -40,7 +40,7 @@ def build_cluster(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
     return Cluster(THREE_LEVELS, tuple(nodes))
 
 
-def preferring(level: str, count: int, *slices: tuple[str, int], **topology: Any) -> PodSetRequest:
+def build_preferring_request(level: str, count: int, *slices: tuple[str, int], **topology: Any) -> PodSetRequest:
     layers = tuple(SliceLayer(*layer) for layer in slices)
     return PodSetRequest("main", count, {"cpu": 1000}, TopologyRequest(Mode.PREFERRED, level, layers, **topology))
 
@@ -69,7 +69,7 @@ def list_counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[in
 )
 def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int, slice_size: int, expected: list[int]):
     cluster = build_cluster(blocks)
-    request = preferring(RACK, count, *([(HOSTNAME_LABEL, slice_size)] if slice_size > 1 else []))
+    request = build_preferring_request(RACK, count, *([(HOSTNAME_LABEL, slice_size)] if slice_size > 1 else []))
     assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == expected
 
 
@@ -83,12 +83,12 @@ def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int,
 )
 def test_the_level_named_is_the_one_of_which_one_domain_has_all(blocks: list[list[list[int]]], level: str):
     cluster = build_cluster(blocks)
-    assert [placement.level for placement in place(cluster.view(), [preferring(RACK, 22)], BALANCED).placements] == [level]
+    assert [placement.level for placement in place(cluster.view(), [build_preferring_request(RACK, 22)], BALANCED).placements] == [level]
 
 
 def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
     cluster = build_cluster([[[10, 10]]])
-    request = preferring(RACK, 12)
+    request = build_preferring_request(RACK, 12)
     assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == [6, 6]
     assert list_counts(cluster, place(cluster.view(), [request], profile_from_gates({}))) == [10, 2]
     for mode, level in ((Mode.REQUIRED, RACK), (Mode.UNCONSTRAINED, None), (Mode.IMPLIED, None)):
@@ -102,28 +102,43 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
 @pytest.mark.parametrize(
     ("blocks", "asked", "expected"),
     [
-        pytest.param([[[5]], [[5]]], preferring(BLOCK, 8), [4, 4], id="at the top all domains are one choice"),
-        pytest.param([[[6, 6]]], preferring(HOSTNAME_LABEL, 8), [4, 4], id="the lowest level is balanced on itself"),
-        pytest.param([[[3, 3, 4]]], preferring(RACK, 8, (RACK, 4)), [3, 3, 2], id="slices kept together on L: the standard answer"),
-        pytest.param([[[4, 4]], [[4, 4]]], preferring(RACK, 8), [4, 4, 0, 0], id="the first of equal domains of L - 1"),
-        pytest.param([[[9, 7, 5, 8]]], preferring(RACK, 13), [0, 6, 0, 7], id="the least capacity, the rest by capacity descending"),
-        pytest.param([[[7, 5, 7, 5]]], preferring(RACK, 14), [7, 0, 7, 0], id="no more domains than needed"),
-        pytest.param([[[5, 7, 7, 5]]], preferring(RACK, 9), [5, 0, 0, 4], id="of the least total, not the largest two"),
-        pytest.param([[[6, 4, 5, 5]]], preferring(RACK, 10), [0, 0, 5, 5], id="what is pruned is not used"),
-        pytest.param([[[5, 7, 6, 6]]], preferring(RACK, 12), [0, 0, 6, 6], id="the greatest least count"),
-        pytest.param([[[8, 6, 7, 7, 6]]], preferring(RACK, 20), [0, 6, 7, 7, 0], id="the subset whose last domain comes first"),
-        pytest.param([[[9, 9, 10]]], preferring(RACK, 15, (HOSTNAME_LABEL, 5)), [5, 0, 10], id="whole slices outrank fewer pods"),
+        pytest.param([[[5]], [[5]]], build_preferring_request(BLOCK, 8), [4, 4], id="at the top all domains are one choice"),
+        pytest.param([[[6, 6]]], build_preferring_request(HOSTNAME_LABEL, 8), [4, 4], id="the lowest level is balanced on itself"),
         pytest.param(
-            [[[5, 2, 2], [4, 4]]], preferring(RACK, 6, (HOSTNAME_LABEL, 2)), [0, 0, 0, 4, 2], id="of as many slices the rack of fewer pods"
+            [[[3, 3, 4]]], build_preferring_request(RACK, 8, (RACK, 4)), [3, 3, 2], id="slices kept together on L: the standard answer"
+        ),
+        pytest.param([[[4, 4]], [[4, 4]]], build_preferring_request(RACK, 8), [4, 4, 0, 0], id="the first of equal domains of L - 1"),
+        pytest.param(
+            [[[9, 7, 5, 8]]], build_preferring_request(RACK, 13), [0, 6, 0, 7], id="the least capacity, the rest by capacity descending"
+        ),
+        pytest.param([[[7, 5, 7, 5]]], build_preferring_request(RACK, 14), [7, 0, 7, 0], id="no more domains than needed"),
+        pytest.param([[[5, 7, 7, 5]]], build_preferring_request(RACK, 9), [5, 0, 0, 4], id="of the least total, not the largest two"),
+        pytest.param([[[6, 4, 5, 5]]], build_preferring_request(RACK, 10), [0, 0, 5, 5], id="what is pruned is not used"),
+        pytest.param([[[5, 7, 6, 6]]], build_preferring_request(RACK, 12), [0, 0, 6, 6], id="the greatest least count"),
+        pytest.param(
+            [[[8, 6, 7, 7, 6]]], build_preferring_request(RACK, 20), [0, 6, 7, 7, 0], id="the subset whose last domain comes first"
+        ),
+        pytest.param(
+            [[[9, 9, 10]]], build_preferring_request(RACK, 15, (HOSTNAME_LABEL, 5)), [5, 0, 10], id="whole slices outrank fewer pods"
+        ),
+        pytest.param(
+            [[[5, 2, 2], [4, 4]]],
+            build_preferring_request(RACK, 6, (HOSTNAME_LABEL, 2)),
+            [0, 0, 0, 4, 2],
+            id="of as many slices the rack of fewer pods",
         ),
         pytest.param(
             [[[4, 7, 6], [2, 5, 3], [7, 0, 6]], [[7], [4, 5], [3]], [[2, 7, 5], [6, 4], [1]]],
-            preferring(BLOCK, 52, (HOSTNAME_LABEL, 2)),
+            build_preferring_request(BLOCK, 52, (HOSTNAME_LABEL, 2)),
             [4, 6, 6, 2, 4, 2, 6, 0, 6, 6, 4, 4, 2, 0, 0, 0, 0, 0, 0],
             id="found defect D13, four of five racks have room for as many pods, not slices: the standard answer",
         ),
-        pytest.param([[[5], [2, 2, 2, 2]]], preferring(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"),
-        pytest.param([[[3, 3], [4]]], preferring(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"),
+        pytest.param(
+            [[[5], [2, 2, 2, 2]]], build_preferring_request(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"
+        ),
+        pytest.param(
+            [[[3, 3], [4]]], build_preferring_request(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"
+        ),
     ],
 )
 def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: list[int]):
@@ -145,12 +160,15 @@ def test_preferred_affinity_comes_before_room(capacities: list[int], count: int,
     preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
     profile = profile_from_gates({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
-    assert list_counts(cluster, place(cluster.view(), [replace(preferring(RACK, count), affinity=affinity)], profile)) == expected
+    assert (
+        list_counts(cluster, place(cluster.view(), [replace(build_preferring_request(RACK, count), affinity=affinity)], profile))
+        == expected
+    )
 
 
 def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest]:
-    leader = replace(preferring(level, 1, group="g"), name="leader", requests={"cpu": leader_cpu * 1000})
-    return [leader, replace(preferring(level, workers, group="g"), name="workers")]
+    leader = replace(build_preferring_request(level, 1, group="g"), name="leader", requests={"cpu": leader_cpu * 1000})
+    return [leader, replace(build_preferring_request(level, workers, group="g"), name="workers")]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +241,7 @@ def test_inner_layers_of_slices_lose_no_pod(racks: list[list[int]], slices: int,
     for layers in (((BLOCK, 8), (RACK, 4)), ((RACK, 4), (HOSTNAME_LABEL, 2)), ((BLOCK, 8), (RACK, 4), (HOSTNAME_LABEL, 2))):
         if level == RACK and layers[0][0] == BLOCK:
             continue
-        asked = preferring(level, 8 * slices, *layers)
+        asked = build_preferring_request(level, 8 * slices, *layers)
         decision = place(cluster.view(), [asked], BALANCED)
         check(cluster, [asked], decision)
         assert (decision.refusal is None) == (place(cluster.view(), [asked], MIXED).refusal is None)
@@ -263,7 +281,7 @@ def test_balanced_placement_of_leader_and_workers_stays_within_free_capacity(clu
     asked = with_leader(data.draw(st.sampled_from(cluster.levels)), data.draw(st.integers(1, 10)), data.draw(st.integers(1, 3)))
     decision, standard = (place(cluster.view(), asked, profile) for profile in (BALANCED, MIXED))
     assert (decision.refusal is None) == (standard.refusal is None)
-    free = free_amounts(cluster)
+    free = compute_free_amounts(cluster)
     for request, placement in zip(asked, decision.placements, strict=False):
         assert placement.assignment.count == request.count == sum(count for _, count in placement.nodes)
         for name, count in placement.nodes:
@@ -279,16 +297,16 @@ def held(cluster: Cluster, request: PodSetRequest, level: int, unit: str) -> dic
     """Slices that each domain of a level holds, counted node by node; a slice is kept in one domain of `unit`."""
     assert request.topology is not None
     size = request.topology.slices[0].size if request.topology.slices else 1
-    free, whole = free_amounts(cluster), Counter[tuple[str, ...]]()
+    free, whole = compute_free_amounts(cluster), Counter[tuple[str, ...]]()
     for node in cluster.nodes:
-        whole[path(cluster, node, unit)] += room(node, request, free[node.name])
+        whole[get_path(cluster, node, unit)] += compute_room(node, request, free[node.name])
     found = Counter[tuple[str, ...]]()
     for domain, pods in whole.items():
         found[domain[: level + 1]] += pods // size
     return found
 
 
-def best_least_count(capacities: Sequence[int], wanted: int) -> int:
+def compute_best_least_count(capacities: Sequence[int], wanted: int) -> int:
     """The greatest least number on any domain used, over every set of domains; 0 where they do not hold all."""
     sets = (chosen for size in range(1, len(capacities) + 1) for chosen in combinations(capacities, size))
     return max((min(wanted // len(chosen), *chosen) for chosen in sets if sum(chosen) >= wanted), default=0)
@@ -306,7 +324,9 @@ def test_the_least_count_is_the_best_possible_or_the_answer_is_the_standard_one(
     wanted, lower = request.count // size, min(level + 1, cluster.levels.index(unit))
     of_lower = held(cluster, request, lower, unit)
     choices = {domain[:level] for domain in of_lower}
-    best = max(best_least_count([units for domain, units in of_lower.items() if domain[:level] == choice], wanted) for choice in choices)
+    best = max(
+        compute_best_least_count([units for domain, units in of_lower.items() if domain[:level] == choice], wanted) for choice in choices
+    )
     decision, standard = (place(cluster.view(), [request], profile) for profile in (BALANCED, MIXED))
     if best == 0:
         # No domain on L - 1 holds all of it: fallback.
@@ -314,7 +334,7 @@ def test_the_least_count_is_the_best_possible_or_the_answer_is_the_standard_one(
     elif decision != standard:
         placed = Counter[tuple[str, ...]]()
         for name, count in decision.placements[0].nodes:
-            placed[path(cluster, next(node for node in cluster.nodes if node.name == name), cluster.levels[lower])] += count
+            placed[get_path(cluster, next(node for node in cluster.nodes if node.name == name), cluster.levels[lower])] += count
         assert min(placed.values()) == best * size
         assert len({domain[:level] for domain in placed}) == 1
 
@@ -325,7 +345,7 @@ def test_the_least_count_is_the_best_possible_or_the_answer_is_the_standard_one(
 Subset = list[tuple[int, bool]]  # positions from the last to the first, and which one has the leader
 
 
-def subsets(capacities: Sequence[int], size: int, wanted: int, loss: Sequence[int] | None) -> Iterator[tuple[int, Subset]]:
+def generate_subsets(capacities: Sequence[int], size: int, wanted: int, loss: Sequence[int] | None) -> Iterator[tuple[int, Subset]]:
     """Every subset that reaches what is wanted, with every place for the leader, after its total."""
     for chosen in combinations(range(len(capacities)), size):
         for leader in (-1,) if loss is None else (i for i in chosen if loss[i] >= 0):
@@ -341,7 +361,7 @@ def test_the_subset_found_is_the_least_and_the_first_of_all(data: st.DataObject)
     losses = st.tuples(*(st.integers(-1, capacity) for capacity in capacities))
     loss = data.draw(st.none() | losses)
     found = find_subset(np.array(capacities), size, wanted, None if loss is None else np.array(loss))
-    expected = min(subsets(capacities, size, wanted, loss), default=None)
+    expected = min(generate_subsets(capacities, size, wanted, loss), default=None)
     assert found.tolist() == ([] if expected is None else [i for i, _ in reversed(expected[1])])
 
 
@@ -351,7 +371,7 @@ def test_very_different_nodes_are_balanced_in_bounded_time_and_memory(racks: int
     """Case h of the benchmark: 640 nodes and 8,000 pods in under 20 ms and 50 MB, here with a margin for slow machines."""
     capacities = np.random.default_rng(7).integers(1, 101, (racks, nodes))
     view = build_cluster([capacities.tolist()]).view()
-    asked = with_leader(RACK, count, 2) if leader else [preferring(RACK, count)]
+    asked = with_leader(RACK, count, 2) if leader else [build_preferring_request(RACK, count)]
     tracemalloc.start()
     decision = place(view, asked, BALANCED)
     peak = tracemalloc.get_traced_memory()[1]
@@ -375,5 +395,5 @@ def test_more_pods_than_half_an_integer_holds_are_balanced():
     """Two blocks of nodes that hold a thousand million each are more than 32 bits say; the standard answer would be 12 and 10."""
     cluster = build_cluster([[[9, 9]], [[12, 12]]])
     nodes = tuple(replace(node, allocatable={"cpu": node.allocatable["cpu"] * 10**8, "pods": 10**13}) for node in cluster.nodes)
-    asked = replace(preferring(RACK, 22 * 10**8), requests={"cpu": 1000})
+    asked = replace(build_preferring_request(RACK, 22 * 10**8), requests={"cpu": 1000})
     assert list_counts(cluster, place(replace(cluster, nodes=nodes).view(), [asked], BALANCED)) == [0, 0, 11 * 10**8, 11 * 10**8]

@@ -25,30 +25,30 @@ from tests.bench.parts.shapes import build_view, per_gpu
 from tests.builders import BLOCK, RACK, request
 from tests.placement.algorithms.test_balanced import build_cluster, list_counts
 from tests.placement.algorithms.test_properties import check
-from tests.placement.reference import _spreads, can_fit, free_amounts, path, room
+from tests.placement.reference import _generate_spreads, can_fit, compute_free_amounts, compute_room, get_path
 from tests.strategies import Cluster, clusters, jobs, scale_examples, scenes
 
 
-def domains_by_level(cluster: Cluster, spread: Sequence[int]) -> list[Counter[tuple[str, ...]]]:
+def count_domains_by_level(cluster: Cluster, spread: Sequence[int]) -> list[Counter[tuple[str, ...]]]:
     """Pods per domain of every level."""
     found: list[Counter[tuple[str, ...]]] = []
     for level in cluster.levels:
         here: Counter[tuple[str, ...]] = Counter()
         for node, count in zip(cluster.nodes, spread, strict=True):
             if count:
-                here[path(cluster, node, level)] += count
+                here[get_path(cluster, node, level)] += count
         found.append(here)
     return found
 
 
-def room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[str, ...]]]:
+def count_room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[str, ...]]]:
     """Pods that every domain holds, from the nodes up; where a finer slice layer is, whole slices alone."""
     assert asked.topology is not None
-    free = free_amounts(cluster)
+    free = compute_free_amounts(cluster)
     layers = {layer.level: layer.size for layer in asked.topology.slices[1:]}
     here: Counter[tuple[str, ...]] = Counter()
     for number, node in enumerate(cluster.nodes):
-        here[(*path(cluster, node, cluster.levels[-1]), str(number))] = room(node, asked, free[node.name])
+        here[(*get_path(cluster, node, cluster.levels[-1]), str(number))] = compute_room(node, asked, free[node.name])
     found: list[Counter[tuple[str, ...]]] = []
     for level in range(len(cluster.levels) - 1, -1, -1):
         above: Counter[tuple[str, ...]] = Counter()
@@ -62,7 +62,7 @@ def room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[
 
 def measure_of(cluster: Cluster, asked: PodSetRequest, spread: Sequence[int]) -> Measure:
     """The measure by its definition, node by node."""
-    used, rooms = domains_by_level(cluster, spread), room_by_level(cluster, asked)
+    used, rooms = count_domains_by_level(cluster, spread), count_room_by_level(cluster, asked)
     return (*map(len, used), sum(rooms[-1][key] for key in used[-1]) - asked.count)
 
 
@@ -71,13 +71,13 @@ def spread_of(cluster: Cluster, placement: PodSetPlacement) -> list[int]:
     return [placed.get(node.name, 0) for node in cluster.nodes]
 
 
-def allowed_spreads(cluster: Cluster, asked: PodSetRequest) -> Iterator[tuple[int, ...]]:
+def generate_allowed_spreads(cluster: Cluster, asked: PodSetRequest) -> Iterator[tuple[int, ...]]:
     """All ways to spread the pods that keep what is required."""
     assert asked.topology is not None
-    free = free_amounts(cluster)
-    rooms = [room(node, asked, free[node.name]) for node in cluster.nodes]
-    for spread in _spreads(rooms, asked.count):
-        used = domains_by_level(cluster, spread)
+    free = compute_free_amounts(cluster)
+    rooms = [compute_room(node, asked, free[node.name]) for node in cluster.nodes]
+    for spread in _generate_spreads(rooms, asked.count):
+        used = count_domains_by_level(cluster, spread)
         if asked.topology.mode is Mode.REQUIRED and len(used[cluster.levels.index(asked.topology.level or "")]) > 1:
             continue
         if all(count % layer.size == 0 for layer in asked.topology.slices for count in used[cluster.levels.index(layer.level)].values()):
@@ -99,7 +99,7 @@ def layered(draw: st.DrawFn) -> tuple[Cluster, PodSetRequest]:
 
 
 def compute_least(cluster: Cluster, asked: PodSetRequest) -> Measure:
-    return min(measure_of(cluster, asked, spread) for spread in allowed_spreads(cluster, asked))
+    return min(measure_of(cluster, asked, spread) for spread in generate_allowed_spreads(cluster, asked))
 
 
 SCENES = st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered())

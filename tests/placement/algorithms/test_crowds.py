@@ -24,7 +24,7 @@ from core.state.ledger import Reservation
 from tests.builders import RACK, Node
 from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, build_template_json, crowds, list_pods, pod_specs, request_of
 from tests.placement.one_by_one import REQUIRED, World
-from tests.placement.reference import _spreads
+from tests.placement.reference import _generate_spreads
 
 WORKLOAD = f"{HOME}/w"
 TOPOLOGIES: list[dict[str, Any] | None] = [
@@ -196,7 +196,7 @@ def _can_be_scheduled(
     """Whether some spread of so many pods can be, on none of the failed nodes; with a level in one domain of it with nodes in `kept`."""
     nodes = [node for node in crowd.nodes if node.labels["pool"] == "tas"]
     rooms = [0 if node.name in failed else (int(node.allocatable["cpu"]) - _get_usage(crowd, node.name)) // 1000 for node in nodes]
-    for spread in _spreads([max(0, room) for room in rooms], count):
+    for spread in _generate_spreads([max(0, room) for room in rooms], count):
         where = [(node.name, here) for node, here in zip(nodes, spread, strict=True) if here]
         used = [node for node, here in zip(nodes, spread, strict=True) if here or node.name in kept]
         if level is not None and len({node.labels[level] for node in used}) > 1:

@@ -29,14 +29,14 @@ def build_pod(name: str, index: object = None, *, at: str | None = None, termina
     return RankedPod(name, labels, (at,) if at is not None else None, terminating)
 
 
-def gang(count: int, start: int = 0) -> list[RankedPod]:
+def build_gang(count: int, start: int = 0) -> list[RankedPod]:
     return [build_pod(f"p{i}", i) for i in range(start, start + count)]
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.randoms(use_true_random=False), st.integers(0, 3))
 def test_a_rank_has_its_domain_whatever_the_order_of_the_pods(counts, random, offset):
     here = build_assignment(*counts)
-    pods = gang(here.count, offset)
+    pods = build_gang(here.count, offset)
     random.shuffle(pods)
     expected = {f"p{rank + offset}": domain for rank, domain in enumerate(here.expand())}
     result = distribute(here, pods, BY_INDEX, offset=offset)
@@ -155,7 +155,7 @@ def test_a_pod_without_the_index_of_its_sub_group_makes_it_greedy():
 
 def test_an_index_below_the_offset_makes_it_greedy():
     """Rank -1 is no rank: the pod would get the last domain."""
-    result = distribute(build_assignment(1, 1), gang(2), BY_INDEX, offset=1)
+    result = distribute(build_assignment(1, 1), build_gang(2), BY_INDEX, offset=1)
     assert not result.by_rank
     assert result.broken == "pod p0 has rank -1, outside of the 2 assigned"
 
@@ -254,7 +254,7 @@ def nearest_first(assigned: TopologyAssignment, pods: list[RankedPod]) -> dict[s
     return {pod.name: (places | dict(zip(missing, others, strict=False)))[rank_of[pod.name]] for pod in pods if pod.domain is None}
 
 
-def scattered(counts: list[int], random: Random, staying: int) -> tuple[TopologyAssignment, list[RankedPod]]:
+def build_scattered_gang(counts: list[int], random: Random, staying: int) -> tuple[TopologyAssignment, list[RankedPod]]:
     """A gang some of whose pods stay, each in a domain with room that need not be that of its rank."""
     assigned = build_assignment(*counts)
     places = [at for at, count in enumerate(counts) for _ in range(count)]
@@ -268,7 +268,7 @@ def scattered(counts: list[int], random: Random, staying: int) -> tuple[Topology
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.randoms(use_true_random=False), st.integers(1, 12))
 def test_missing_ranks_go_to_the_domain_of_the_nearest_that_stays(counts, random, staying):
     """Found defect B9."""
-    assigned, pods = scattered(counts, random, staying)
+    assigned, pods = build_scattered_gang(counts, random, staying)
     found = distribute(assigned, pods, BY_INDEX)
     order = list(assigned.expand())
     if any(pod.domain not in (None, assigned.domains[order[rank]].values) for rank, pod in enumerate(pods)):
@@ -277,7 +277,7 @@ def test_missing_ranks_go_to_the_domain_of_the_nearest_that_stays(counts, random
 
 def test_missing_ranks_are_found_in_few_steps_for_each():
     """Found defect B9."""
-    assigned, pods = scattered([100, 100], Random(1), 100)
+    assigned, pods = build_scattered_gang([100, 100], Random(1), 100)
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:

@@ -11,7 +11,7 @@ from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.engine import place
 from core.placement.refusals import RefusalKind
 from core.placement.topology.tree import NodeLabels, TopologyTree
-from tests.builders import BLOCK, RACK, THREE_LEVELS, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, build_grid, build_view, request
 
 HOST = HOSTNAME_LABEL
 KNOWN = f"{BLOCK}, {RACK}, {HOST}"
@@ -77,13 +77,13 @@ KNOWN = f"{BLOCK}, {RACK}, {HOST}"
     ],
 )
 def test_request_that_the_topology_cannot_serve_is_refused_with_the_cause(asked: PodSetRequest, kind: RefusalKind, detail: str):
-    refusal = place(view_of(THREE_LEVELS, grid(1, 1, 4)), [asked], MIXED).refusal
+    refusal = place(build_view(THREE_LEVELS, build_grid(1, 1, 4)), [asked], MIXED).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.pod_set, refusal.detail) == (kind, "main", f"pod set main: {detail}")
 
 
 def build_tree(levels: tuple[str, ...]) -> TopologyTree:
-    return TopologyTree(levels, [NodeLabels(node.name, node.labels) for node in grid(1, 1, 2)])
+    return TopologyTree(levels, [NodeLabels(node.name, node.labels) for node in build_grid(1, 1, 2)])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from core.placement.explain.choice import Choice, explain_choice, show_choices
 from core.placement.refusals import MAX_MESSAGE
 from tests.builders import BLOCK, RACK, request
 from tests.placement.algorithms.test_balanced import build_cluster
-from tests.placement.reference import can_fit, path
+from tests.placement.reference import can_fit, get_path
 from tests.strategies import Cluster, jobs, scenes
 
 
@@ -121,7 +121,7 @@ def test_choice_explanation_agrees_with_the_cluster(scene: tuple[Cluster, PodSet
         assert explain_choice(view, [asked], decision) == ()
         return
     (choice,) = explain_choice(view, [asked], decision)
-    domain_of = {node.name: path(cluster, node, choice.level) for node in cluster.nodes}
+    domain_of = {node.name: get_path(cluster, node, choice.level) for node in cluster.nodes}
     used = {domain_of[name] for name, _ in decision.placements[0].nodes}
     assert choice.count == len(used)
     assert choice.domains == len(set(domain_of.values()))
@@ -138,7 +138,7 @@ def _holds(cluster: Cluster, asked: PodSetRequest, level: str, domain: tuple[str
 
 def _hold(cluster: Cluster, asked: PodSetRequest, level: str, domains: Collection[tuple[str, ...]]) -> bool:
     """Whether domains together hold all of it."""
-    nodes = {node.name: node for node in cluster.nodes if path(cluster, node, level) in domains}
+    nodes = {node.name: node for node in cluster.nodes if get_path(cluster, node, level) in domains}
     inside = replace(cluster, nodes=tuple(nodes.values()), used=tuple(usage for usage in cluster.used if usage[0] in nodes))
     assert asked.topology is not None
     return can_fit(inside, replace(asked, topology=replace(asked.topology, mode=Mode.UNCONSTRAINED, level=None)))
@@ -151,7 +151,7 @@ def test_no_fewer_domains_could_have_held_it_than_the_excess_says(scene: tuple[C
     if decision.refusal is not None or asked.topology is None or asked.topology.slices:
         return
     (choice,) = explain_choice(view, [asked], decision)
-    domains = sorted({path(cluster, node, choice.level) for node in cluster.nodes})
+    domains = sorted({get_path(cluster, node, choice.level) for node in cluster.nodes})
     fewest = next(
         n for n in range(1, len(domains) + 1) if any(_hold(cluster, asked, choice.level, some) for some in combinations(domains, n))
     )

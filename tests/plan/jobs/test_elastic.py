@@ -13,13 +13,13 @@ from core.names import FINISHED, QUEUE_NAME_LABEL, SLICE_NAME, SLICE_REPLACES
 from core.plan.jobs.workload_slices import build_successor, find_present, find_successor, keep_places
 from core.plan.workloads.desired_workload import build_workload
 from core.state.facts import WorkloadFacts, family_of
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
 
 
 def workload(name: str, *, replaces: str | None = None, finished: bool = False) -> Json:
-    wire = workload_json(name, [pod_set_json()], conditions=[condition_json(FINISHED)] if finished else [])
+    wire = build_workload_json(name, [build_pod_set_json()], conditions=[build_condition_json(FINISHED)] if finished else [])
     notes = {SLICE_NAME: "a"} | ({SLICE_REPLACES: f"ns/{replaces}"} if replaces else {})
     wire["metadata"] |= {"annotations": notes, "namespace": "ns"}
     return wire
@@ -39,7 +39,7 @@ def test_the_present_workload_is_the_one_that_waits_for_no_other():
 def test_pods_go_by_the_first_workload_of_the_job():
     facts = WorkloadFacts.read(workload("b", replaces="a"))
     assert (facts.key, facts.pods_key, facts.replaces) == ("ns/b", "ns/a", "ns/a")
-    assert WorkloadFacts.read(workload_json("x", [pod_set_json()])).pods_key.endswith("/x")
+    assert WorkloadFacts.read(build_workload_json("x", [build_pod_set_json()])).pods_key.endswith("/x")
 
 
 def test_a_successor_asks_for_all_pods_with_the_template_as_it_was():

@@ -17,14 +17,14 @@ from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
 from core.plan.jobs.reclaimable import are_made_again, count_succeeded, plan_reclaimable
 from core.state.facts import WorkloadFacts
 from core.state.workload_state import less_reclaimed
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
-RESERVED = condition_json(QUOTA_RESERVED)
+RESERVED = build_condition_json(QUOTA_RESERVED)
 
 
 def build_workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) -> Json:
-    wire = workload_json("w", [pod_set_json("main", count)], conditions=conditions)
+    wire = build_workload_json("w", [build_pod_set_json("main", count)], conditions=conditions)
     wire["status"] |= {"reclaimablePods": [{"name": "main", "count": reclaimable}]} if reclaimable is not None else {}
     return wire
 
@@ -101,7 +101,7 @@ def test_it_is_written_once():
     assert plan_reclaimable(build_workload(RESERVED), {"main": 2}) == [{"name": "main", "count": 2}]
     assert plan_reclaimable(build_workload(RESERVED, reclaimable=2), {"main": 2}) is None
     assert plan_reclaimable(build_workload(RESERVED), {"main": 9, "other": 3}) == [{"name": "main", "count": 4}]
-    assert plan_reclaimable(build_workload(RESERVED, condition_json(FINISHED)), {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED, build_condition_json(FINISHED)), {"main": 2}) is None
 
 
 def test_it_goes_down_only_once_the_quota_is_given_back():

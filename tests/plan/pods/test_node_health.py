@@ -19,17 +19,17 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USUAL, BY_TIME = HealthRules(), HealthRules(on_pod_termination=False)
 
 
-def ago(seconds: float) -> str:
+def format_ago(seconds: float) -> str:
     return (NOW - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
 
 def build_node(ready: str = "True", since: float = 0, **spec: Any) -> dict[str, Any]:
-    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": ago(since)}]
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": format_ago(since)}]
     return {"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}}
 
 
 def taint(effect: str, added: float | None = None) -> dict[str, Any]:
-    return {"key": "broken", "effect": effect} | ({"timeAdded": ago(added)} if added is not None else {})
+    return {"key": "broken", "effect": effect} | ({"timeAdded": format_ago(added)} if added is not None else {})
 
 
 def build_pod(
@@ -37,7 +37,7 @@ def build_pod(
 ) -> PodFacts:
     """Bound to n1, or pinned to it."""
     metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": name, "annotations": {DOMAIN_SIZE_ANNOTATION: "1"}}
-    metadata |= {"deletionTimestamp": ago(0)} if deleted else {}
+    metadata |= {"deletionTimestamp": format_ago(0)} if deleted else {}
     where = {"nodeName": "n1"} if bound else {"nodeSelector": {HOSTNAME_LABEL: "n1"}}
     status = {"phase": phase, **more} | ({"reason": reason} if reason else {})
     return PodFacts.read({"metadata": metadata, "spec": {"containers": [], **where}, "status": status})
@@ -49,7 +49,7 @@ def unschedulable(since: float) -> dict[str, Any]:
         "status": "False",
         "reason": "Unschedulable",
         "message": "0/9 nodes",
-        "lastTransitionTime": ago(since),
+        "lastTransitionTime": format_ago(since),
     }
     return {"conditions": [condition]}
 
@@ -154,7 +154,7 @@ def test_of_two_pod_sets_the_one_that_tolerates_a_taint_for_less_time_counts():
 
 def test_the_times_that_every_pod_is_given_count():
     """A node that is not ready gets a taint, which the API server has every pod tolerate for five minutes."""
-    away = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "timeAdded": ago(10)}
+    away = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "timeAdded": format_ago(10)}
     rules = HealthRules(on_pod_termination=False, not_ready_delay_s=1000)
     assert judge(build_node("False", 10, taints=[away]), RUNNING, rules=rules) == NodeVerdict(look_again_s=290.0)
 
@@ -265,35 +265,35 @@ def test_too_many_lost_nodes_are_told_by_the_limit():
 # --- storms -----------------------------------------------------------------------------------------------
 
 
-def times(*seconds_ago: float) -> list[datetime]:
+def list_times(*seconds_ago: float) -> list[datetime]:
     return [NOW - timedelta(seconds=seconds) for seconds in seconds_ago]
 
 
 def test_a_fifth_of_the_nodes_within_two_minutes_is_a_storm():
     rules = StormRules()
-    assert rules.find(times(*[1.0] * 20), 100, NOW) is None
-    assert rules.find(times(*[1.0] * 21), 100, NOW) == (21, NOW + timedelta(seconds=1799))
-    assert rules.find(times(*[1.0] * 11, *[122.0] * 11), 100, NOW) is None
-    assert rules.find(times(*[1.0] * 11, *[121.0] * 11), 100, NOW) is not None
+    assert rules.find(list_times(*[1.0] * 20), 100, NOW) is None
+    assert rules.find(list_times(*[1.0] * 21), 100, NOW) == (21, NOW + timedelta(seconds=1799))
+    assert rules.find(list_times(*[1.0] * 11, *[122.0] * 11), 100, NOW) is None
+    assert rules.find(list_times(*[1.0] * 11, *[121.0] * 11), 100, NOW) is not None
 
 
 def test_of_a_few_nodes_it_takes_some():
-    assert StormRules().find(times(1, 1, 1, 1), 4, NOW) is None
-    assert StormRules(min_nodes=2).find(times(1, 1), 4, NOW) is not None
+    assert StormRules().find(list_times(1, 1, 1, 1), 4, NOW) is None
+    assert StormRules(min_nodes=2).find(list_times(1, 1), 4, NOW) is not None
 
 
 def test_a_storm_ends_by_itself():
-    assert StormRules().find(times(*[1799.0] * 50), 100, NOW) is not None
-    assert StormRules().find(times(*[1800.0] * 50), 100, NOW) is None
+    assert StormRules().find(list_times(*[1799.0] * 50), 100, NOW) is not None
+    assert StormRules().find(list_times(*[1800.0] * 50), 100, NOW) is None
 
 
 def test_there_are_none_with_a_share_of_one():
-    assert StormRules(share=1.0).find(times(*[1.0] * 100), 100, NOW) is None
+    assert StormRules(share=1.0).find(list_times(*[1.0] * 100), 100, NOW) is None
 
 
 @given(st.lists(st.floats(0, 4000), max_size=40), st.integers(1, 60), st.randoms(use_true_random=False))
 def test_storms_are_as_counted_by_hand_and_know_no_order(ages: list[float], nodes: int, chance: Any):
-    rules, since = StormRules(min_nodes=3), times(*ages)
+    rules, since = StormRules(min_nodes=3), list_times(*ages)
     needed = max(3, int(0.2 * nodes) + 1)
     within = timedelta(seconds=120)
     windows = [last for last in since if sum(timedelta() <= last - each <= within for each in since) >= needed]

@@ -37,7 +37,7 @@ from core.plan.workloads.admission_status import (
     waiting_status,
 )
 from core.state.facts import WorkloadFacts
-from tests.builders import pod_set_json, workload_json
+from tests.builders import build_pod_set_json, build_workload_json
 
 NOW = "2026-01-01T01:00:00Z"
 ADMISSIONS, EVICTIONS = Stop("admissions", NOW, "alice", "why"), Stop("evictions", NOW, "bob", "because")
@@ -51,7 +51,7 @@ def build_admission() -> Admission:
 
 
 def waiting() -> Json:
-    return workload_json("w", [pod_set_json("main", 1)])
+    return build_workload_json("w", [build_pod_set_json("main", 1)])
 
 
 def with_status(status: Mapping[str, Any]) -> Json:
@@ -92,7 +92,7 @@ def ready(workload: Json) -> Mapping[str, Any]:
     return amended_status(workload, [Condition("PodsReady", True, "Started", "")], NOW, None)
 
 
-def placed(**pods: int) -> Admission:
+def build_admission_on(**pods: int) -> Admission:
     """On nodes of these names."""
     assignment = TopologyAssignment(("kubernetes.io/hostname",), tuple(DomainCount((node,), count) for node, count in pods.items()))
     return Admission("cq", (PodSetAdmission("main", {"cpu": "gpu"}, {"cpu": 1000}, assignment.count, assignment),))
@@ -100,11 +100,11 @@ def placed(**pods: int) -> Admission:
 
 def spread() -> Json:
     """Runs on two nodes."""
-    return with_status(admitted_status(waiting(), placed(a=1, b=2), NOW))
+    return with_status(admitted_status(waiting(), build_admission_on(a=1, b=2), NOW))
 
 
 def place_on(**pods: int) -> Change:
-    return lambda workload: admitted_status(workload, placed(**pods), NOW)
+    return lambda workload: admitted_status(workload, build_admission_on(**pods), NOW)
 
 
 def shrink(workload: Json) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ NEITHER: list[tuple[Callable[[], Json], Change]] = [
 ]
 
 
-def stopped_by(pause: Pause, before: Callable[[], Json], change: Change) -> str | None:
+def get_stop(pause: Pause, before: Callable[[], Json], change: Change) -> str | None:
     workload = before()
     found = find_stopped(pause, workload, change(workload))
     return found.stop.what if found is not None else None
@@ -152,13 +152,13 @@ def stopped_by(pause: Pause, before: Callable[[], Json], change: Change) -> str 
 
 @pytest.mark.parametrize(("before", "change"), ADMITS)
 def test_admitting_write_is_stopped_only_while_admissions_are_paused(before: Callable[[], Json], change: Change):
-    by = {pause: stopped_by(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
+    by = {pause: get_stop(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
     assert by == {Pause(): None, BY_ADMISSIONS: "admissions", BY_EVICTIONS: None, BY_BOTH: "admissions"}
 
 
 @pytest.mark.parametrize(("before", "change"), EVICTS)
 def test_evicting_write_is_stopped_only_while_evictions_are_paused(before: Callable[[], Json], change: Change):
-    by = {pause: stopped_by(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
+    by = {pause: get_stop(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
     assert by == {Pause(): None, BY_ADMISSIONS: None, BY_EVICTIONS: "evictions", BY_BOTH: "evictions"}
 
 
@@ -166,13 +166,13 @@ def test_no_preemption_is_begun_while_either_is_paused():
     def preempt(workload: Json) -> Mapping[str, Any]:
         return preempted_status(workload, "InClusterQueue", "for another", NOW)
 
-    by = [stopped_by(pause, running, preempt) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)]
+    by = [get_stop(pause, running, preempt) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)]
     assert by == [None, "admissions", "evictions", "evictions"]
 
 
 @pytest.mark.parametrize(("before", "change"), [*BY_USERS, *NEITHER])
 def test_write_of_a_user_or_without_admission_or_eviction_is_never_stopped(before: Callable[[], Json], change: Change):
-    assert [stopped_by(pause, before, change) for pause in (BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)] == [None, None, None]
+    assert [get_stop(pause, before, change) for pause in (BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)] == [None, None, None]
 
 
 def test_stopped_eviction_reports_its_reason_and_the_pause():

@@ -81,11 +81,11 @@ def test_succeeded_pod_needs_no_node_and_a_pending_pod_waits_for_a_terminating_o
 def test_ranked_pod_waits_only_for_its_own_terminating_predecessor():
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
-    pods = [ranked("ends", 0, "n0", ending=True), ranked("first", 0), ranked("second", 1)]
+    pods = [build_ranked_pod("ends", 0, "n0", ending=True), build_ranked_pod("first", 0), build_ranked_pod("second", 1)]
     plan = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, pods, is_up=lambda _: True)
     assert [action.pod.key for action in plan.actions] == ["ns/second"]
 
 
-def ranked(name: str, index: int, node: str = "", *, ending: bool = False) -> PodFacts:
+def build_ranked_pod(name: str, index: int, node: str = "", *, ending: bool = False) -> PodFacts:
     made = build_pod(name, node, ending=ending)
     return replace(made, labels={**made.labels, JOB_COMPLETION_INDEX_LABEL: str(index)})

@@ -14,7 +14,7 @@ from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evi
 from core.plan.workloads.activity import plan_activity
 from core.plan.workloads.admission_status import admitted_status, amended_status, evicted_status, released_status
 from core.state.facts import find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_status import ADMISSION
 
 Json = dict[str, Any]
@@ -27,17 +27,17 @@ def format_time(seconds: float) -> str:
 
 
 def build_condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
-    return condition_json(kind, status, reason=reason, time=format_time(since), message=message)
+    return build_condition_json(kind, status, reason=reason, time=format_time(since), message=message)
 
 
 def build_workload(*conditions: Json, active: bool = True, limit: int | None = None, **status: Any) -> Json:
-    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions, active=active)
+    wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=conditions, active=active)
     wire["status"] |= status
     wire["spec"] |= {"maximumExecutionTimeSeconds": limit} if limit is not None else {}
     return wire
 
 
-def admitted(*conditions: Json, since: float = 0, **more: Any) -> Json:
+def build_admitted_workload(*conditions: Json, since: float = 0, **more: Any) -> Json:
     return build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, since=since), *conditions, **more)
 
 
@@ -46,12 +46,12 @@ def plan(wire: Json, now_s: float) -> Action | None:
 
 
 def test_workload_without_maximum_execution_time_runs_without_limit():
-    assert plan(admitted(), 1e6) is None
+    assert plan(build_admitted_workload(), 1e6) is None
 
 
 @pytest.mark.parametrize("past", [None, 40])
 def test_the_time_of_all_admissions_counts(past: int | None):
-    wire = admitted(since=100, limit=60, **({"accumulatedPastExecutionTimeSeconds": past} if past else {}))
+    wire = build_admitted_workload(since=100, limit=60, **({"accumulatedPastExecutionTimeSeconds": past} if past else {}))
     end = 100 + 60 - (past or 0) + RESOLUTION_S
     assert plan(wire, 100) == Wait(end - 100)
     assert plan(wire, end - 0.5) == Wait(0.5)
@@ -67,7 +67,7 @@ def test_the_time_of_all_admissions_counts(past: int | None):
 
 
 def test_time_that_was_used_up_by_an_older_process_is_over_at_once():
-    assert isinstance(plan(admitted(limit=60, accumulatedPastExecutionTimeSeconds=1000), RESOLUTION_S), Evict)
+    assert isinstance(plan(build_admitted_workload(limit=60, accumulatedPastExecutionTimeSeconds=1000), RESOLUTION_S), Evict)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_time_that_was_used_up_by_an_older_process_is_over_at_once():
     [
         build_workload(limit=1),
         build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, False), limit=1),
-        admitted(build_condition(EVICTED), limit=1),
-        admitted(build_condition(FINISHED), limit=1),
-        {**admitted(limit=1), "metadata": {**admitted()["metadata"], "deletionTimestamp": format_time(0)}},
-        admitted(active=False, limit=1),
+        build_admitted_workload(build_condition(EVICTED), limit=1),
+        build_admitted_workload(build_condition(FINISHED), limit=1),
+        {**build_admitted_workload(limit=1), "metadata": {**build_admitted_workload()["metadata"], "deletionTimestamp": format_time(0)}},
+        build_admitted_workload(active=False, limit=1),
     ],
     ids=["waits", "has quota only", "is being stopped", "is over", "is deleted", "is deactivated by hand"],
 )
@@ -91,11 +91,11 @@ def test_deactivation_goes_on_from_wherever_it_stopped():
     target = build_condition(
         DEACTIVATION_TARGET, reason="MaximumExecutionTimeExceeded", message="exceeding the maximum execution time of 60 s"
     )
-    stop = plan(admitted(target), 0)
+    stop = plan(build_admitted_workload(target), 0)
     assert isinstance(stop, Evict), "whoever set the target"
     assert stop.reason == BY_TIME
     evicted, mark = build_condition(EVICTED, reason=BY_TIME), build_condition(REQUEUED, False, reason=BY_TIME)
-    assert plan(admitted(target, evicted, mark), 0) == Deactivate()
+    assert plan(build_admitted_workload(target, evicted, mark), 0) == Deactivate()
     assert plan(build_workload(target, evicted, mark), 0) == Deactivate()
     assert plan(build_workload(target, evicted, mark, active=False), 0) == Amend((), {}, (DEACTIVATION_TARGET,))
     assert plan(build_workload(evicted, mark, active=False), 0) is None
@@ -103,9 +103,11 @@ def test_deactivation_goes_on_from_wherever_it_stopped():
 
 def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_reactivation():
     state = {"count": 2, "requeueAt": format_time(60)}
-    assert plan(admitted(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
+    assert plan(build_admitted_workload(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
     assert plan(build_workload(build_condition(QUOTA_RESERVED), active=False), 0) is None, "whoever judges its checks gives its quota back"
-    wire = admitted(build_condition(EVICTED, reason="Deactivated", message="The workload is deactivated"), active=False, requeueState=state)
+    wire = build_admitted_workload(
+        build_condition(EVICTED, reason="Deactivated", message="The workload is deactivated"), active=False, requeueState=state
+    )
     mark = plan(wire, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].status, mark.set[0].reason, mark.requeue_state) == (REQUEUED, False, "Deactivated", {"count": 2})
@@ -131,7 +133,7 @@ def test_a_mark_has_no_reason_of_an_eviction_for_something_else():
 
 @pytest.mark.parametrize(("reason", "left"), [("Preempted", 12 + 30), (BY_TIME, None)], ids=["kept", "begins anew"])
 def test_released_workload_adds_its_execution_time_unless_it_used_all_of_it(reason: str, left: int | None):
-    wire = admitted(
+    wire = build_admitted_workload(
         build_condition(EVICTED, reason=reason), since=20, accumulatedPastExecutionTimeSeconds=12, admission={"clusterQueue": "q"}
     )
     assert released_status(wire, "m", format_time(50)).get("accumulatedPastExecutionTimeSeconds") == left

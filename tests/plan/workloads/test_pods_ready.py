@@ -23,7 +23,7 @@ from core.plan.workloads.admission_status import (
 )
 from core.plan.workloads.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, plan_pods_ready, pods_are_ready
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_status import ADMISSION
 
 Json = dict[str, Any]
@@ -38,16 +38,16 @@ def format_time(seconds: float) -> str:
 
 
 def build_condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
-    return condition_json(kind, status, reason=reason, time=format_time(since), message=message)
+    return build_condition_json(kind, status, reason=reason, time=format_time(since), message=message)
 
 
 def build_workload(*conditions: Json, active: bool = True, requeue_state: Json | None = None) -> Json:
-    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions, active=active)
+    wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=conditions, active=active)
     wire["status"] |= {"requeueState": requeue_state} if requeue_state is not None else {}
     return wire
 
 
-def admitted(*conditions: Json, since: float = 0, requeue_state: Json | None = None) -> Json:
+def build_admitted_workload(*conditions: Json, since: float = 0, requeue_state: Json | None = None) -> Json:
     return build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, since=since), *conditions, requeue_state=requeue_state)
 
 
@@ -83,7 +83,7 @@ MARK = build_condition(REQUEUED, False, reason=REASON_DEACTIVATED_BY_LIMIT)
 def test_the_condition_says_whether_pods_are_ready_and_since_when_they_are_not(
     before: tuple[Json, ...], seen: Seen, status: bool, reason: str
 ):
-    action = plan(admitted(*before), seen, 1)
+    action = plan(build_admitted_workload(*before), seen, 1)
     assert isinstance(action, Amend)
     (said,) = action.set
     assert (said.type, said.status, said.reason) == (PODS_READY, status, reason)
@@ -91,7 +91,7 @@ def test_the_condition_says_whether_pods_are_ready_and_since_when_they_are_not(
 
 @pytest.mark.parametrize(("stands", "seen"), [(RUNS, READY), (AGAIN, READY)])
 def test_a_condition_that_stands_is_not_written_again(stands: Json, seen: Seen):
-    assert plan(admitted(stands), seen, 10_000) is None
+    assert plan(build_admitted_workload(stands), seen, 10_000) is None
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_a_condition_that_stands_is_not_written_again(stands: Json, seen: Seen):
     [
         build_workload(),
         build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, False), WAITS),
-        admitted(build_condition(EVICTED), WAITS),
-        admitted(build_condition(FINISHED), WAITS),
-        {**admitted(), "metadata": {**admitted()["metadata"], "deletionTimestamp": format_time(0)}},
+        build_admitted_workload(build_condition(EVICTED), WAITS),
+        build_admitted_workload(build_condition(FINISHED), WAITS),
+        {**build_admitted_workload(), "metadata": {**build_admitted_workload()["metadata"], "deletionTimestamp": format_time(0)}},
         build_workload(build_condition(ADMITTED), active=False),
     ],
 )
@@ -110,7 +110,7 @@ def test_workload_that_does_not_run_gets_no_pods_ready_action(wire: Json):
 
 
 def test_a_job_that_has_ended_is_left_to_finish():
-    assert plan(admitted(RUNS), Seen(ready=False, over=True), 10_000) is None
+    assert plan(build_admitted_workload(RUNS), Seen(ready=False, over=True), 10_000) is None
 
 
 # --- timers -------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_a_job_that_has_ended_is_left_to_finish():
     ids=["admission", "the job's own start", "admission, as the start is that of an earlier run"],
 )
 def test_the_timeout_runs_from_the_start(admitted_at: float, started: str | None, since: float):
-    wire, seen = admitted(WAITS, since=admitted_at), Seen(ready=False, started=started)
+    wire, seen = build_admitted_workload(WAITS, since=admitted_at), Seen(ready=False, started=started)
     end = since + RULES.timeout_s + RESOLUTION_S
     assert plan(wire, seen, since) == Wait(end - since)
     assert plan(wire, seen, end - 0.25) == Wait(0.25)
@@ -130,14 +130,16 @@ def test_the_timeout_runs_from_the_start(admitted_at: float, started: str | None
 
 
 def test_the_recovery_timeout_runs_from_when_pods_were_lost():
-    assert plan(admitted(LOST), NOT_READY, 102) == Wait(4)
-    assert isinstance(plan(admitted(LOST), NOT_READY, 106), Evict)
-    assert plan(admitted(LOST), NOT_READY, 10_000, PodsReadyRules(timeout_s=10)) is None, "without a limit they may take for ever"
-    assert isinstance(plan(admitted(RUNS), NOT_READY, 10_000), Amend), "the time of its transition is not known yet"
+    assert plan(build_admitted_workload(LOST), NOT_READY, 102) == Wait(4)
+    assert isinstance(plan(build_admitted_workload(LOST), NOT_READY, 106), Evict)
+    assert plan(build_admitted_workload(LOST), NOT_READY, 10_000, PodsReadyRules(timeout_s=10)) is None, (
+        "without a limit they may take for ever"
+    )
+    assert isinstance(plan(build_admitted_workload(RUNS), NOT_READY, 10_000), Amend), "the time of its transition is not known yet"
 
 
 def test_a_reconciler_that_was_away_for_long_evicts_at_once():
-    assert isinstance(plan(admitted(), NOT_READY, 10_000), Evict)
+    assert isinstance(plan(build_admitted_workload(), NOT_READY, 10_000), Evict)
 
 
 # --- evicted, held back, deactivated ------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_a_reconciler_that_was_away_for_long_evicts_at_once():
 )
 def test_an_eviction_is_counted_and_holds_back_longer_each_time(count: int, jitter: float, until: float):
     rules = PodsReadyRules(timeout_s=10, backoff_base_s=20, backoff_max_s=100)
-    action = plan(admitted(WAITS, requeue_state={"count": count} if count else None), NOT_READY, 1000, rules, jitter)
+    action = plan(build_admitted_workload(WAITS, requeue_state={"count": count} if count else None), NOT_READY, 1000, rules, jitter)
     assert isinstance(action, Evict)
     assert (action.reason, action.requeue_state) == ("PodsReadyTimeout", {"count": count + 1, "requeueAt": format_time(until)})
     assert format_time(until) in action.message
@@ -161,7 +163,7 @@ def test_an_eviction_is_counted_and_holds_back_longer_each_time(count: int, jitt
 @pytest.mark.parametrize("limit", [0, 1, 2])
 def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_on(limit: int):
     rules = PodsReadyRules(timeout_s=10, backoff_limit=limit)
-    action = plan(admitted(WAITS, requeue_state={"count": limit}), NOT_READY, 1000, rules)
+    action = plan(build_admitted_workload(WAITS, requeue_state={"count": limit}), NOT_READY, 1000, rules)
     assert isinstance(action, Evict)
     assert action.reason == REASON_DEACTIVATED_BY_LIMIT == "DeactivatedDueToRequeuingLimitExceeded"
     assert f"backoffLimitCount is {limit}" in action.message
@@ -173,7 +175,7 @@ def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_o
 
 def test_deactivation_goes_on_from_wherever_it_stopped():
     evicted = build_condition(EVICTED, reason=REASON_DEACTIVATED_BY_LIMIT)
-    assert plan(admitted(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate()
+    assert plan(build_admitted_workload(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate()
     assert plan(build_workload(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate(), "also once its job has stopped"
     marked = plan(build_workload(evicted, TARGET, MARK, active=False, requeue_state={"count": 2}), NOT_READY, 0)
     assert marked == Amend((), {"count": 2}, (DEACTIVATION_TARGET,))
@@ -211,13 +213,13 @@ def test_workload_with_a_deactivation_target_is_not_active():
 @pytest.mark.parametrize("before", [RUNS, LOST])
 def test_released_workload_waits_for_start_and_reports_its_requeue_time(before: Json):
     state = {"count": 1, "requeueAt": format_time(60)}
-    wire = admitted(before, requeue_state=state)
+    wire = build_admitted_workload(before, requeue_state=state)
     wire["status"] = released_status(wire, "why", format_time(20))
     ready = find_condition(wire, PODS_READY) or {}
     assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
     assert (find_condition(wire, QUOTA_RESERVED) or {})["message"] == f"Not to be admitted before {format_time(60)}: why"
     assert wire["status"]["requeueState"] == state
-    late = admitted(before, requeue_state=state)
+    late = build_admitted_workload(before, requeue_state=state)
     late["status"] = released_status(late, "why", format_time(60))
     assert (find_condition(late, QUOTA_RESERVED) or {})["message"] == "why", "its pods took longer than its backoff"
 

@@ -25,17 +25,21 @@ from core.plan.workloads.provisioning import (
 from core.plan.workloads.provisioning_objects import build_wanted, needed_pod_sets, request_name, template_name
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
-from tests.builders import condition_json, flavor_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_flavor_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
 NOW, BEFORE = "2026-02-02T00:00:00Z", "2026-01-01T00:00:00Z"
-FLAVORS = {"gpu": FlavorFacts.read(flavor_json("gpu", nodeLabels={"pool": "gpu"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))}
+FLAVORS = {
+    "gpu": FlavorFacts.read(build_flavor_json("gpu", nodeLabels={"pool": "gpu"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))
+}
 CONFIG = ProvisioningConfig("config", "class", {"a": "1"}, retry=RetryStrategy(limit=2, base_s=10, max_s=15))
 OWNER = [{"kind": "Workload", "name": "w", "uid": "uid-w", "controller": True}]
 
 
 def build_workload(*pod_sets: Json, annotations: Json | None = None, reserved: str = BEFORE) -> Json:
-    wire = workload_json("w", pod_sets or (pod_set_json(count=2),), conditions=[condition_json(QUOTA_RESERVED, time=reserved)])
+    wire = build_workload_json(
+        "w", pod_sets or (build_pod_set_json(count=2),), conditions=[build_condition_json(QUOTA_RESERVED, time=reserved)]
+    )
     wire["metadata"]["annotations"] = annotations or {}
     return wire
 
@@ -97,7 +101,7 @@ def test_provisioning_request_that_does_not_exist_is_created_once():
 )
 def test_condition_of_a_provisioning_request_sets_the_check_state(state: str, kind: str, admitted: bool, becomes: str | None):
     wire = build_workload()
-    action = plan(wire, entry(state), request(wire, condition_json(kind, message="so it is")), admitted=admitted)
+    action = plan(wire, entry(state), request(wire, build_condition_json(kind, message="so it is")), admitted=admitted)
     if becomes is None:
         assert action == WaitForProvider()
     else:
@@ -110,7 +114,7 @@ def test_condition_of_a_provisioning_request_sets_the_check_state(state: str, ki
 @pytest.mark.parametrize(("failures", "state", "after"), [(0, "Retry", 10), (1, "Retry", 15), (2, "Rejected", None), (7, "Rejected", None)])
 def test_attempts_are_counted_and_wait_longer_each_time(failures: int, state: str, after: int | None):
     wire, check = build_workload(), entry(retryCount=failures)
-    action = plan(wire, check, request(wire, condition_json("Failed", message="none left"), attempt=failures + 1))
+    action = plan(wire, check, request(wire, build_condition_json("Failed", message="none left"), attempt=failures + 1))
     got = judged(action)
     assert (got["state"], got.get("requeueAfterSeconds")) == (state, after)
     assert got["retryCount"] == failures + (state == "Retry")
@@ -123,9 +127,9 @@ def test_the_backoff_doubles_up_to_its_maximum(attempt: int, delay: int):
 
 
 def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_sets():
-    wire = build_workload(pod_set_json("a"), pod_set_json("b"))
+    wire = build_workload(build_pod_set_json("a"), build_pod_set_json("b"))
     config = ProvisioningConfig("config", "class", selectors=(("group", "NodeGroup"), ("zone", "Missing")))
-    found = request(wire, condition_json("Provisioned"), config=config, provisioningClassDetails={"NodeGroup": "g-7"})
+    found = request(wire, build_condition_json("Provisioned"), config=config, provisioningClassDetails={"NodeGroup": "g-7"})
     check = judged(plan(wire, entry(), found, config=config))
     annotations = {
         "autoscaling.x-k8s.io/consume-provisioning-request": "w-nodes-1",
@@ -138,8 +142,8 @@ def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_set
     ("conditions", "message"),
     [
         ([], "ProvisioningRequest w-nodes-1 is pending"),
-        ([condition_json("Accepted", message="queued")], "queued"),
-        ([condition_json("Accepted", message="queued"), condition_json("Provisioned", False, message="in 5 min")], "in 5 min"),
+        ([build_condition_json("Accepted", message="queued")], "queued"),
+        ([build_condition_json("Accepted", message="queued"), build_condition_json("Provisioned", False, message="in 5 min")], "in 5 min"),
     ],
 )
 def test_the_providers_words_are_the_checks(conditions: list[Json], message: str):
@@ -158,9 +162,9 @@ def test_a_request_for_something_else_is_dropped_first():
 
 def test_provisioning_request_expired_in_an_earlier_reservation_is_dropped_without_a_retry():
     """Bookings always expire; who was preempted after that has lost no attempt by it."""
-    old = request(build_workload(reserved=BEFORE), condition_json("Provisioned"), condition_json("BookingExpired"))
+    old = request(build_workload(reserved=BEFORE), build_condition_json("Provisioned"), build_condition_json("BookingExpired"))
     assert isinstance(plan(build_workload(reserved=NOW), entry(), old), Drop)
-    good = request(build_workload(reserved=BEFORE), condition_json("Provisioned"))
+    good = request(build_workload(reserved=BEFORE), build_condition_json("Provisioned"))
     assert judged(plan(build_workload(reserved=NOW), entry(), good))["state"] == "Ready", "nodes that are still booked are used"
 
 
@@ -173,7 +177,7 @@ def test_a_request_that_is_being_deleted_is_waited_for():
 
 def test_another_workloads_request_is_left_alone():
     wire = build_workload()
-    found = request(wire, condition_json("Provisioned"))
+    found = request(wire, build_condition_json("Provisioned"))
     found["metadata"]["ownerReferences"][0]["uid"] = "uid-other"
     assert judged(plan(wire, entry(), found))["message"] == "ProvisioningRequest w-nodes-1 is not of this workload"
     assert superseded(wire, {"nodes": entry(retryCount=1)}, {"w-nodes-1": found, "w-nodes-2": request(wire, attempt=2)}) == []
@@ -190,7 +194,7 @@ def test_ready_check_without_its_request_before_admission_becomes_pending():
     assert (found["state"], found["message"]) == ("Pending", "ProvisioningRequest w-nodes-1 is gone")
     assert "podSetUpdates" not in found
     assert plan(build_workload(), entry("Ready"), admitted=True) == WaitForProvider()
-    assert plan(build_workload(pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
+    assert plan(build_workload(build_pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
 
 
 def test_earlier_attempts_go_when_the_next_one_is_there():
@@ -218,9 +222,9 @@ def test_provisioning_request_of_a_workload_that_cannot_use_it_is_withdrawn(
     active: bool, holds: bool, finished: bool, condition: str, goes: bool
 ):
     wire = build_workload()
-    found = request(wire, condition_json(condition))
+    found = request(wire, build_condition_json(condition))
     wire["spec"]["active"] = active
-    wire["status"]["conditions"] = [condition_json(QUOTA_RESERVED, holds), condition_json("Finished", finished)]
+    wire["status"]["conditions"] = [build_condition_json(QUOTA_RESERVED, holds), build_condition_json("Finished", finished)]
     assert withdrawn(wire, {"w-nodes-1": found}) == ([found] if goes else [])
 
 
@@ -265,7 +269,7 @@ def build(wire: Json, config: ProvisioningConfig = CONFIG) -> Any:
 def test_provisioning_pod_template_is_the_pod_set_without_topogate_gates():
     gates = [{"name": "kueue.x-k8s.io/topology"}, {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/own"}]
     containers = [{"name": "c", "resources": {"limits": {"gpu": "8", "cpu": "4"}, "requests": {"cpu": "1"}}}]
-    wire = build_workload(pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))
+    wire = build_workload(build_pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))
     (template,) = build(wire).templates
     spec = template["template"]["spec"]
     assert spec["schedulingGates"] == [{"name": "example.com/own"}]
@@ -287,7 +291,9 @@ def test_a_waiting_job_may_change_its_parameters():
 
 
 def test_pod_sets_that_need_nothing_of_it_are_left_out():
-    wire = build_workload(pod_set_json("driver"), pod_set_json("gpus", containers=[{"name": "c", "resources": {"limits": {"gpu": "1"}}}]))
+    wire = build_workload(
+        build_pod_set_json("driver"), build_pod_set_json("gpus", containers=[{"name": "c", "resources": {"limits": {"gpu": "1"}}}])
+    )
     config = ProvisioningConfig("config", "class", managed_resources=frozenset({"gpu"}))
     assert [part["podTemplateRef"]["name"] for part in build(wire, config).request["spec"]["podSets"]] == ["ppt-w-nodes-1-gpus"]
     none = ProvisioningConfig("config", "class", managed_resources=frozenset({"tpu"}))
@@ -302,7 +308,10 @@ def test_pod_sets_that_need_nothing_of_it_are_left_out():
 def test_pod_sets_that_are_alike_are_asked_for_as_one(policy: str | None, counts: list[int]):
     image = {"name": "c", "image": "other", "resources": {"requests": {"cpu": "1"}}}
     wire = build_workload(
-        pod_set_json("a", 1), pod_set_json("b", 2), pod_set_json("image", 4, containers=[image]), pod_set_json("larger", 8, cpu="2")
+        build_pod_set_json("a", 1),
+        build_pod_set_json("b", 2),
+        build_pod_set_json("image", 4, containers=[image]),
+        build_pod_set_json("larger", 8, cpu="2"),
     )
     wanted = build(wire, ProvisioningConfig("config", "class", merge_policy=policy))
     assert [part["count"] for part in wanted.request["spec"]["podSets"]] == counts
@@ -312,7 +321,7 @@ def test_pod_sets_that_are_alike_are_asked_for_as_one(policy: str | None, counts
 def test_the_content_tells_flavors_apart():
     wire = build_workload()
     first = build(wire).request["metadata"]["annotations"][PROVISIONING_CONTENT]
-    other = {"gpu": FlavorFacts.read(flavor_json("gpu", nodeLabels={"pool": "other"}))}
+    other = {"gpu": FlavorFacts.read(build_flavor_json("gpu", nodeLabels={"pool": "other"}))}
     moved = build_wanted(wire, build_admission(wire), CONFIG, "w-nodes-1", other).request
     assert moved["metadata"]["annotations"][PROVISIONING_CONTENT] != first
     assert moved["spec"] == build(wire).request["spec"]
@@ -400,7 +409,7 @@ class Life:
         if (kind == "Provisioned") == any(condition["type"] == "Provisioned" for condition in found["status"]["conditions"]):
             return
         self.failures += kind != "Provisioned"
-        found["status"]["conditions"].append(condition_json(kind, message=kind))
+        found["status"]["conditions"].append(build_condition_json(kind, message=kind))
 
 
 @given(st.lists(st.sampled_from(["Provisioned", "Failed", "BookingExpired", "evict", "restart", "deleted"]), max_size=30))

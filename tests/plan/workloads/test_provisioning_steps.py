@@ -15,7 +15,7 @@ from core.plan.workloads.provisioning import Make, SetState, WaitForProvider
 from core.plan.workloads.provisioning_steps import ProvisionedWorkload, ProvisioningDecision, decide, plan_request, plan_rest
 from core.state.check_facts import ProvisioningConfig
 from core.state.facts import WorkloadFacts
-from tests.builders import condition_json
+from tests.builders import build_condition_json
 from tests.plan.workloads.test_provisioning import CONFIG, FLAVORS, NOW, build_admission, build_workload, entry, request
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def read(
     """A workload that has quota, with one check that brings nodes."""
     wire = {**wire, "status": {**wire["status"], "admissionChecks": list(checks or (entry(),))}}
     if not reserved:
-        wire["status"]["conditions"] = [condition_json(QUOTA_RESERVED, False)]
+        wire["status"]["conditions"] = [build_condition_json(QUOTA_RESERVED, False)]
     seen = replace(WorkloadFacts.read(wire), admission=build_admission(wire), quota_reserved=reserved, **facts)
     by_name = {found["metadata"]["name"]: found for found in requests}
     return ProvisionedWorkload(wire, seen, {"nodes": config}, by_name, FLAVORS, NOW)
@@ -106,7 +106,7 @@ def test_refused_request_is_said_once_on_its_check_and_made_again_later():
 def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed():
     wire = build_workload()
     other = entry(CHECK_READY) | {"name": "other"}
-    f = read(wire, entry(), other, requests=(request(wire, condition_json("Provisioned", message="here")),))
+    f = read(wire, entry(), other, requests=(request(wire, build_condition_json("Provisioned", message="here")),))
     decided = decide(f)
     assert isinstance(decided.actions["nodes"], SetState)
     (step,) = plan_rest(f, decided, {}, {}).steps
@@ -118,7 +118,7 @@ def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed(
 def test_request_that_ends_takes_its_own_templates_along():
     wire = build_workload()
     there = request(wire)
-    wire["status"]["conditions"].append(condition_json(FINISHED))
+    wire["status"]["conditions"].append(build_condition_json(FINISHED))
     f = read(wire, requests=(there,), finished=True)
     templates = make_templates(read(build_workload()))
     assert list_writes(plan_rest(f, decide(f), templates, {})) == [(Delete, "ppt-w-nodes-1-main"), (Delete, "w-nodes-1")]

@@ -39,7 +39,7 @@ from core.plan.workloads.queue_status import (
 )
 from core.plan.workloads.workload_steps import EVICT
 from core.state.queue_facts import ClusterQueueFacts
-from tests.builders import cluster_queue_json, pod_set_json, workload_json
+from tests.builders import build_cluster_queue_json, build_pod_set_json, build_workload_json
 
 NOW = "2026-01-01T00:00:00Z"
 NO_ONE, SOME = Users(r.WORKLOADS, []), Users(r.WORKLOADS, ["ns/b", "ns/a"])
@@ -51,13 +51,13 @@ def made(name: str = "x", **metadata: Any) -> dict[str, Any]:
 
 
 def queue(cohort: str | None = None) -> ClusterQueueFacts:
-    made = cluster_queue_json("cq", {"gpu": "10"})
+    made = build_cluster_queue_json("cq", {"gpu": "10"})
     made["spec"] |= {"cohortName": cohort} if cohort is not None else {}
     return ClusterQueueFacts.read(made)
 
 
 def running(name: str) -> dict[str, Any]:
-    made = workload_json(name, [pod_set_json()])
+    made = build_workload_json(name, [build_pod_set_json()])
     return {**made, "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": []}}}
 
 

@@ -28,7 +28,7 @@ from core.plan.workloads.admission_status import admitted_status, amended_status
 from core.plan.workloads.pods_ready import Seen, plan_pods_ready
 from core.plan.workloads.requeue import count_in_a_row, evict_for_lost_nodes
 from core.state.facts import condition_is_true, find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_pods_ready import RULES as READINESS
 from tests.plan.workloads.test_status import ADMISSION
 
@@ -46,7 +46,7 @@ class Life:
     """A workload as the API has it; nothing else is known from one step to the next."""
 
     def __init__(self, rules: RequeueRules = RULES, **status: Any) -> None:
-        self.rules, self.wire = rules, workload_json("w", [pod_set_json(count=2)])
+        self.rules, self.wire = rules, build_workload_json("w", [build_pod_set_json(count=2)])
         self.wire["status"] |= status
 
     def admit(self, now: float) -> None:
@@ -54,7 +54,7 @@ class Life:
 
     def say_ready(self, now: float, *, ready: bool, reason: str = "") -> None:
         conditions = [c for c in self.wire["status"]["conditions"] if c["type"] != PODS_READY]
-        self.wire["status"]["conditions"] = [*conditions, condition_json(PODS_READY, ready, reason=reason, time=format_time(now))]
+        self.wire["status"]["conditions"] = [*conditions, build_condition_json(PODS_READY, ready, reason=reason, time=format_time(now))]
 
     def plan(self, now: float) -> Evict:
         return evict_for_lost_nodes(self.wire, WHY, self.rules, T0 + timedelta(seconds=now))

@@ -24,15 +24,15 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    cluster_queue_json,
-    condition_json,
-    local_queue_json,
-    node_json,
-    pod_json,
-    pod_set_json,
-    workload_json,
+    build_cluster_queue_json,
+    build_condition_json,
+    build_local_queue_json,
+    build_node_json,
+    build_pod_json,
+    build_pod_set_json,
+    build_workload_json,
 )
-from tests.queueing.scene import Scene, get_refusals, in_queue_order, list_admitted, times
+from tests.queueing.scene import Scene, build_times, get_refusals, list_admitted, list_in_queue_order
 
 
 def test_two_that_want_the_last_rack_in_one_cycle():
@@ -42,7 +42,7 @@ def test_two_that_want_the_last_rack_in_one_cycle():
     scene.rack("last", 2)
     scene.submit("before", 8)
     scene.run()
-    created = times(["first", "second"])
+    created = build_times(["first", "second"])
     for name in ("second", "first"):
         scene.submit(name, 8, created=created[name])
     verdicts = scene.run()
@@ -57,11 +57,11 @@ def test_two_that_want_the_last_rack_in_one_cycle():
 
 def test_queue_order_is_by_priority_then_creation_time_then_uid():
     scene = Scene()
-    created = times("abcd")
+    created = build_times("abcd")
     for name, priority in (("d", 0), ("c", 5), ("b", 0), ("a", 5)):
         scene.submit(name, priority=priority, created=created[name])
     scene.submit("z", created=created["b"], uid="0")
-    assert [workload.key.partition("/")[2] for workload in in_queue_order(scene.state)] == ["a", "c", "b", "z", "d"]
+    assert [workload.key.partition("/")[2] for workload in list_in_queue_order(scene.state)] == ["a", "c", "b", "z", "d"]
 
 
 @pytest.mark.parametrize("uids", [("1", "2"), ("2", "1")])
@@ -80,22 +80,22 @@ def test_a_blocked_strict_head_is_not_overtaken_by_one_of_the_same_second(uids: 
 
 def test_evicted_workload_is_queued_since_its_eviction():
     def facts(*conditions: dict[str, str]) -> WorkloadFacts:
-        return WorkloadFacts.read(workload_json("w", [], created="2026-01-01T00:00:00Z", conditions=conditions))
+        return WorkloadFacts.read(build_workload_json("w", [], created="2026-01-01T00:00:00Z", conditions=conditions))
 
     later = "2026-01-01T10:00:00Z"
     assert facts().queued_since == "2026-01-01T00:00:00Z"
-    assert facts(condition_json("Evicted", time=later)).queued_since == later
-    assert facts(condition_json("Evicted", False, time=later)).queued_since == "2026-01-01T00:00:00Z"
+    assert facts(build_condition_json("Evicted", time=later)).queued_since == later
+    assert facts(build_condition_json("Evicted", False, time=later)).queued_since == "2026-01-01T00:00:00Z"
 
 
 # --- strict and best effort ---------------------------------------------------------------------------
 
 
-def crowd(*, strict: bool) -> Scene:
+def build_crowded_scene(*, strict: bool) -> Scene:
     """Four CPUs; the head wants more than that, the two behind it would fit."""
     scene = Scene(strict=strict)
     scene.rack("r", 1)
-    created = times(["head", "small", "tiny"])
+    created = build_times(["head", "small", "tiny"])
     scene.submit("head", 8, created=created["head"])
     scene.submit("small", 2, created=created["small"])
     scene.submit("tiny", 1, created=created["tiny"])
@@ -103,31 +103,31 @@ def crowd(*, strict: bool) -> Scene:
 
 
 def test_best_effort_lets_those_behind_pass():
-    verdicts = crowd(strict=False).run()
+    verdicts = build_crowded_scene(strict=False).run()
     assert list_admitted(verdicts) == {"small", "tiny"}
     assert list(get_refusals(verdicts)) == ["head"]
 
 
 def test_strict_blocks_those_behind_and_tells_them_so():
-    verdicts = crowd(strict=True).run()
+    verdicts = build_crowded_scene(strict=True).run()
     assert list_admitted(verdicts) == set()
     assert {outcome.reason for name, outcome in get_refusals(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
     assert "before this one" in get_refusals(verdicts)["tiny"].message
 
 
 def test_strict_goes_on_blocking_in_later_cycles():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.run()
     assert scene.run() == {}
-    scene.pod(pod_json("other", node="r-n0", phase="Running"))
-    scene.pod(pod_json("other", node="r-n0", phase="Succeeded"))
+    scene.pod(build_pod_json("other", node="r-n0", phase="Running"))
+    scene.pod(build_pod_json("other", node="r-n0", phase="Succeeded"))
     assert list_admitted(scene.run()) == set()
 
 
 @pytest.mark.parametrize("how", ["deleted", "deactivated", "moved away", "smaller"])
 def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: str):
     """Nothing else happens in the cluster, so nothing else can wake them."""
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.run()
     if how == "deleted":
         scene.delete("head")
@@ -142,7 +142,7 @@ def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: st
 
 def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_head():
     """Found by the simulation: it went on saying why it could not be placed when it was the head, whatever had changed since."""
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     scene.submit("urgent", 9, priority=5)
     verdicts = get_refusals(scene.run())
@@ -155,7 +155,7 @@ def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_h
 
 
 def test_former_head_among_others_that_are_alike_waits_for_the_new_head_too():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     for name in ("alike", "like it", "like them"):
         scene.submit(name, 8)
     assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
@@ -166,7 +166,7 @@ def test_former_head_among_others_that_are_alike_waits_for_the_new_head_too():
 
 
 def test_another_queue_is_not_blocked():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.queue("free", {"tas": "9"})
     scene.local_queue("lq2", "free")
     scene.submit("other", 1, queue="lq2")
@@ -176,11 +176,11 @@ def test_another_queue_is_not_blocked():
 # --- looked at again only when it could help ------------------------------------------------------------
 
 
-def waiting(judged: Counter[str]) -> Scene:
+def build_waiting_scene(judged: Counter[str]) -> Scene:
     """`w` wants 8 pods in one rack of 4, and has been refused."""
     scene = Scene(quota="12")
     scene.rack("r", 1)
-    scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running"))
+    scene.pod(build_pod_json("other", node="r-n0", cpu="500m", phase="Running"))
     scene.submit("w", 8)
     assert list(get_refusals(scene.run())) == ["w"]
     assert judged["w"] == 1
@@ -188,17 +188,17 @@ def waiting(judged: Counter[str]) -> Scene:
 
 
 def test_a_refused_workload_is_not_judged_again_while_nothing_happens(judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     for _ in range(3):
         assert scene.run() == {}
     assert judged["w"] == 1
 
 
 def test_refused_workload_is_not_judged_again_after_changes_that_cannot_help(judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 4000, "pods": 10}))  # a heartbeat
-    scene.pod(pod_json("new", node="r-n0", cpu="500m", phase="Running"))  # less room, not more
-    scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running", labels={"a": "b"}))
+    scene.pod(build_pod_json("new", node="r-n0", cpu="500m", phase="Running"))  # less room, not more
+    scene.pod(build_pod_json("other", node="r-n0", cpu="500m", phase="Running", labels={"a": "b"}))
     scene.submit("w", 8, version=2)  # our own status write comes back
     scene.run()
     assert judged["w"] == 1
@@ -210,7 +210,7 @@ def helps(scene: Scene, how: str) -> None:
     elif how == "a node grows":
         scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 9000, "pods": 10}))
     elif how == "a pod has ended":
-        scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Succeeded"))
+        scene.pod(build_pod_json("other", node="r-n0", cpu="500m", phase="Succeeded"))
     elif how == "a pod is gone":
         scene.state.observe_pod(f"{NAMESPACE}/other", None)
     elif how == "quota grows":
@@ -240,21 +240,21 @@ def helps(scene: Scene, how: str) -> None:
     ],
 )
 def test_a_refused_workload_is_judged_again_when(how: str, judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     helps(scene, how)
     scene.run()
     assert judged["w"] == 2
 
 
 def test_a_verdict_that_says_the_same_is_not_said_again(judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     helps(scene, "quota grows")
     assert scene.run() == {}
     assert judged["w"] == 2
 
 
 def test_a_node_that_helps_lets_it_in():
-    scene = waiting(Counter({"w": 1}))
+    scene = build_waiting_scene(Counter({"w": 1}))
     scene.rack("big", 2)
     assert list_admitted(scene.run()) == {"w"}
 
@@ -262,8 +262,8 @@ def test_a_node_that_helps_lets_it_in():
 def test_room_given_back_by_another_workload_lets_it_in():
     scene = Scene(quota="4")
     scene.rack("r", 2)
-    scene.submit("first", 4, created=times("ab")["a"])
-    scene.submit("second", 4, created=times("ab")["b"])
+    scene.submit("first", 4, created=build_times("ab")["a"])
+    scene.submit("second", 4, created=build_times("ab")["b"])
     assert list_admitted(scene.run()) == {"first"}
     scene.delete("first")
     assert list_admitted(scene.run()) == {"second"}
@@ -283,7 +283,7 @@ def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
     scene = Scene()
     scene.rack("r", 2)
     for name in "abc":
-        scene.submit(name, created=times("abc")[name])
+        scene.submit(name, created=build_times("abc")[name])
     budget = iter([True, True, False])
     assert [verdict.workload.key for verdict in scene.cycle.run(lambda: next(budget))] == ["ns/a", "ns/b"]
     assert list_admitted(scene.run()) == {"c"}
@@ -294,11 +294,11 @@ def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
 
 def observe_stopped(scene: Scene, part: str) -> None:
     if part == "LocalQueue":
-        wire = local_queue_json("lq", "cq")
+        wire = build_local_queue_json("lq", "cq")
         wire["spec"]["stopPolicy"] = "Hold"
         scene.state.observe_local_queue(f"{NAMESPACE}/lq", LocalQueueFacts.read(wire))
     else:
-        facts = ClusterQueueFacts.read(cluster_queue_json("cq", {"tas": "9"}, stopPolicy="HoldAndDrain"))
+        facts = ClusterQueueFacts.read(build_cluster_queue_json("cq", {"tas": "9"}, stopPolicy="HoldAndDrain"))
         scene.state.observe_cluster_queue("cq", facts)
 
 
@@ -390,9 +390,9 @@ def test_queue_with_a_topology_flavor_and_a_multikueue_check_reports_both_first(
 def test_finished_inactive_and_deleting_workloads_wait_for_nothing():
     scene = Scene()
     scene.rack("r", 1)
-    scene.submit("finished", conditions=[condition_json("Finished")])
+    scene.submit("finished", conditions=[build_condition_json("Finished")])
     scene.submit("inactive", active=False)
-    gone = workload_json("deleting", [pod_set_json()])
+    gone = build_workload_json("deleting", [build_pod_set_json()])
     gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     scene.workload(gone)
     assert scene.run() == {}
@@ -404,7 +404,7 @@ def test_a_cordoned_or_unready_node_gives_its_place_back_when_it_is_well():
     scene.node(sick)
     scene.submit("w", 2)
     assert "NotReady: 1" in get_refusals(scene.run())["w"].message
-    wire = node_json(replace(sick, ready=True))
+    wire = build_node_json(replace(sick, ready=True))
     wire["spec"]["unschedulable"] = True
     scene.state.observe_node("n", type(scene.state.nodes["n"]).read(wire))
     assert "unschedulable: 1" in get_refusals(scene.run())["w"].message
@@ -423,7 +423,7 @@ def test_a_job_that_names_no_queue_is_told_of_those_there_are():
 
 
 def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.run()
     scene.submit("late", 1, created="2026-01-02T00:00:00Z")
     assert [verdict.outcome for verdict in scene.verdicts("head") if not isinstance(verdict.outcome, NotAdmissible)] == []
@@ -432,7 +432,7 @@ def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
 
 
 def test_workload_with_a_verdict_being_written_is_not_judged(judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     scene.rack("big", 2)
     assert scene.verdicts("w") == []
     assert judged["w"] == 1

@@ -24,7 +24,7 @@ from core.queueing.cycle.queue_resolution import inactive_reason
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.queueing.cycle.test_cycle import spoil
 from tests.queueing.lives import QUEUES, Job, build_policies, check, jobs
-from tests.queueing.preemption.test_preemption import two_flavors
+from tests.queueing.preemption.test_preemption import build_two_flavors
 from tests.queueing.running import Running
 from tests.queueing.scene import Scene, get_refusals, list_admitted, list_flavors
 from tests.queueing.shared import ALL_MAY, Shared
@@ -103,7 +103,7 @@ def test_a_cluster_queue_is_not_active_meanwhile_and_says_so_unless_something_is
     assert inactive_reason(scene.state, scene.state.cluster_queues["cq"]) is None
 
 
-def broken_down() -> Running:
+def build_broken_down_scene() -> Running:
     """A workload that runs has lost a node, and there is another."""
     scene = Running()
     scene.rack("r", 2)
@@ -116,7 +116,7 @@ def broken_down() -> Running:
 
 
 def test_no_second_pass_decides_while_admissions_are_paused():
-    scene = broken_down()
+    scene = build_broken_down_scene()
     before = scene.where("w")
     scene.state.observe_pause(NO_ADMISSIONS)
     outcome = get_refusals(scene.run())["w"]
@@ -131,7 +131,7 @@ def test_no_second_pass_decides_while_admissions_are_paused():
 # --- evictions --------------------------------------------------------------------------------------------
 
 
-def preempting(sharing: FairSharing | None = None) -> Shared:
+def build_preempting_scene(sharing: FairSharing | None = None) -> Shared:
     """One of low priority has all, one of high priority wants it."""
     scene = Shared(sharing=sharing)
     scene.rack("r", 1)
@@ -143,7 +143,7 @@ def preempting(sharing: FairSharing | None = None) -> Shared:
 
 @pytest.mark.parametrize("sharing", [None, FairSharing()], ids=["priority", "fair sharing"])
 def test_preemptor_while_evictions_are_paused_waits_and_preempts_after_resume(sharing: FairSharing | None):
-    scene = preempting(sharing)
+    scene = build_preempting_scene(sharing)
     scene.state.observe_pause(NO_EVICTIONS)
     scene.submit("high", 4, queue="a", priority=1)
     outcome = get_refusals(scene.run())["high"]
@@ -157,13 +157,13 @@ def test_preemptor_while_evictions_are_paused_waits_and_preempts_after_resume(sh
 
 
 def test_workload_that_prefers_preemption_uses_the_next_flavor_while_evictions_are_paused():
-    scene = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"})
+    scene = build_two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"})
     scene.state.observe_pause(NO_EVICTIONS)
     assert list_flavors(scene.run()["high"]) == [{"cpu": "spare"}]
 
 
 def test_a_preemption_that_was_begun_leads_to_its_admission():
-    scene = preempting()
+    scene = build_preempting_scene()
     scene.submit("high", 4, queue="a", priority=1)
     scene.run()
     scene.state.observe_pause(NO_EVICTIONS)

@@ -12,14 +12,14 @@ from core.model.admission import Admission
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, SPARE_NODES
 from core.placement.algorithms import spare_placement as placing
 from core.state.facts import NodeFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json
-from tests.queueing.cycle.test_spares import Sparing, sparing
+from tests.builders import NAMESPACE, RACK, Node, build_node_json
+from tests.queueing.cycle.test_spares import Sparing, build_sparing_scene
 from tests.queueing.scene import list_admitted
 
 
 def test_pods_that_are_stuck_move_only_once_it_is_written_which_spares_are_held() -> None:
     """The second pass would give them the spare of before, which is somebody else's by now."""
-    scene = sparing(4)
+    scene = build_sparing_scene(4)
     scene.ask("w", 2, 1)
     scene.run()
     key, (old,) = f"{NAMESPACE}/w", scene.held("w")
@@ -47,7 +47,7 @@ def test_a_spare_that_is_about_to_go_is_taken_only_where_there_is_no_other() -> 
     assert list_admitted(scene.run()) == {"w"}
     (spare,) = scene.held("w")
     node("n3", 4)
-    wire = node_json(Node(spare, {RACK: "r0", HOSTNAME_LABEL: spare}, {"cpu": 8000, "pods": 10}))
+    wire = build_node_json(Node(spare, {RACK: "r0", HOSTNAME_LABEL: spare}, {"cpu": 8000, "pods": 10}))
     wire["spec"] = {**(wire.get("spec") or {}), "taints": [{"key": LEAVING_TAINTS[0], "effect": "PreferNoSchedule"}]}
     scene.state.observe_node(spare, NodeFacts.read(wire))
     scene.break_down("n1")
@@ -58,7 +58,7 @@ def test_a_spare_that_is_about_to_go_is_taken_only_where_there_is_no_other() -> 
 
 def test_a_lone_pod_has_none() -> None:
     """Nobody makes it anew elsewhere: a node kept free for it would be idle for its life."""
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     scene.ask("w", 1, 1)
     wire = scene.objects["w"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": True}
@@ -78,7 +78,7 @@ def test_a_refusal_looks_at_each_domain_once_and_at_each_number_once(monkeypatch
         return caps(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(placing, "_caps", counted)
-    scene = sparing(*[3] * 30)
+    scene = build_sparing_scene(*[3] * 30)
     scene.ask("w", 2, 64)
     assert not list_admitted(scene.run())
     assert looks < 30 + 64 + 10
@@ -110,7 +110,7 @@ def test_a_number_that_is_changed_is_judged_too() -> None:
 
 
 def test_pods_that_come_no_more_need_none() -> None:
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     scene.ask("w", 2, 1)
     scene.run()
     wire = scene.objects["w"]

@@ -15,19 +15,19 @@ from core.names import (
 )
 from core.placement.explain.choice import show_choices
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from tests.builders import RACK, Node, pod_set_json, workload_json
+from tests.builders import RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene, list_flavors
 
 
 def judge(scene: Scene, *pod_sets: dict[str, Any]) -> Admissible | NotAdmissible:
-    scene.workload(workload_json("w", pod_sets))
+    scene.workload(build_workload_json("w", pod_sets))
     return scene.run()["w"]
 
 
-def pods(
+def build_pod_set(
     count: int, name: str = "main", *, implied: bool = False, topology: dict[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
-    return pod_set_json(name, count, topology=None if implied else topology or {"required": RACK}, **options)
+    return build_pod_set_json(name, count, topology=None if implied else topology or {"required": RACK}, **options)
 
 
 def get_refusal(outcome: Admissible | NotAdmissible, reason: str) -> str:
@@ -36,7 +36,7 @@ def get_refusal(outcome: Admissible | NotAdmissible, reason: str) -> str:
     return outcome.message
 
 
-def two_flavors(first: str = "10", second: str = "10") -> Scene:
+def build_two_flavors(first: str = "10", second: str = "10") -> Scene:
     """Pool a has one node of 4 CPU, pool b two in one rack."""
     scene = Scene()
     scene.rack("ra", 1, pool="a")
@@ -48,16 +48,16 @@ def two_flavors(first: str = "10", second: str = "10") -> Scene:
 
 
 def test_the_first_flavor_is_taken_where_it_serves():
-    assert list_flavors(judge(two_flavors(), pods(4))) == [{"cpu": "a"}]
+    assert list_flavors(judge(build_two_flavors(), build_pod_set(4))) == [{"cpu": "a"}]
 
 
 def test_the_second_flavor_serves_where_the_first_lacks_quota():
-    assert list_flavors(judge(two_flavors(first="3"), pods(4))) == [{"cpu": "b"}]
+    assert list_flavors(judge(build_two_flavors(first="3"), build_pod_set(4))) == [{"cpu": "b"}]
 
 
 def test_the_second_flavor_serves_where_the_first_lacks_the_place():
     """The peer never tries the next flavor for that (BEHAVIOUR.md 11)."""
-    outcome = judge(two_flavors(), pods(8))
+    outcome = judge(build_two_flavors(), build_pod_set(8))
     assert list_flavors(outcome) == [{"cpu": "b"}]
     assert isinstance(outcome, Admissible)
     assert [attempt.flavor for attempt in outcome.attempts] == ["a"]
@@ -65,19 +65,19 @@ def test_the_second_flavor_serves_where_the_first_lacks_the_place():
 
 
 def test_where_no_flavor_serves_the_message_speaks_of_each():
-    message = get_refusal(judge(two_flavors(second="4"), pods(8)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(build_two_flavors(second="4"), build_pod_set(8)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert 'topology "t" allows to fit only 4 out of 8 pod(s)' in message
     assert 'flavor "b": 8 cpu are asked for, more than its whole nominal quota of 4' in message
 
 
 def test_amount_that_was_cut_is_shown_as_more_than_the_largest():
     """It read `46116860184273879030m cpu are asked for`, which nobody had asked for."""
-    message = get_refusal(judge(two_flavors(), pods(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
+    message = get_refusal(judge(build_two_flavors(), build_pod_set(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
     assert "more than 4611686018427387 cpu are asked for, more than its whole nominal quota of 10" in message
 
 
 def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
-    message = get_refusal(judge(two_flavors("20", "20"), pods(9)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(build_two_flavors("20", "20"), build_pod_set(9)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert "only 4 out of 9 pod(s)" in message
     assert "only 8 out of 9 pod(s)" in message
 
@@ -95,7 +95,7 @@ def test_quota_shortage_message_names_the_missing_amount_or_that_quota_never_suf
     if used:
         scene.submit("before", used)
         assert isinstance(scene.run()["before"], Admissible)
-    assert words in get_refusal(judge(scene, pods(2 if used else 5)), reason)
+    assert words in get_refusal(judge(scene, build_pod_set(2 if used else 5)), reason)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_implied_requests_go_to_topology_aware_flavors_only_where_there_are_no_o
     scene.rack("r", 2)
     scene.flavor("plain")
     scene.queue("cq", flavors)
-    outcome = judge(scene, pods(2, implied=implied))
+    outcome = judge(scene, build_pod_set(2, implied=implied))
     assert [flavors["cpu"] for flavors in list_flavors(outcome)] == expected
     assert isinstance(outcome, Admissible)
     assert (outcome.admission.pod_sets[0].assignment is not None) == (expected == ["tas"])
@@ -121,7 +121,9 @@ def test_a_topology_request_finds_no_flavor_where_none_is_topology_aware():
     scene = Scene()
     scene.flavor("plain")
     scene.queue("cq", {"plain": "9"})
-    assert 'Flavor "plain" does not support TopologyAwareScheduling' in get_refusal(judge(scene, pods(1)), REASON_NO_MATCHING_FLAVOR)
+    assert 'Flavor "plain" does not support TopologyAwareScheduling' in get_refusal(
+        judge(scene, build_pod_set(1)), REASON_NO_MATCHING_FLAVOR
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_labels_and_taints_of_a_flavor_keep_pods_off(flavor: dict[str, Any], spe
     scene = Scene()
     scene.rack("r", 1, pool="a")
     scene.flavor("tas", "t", **flavor)
-    outcome = judge(scene, pods(1, **spec))
+    outcome = judge(scene, build_pod_set(1, **spec))
     if serves is None:
         assert isinstance(outcome, Admissible), outcome
     else:
@@ -153,7 +155,7 @@ def test_workload_with_invalid_node_affinity_is_refused_and_others_are_admitted(
     scene.flavor("tas", "t", nodeLabels={"gen": "7"})
     terms = [{"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["new"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    scene.workload(workload_json("odd", [pods(1, affinity=affinity)], priority=5))
+    scene.workload(build_workload_json("odd", [build_pod_set(1, affinity=affinity)], priority=5))
     scene.submit("good")
     verdicts = scene.run()
     assert isinstance(verdicts["good"], Admissible)
@@ -175,7 +177,7 @@ def test_workload_with_an_absurd_request_is_refused_and_others_are_admitted():
 def test_a_resource_without_quota_is_named():
     scene = Scene()
     scene.rack("r", 1)
-    pod_set = pods(1)
+    pod_set = build_pod_set(1)
     pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/fpga"] = "1"
     assert "no quota for example.com/fpga" in get_refusal(judge(scene, pod_set), REASON_NO_MATCHING_FLAVOR)
 
@@ -184,11 +186,13 @@ def test_later_pod_sets_of_a_workload_count_usage_of_earlier_pod_sets():
     scene = Scene()
     scene.rack("r1", 1)
     scene.rack("r2", 1)
-    outcome = judge(scene, pods(3, "first"), pods(3, "second"))
+    outcome = judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second"))
     assert isinstance(outcome, Admissible)
     assert len({placement.nodes for _, placement in outcome.placements}) == 2
     scene.delete("w")
-    get_refusal(judge(scene, pods(3, "first"), pods(3, "second"), pods(3, "third")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    get_refusal(
+        judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second"), build_pod_set(3, "third")), REASON_TOPOLOGY_PLACEMENT_FAILED
+    )
 
 
 def test_pod_sets_in_different_flavors_over_the_same_nodes_see_each_other():
@@ -197,14 +201,14 @@ def test_pod_sets_in_different_flavors_over_the_same_nodes_see_each_other():
     scene.rack("r", 1)
     scene.flavor("other", "t")
     scene.queue("cq", {"tas": "3", "other": "3"})
-    message = get_refusal(judge(scene, pods(3, "first"), pods(3, "second")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second")), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert "only 1 out of 3" in message
 
 
 def test_quota_is_shared_by_the_pod_sets_of_a_workload():
     scene = Scene(quota="5")
     scene.rack("r", 4)
-    message = get_refusal(judge(scene, pods(3, "first"), pods(3, "second")), REASON_WAITING_FOR_QUOTA)
+    message = get_refusal(judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second")), REASON_WAITING_FOR_QUOTA)
     assert "1 cpu of quota are missing, 3 of 5 are in use" in message
 
 
@@ -247,7 +251,7 @@ def test_a_quota_over_which_a_queue_already_is_does_not_keep_out_pods_that_ask_f
 def test_refusal_names_pod_fields_that_only_kube_scheduler_evaluates(spec: dict[str, Any], field: str):
     scene = Scene()
     scene.rack("r", 2)
-    message = get_refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(scene, build_pod_set(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert f"Not judged: {field}." in message
 
 
@@ -257,14 +261,14 @@ def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
     scene = Scene()
     scene.rack("r", 2)
     spec: dict[str, Any] = {field: [{"name": "a", "topologyKey": RACK}]}
-    found = judge(scene, pods(2, **spec))
+    found = judge(scene, build_pod_set(2, **spec))
     assert isinstance(found, Admissible)
     assert show_choices(found.choices).endswith(f"; not judged: {field}")
 
 
 def spread_pods(count: int, key: str = HOSTNAME_LABEL) -> dict[str, Any]:
     selector = {"matchLabels": {"app": "a"}}
-    pod_set = pods(count, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": key, "labelSelector": selector}])
+    pod_set = build_pod_set(count, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": key, "labelSelector": selector}])
     pod_set["template"].setdefault("metadata", {})["labels"] = {"app": "a"}
     return pod_set
 
@@ -296,8 +300,8 @@ def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
     scene.rack("r", 2)
     together = {"required": RACK, "podSetGroupName": "g"}
     claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-    leader = pods(1, "leader", topology=together, resourceClaims=claims)
-    found = judge(scene, leader, pods(2, "worker", topology=together, schedulerName="volcano"))
+    leader = build_pod_set(1, "leader", topology=together, resourceClaims=claims)
+    found = judge(scene, leader, build_pod_set(2, "worker", topology=together, schedulerName="volcano"))
     assert isinstance(found, Admissible)
     said = show_choices(found.choices)
     assert "resourceClaims" in said
@@ -315,4 +319,4 @@ def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
 def test_refusal_does_not_name_pod_fields_that_exclude_no_node(spec: dict[str, Any]):
     scene = Scene()
     scene.rack("r", 2)
-    assert "Not judged" not in get_refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "Not judged" not in get_refusal(judge(scene, build_pod_set(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)

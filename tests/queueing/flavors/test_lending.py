@@ -29,10 +29,10 @@ from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.flavors.spare_lending import borrowed_by, loans_of
 from core.state.facts import WorkloadFacts
-from tests.builders import NAMESPACE, RACK, Node, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.cycle.test_spares import Sparing
 from tests.queueing.running import NOW, get_refusal
-from tests.queueing.scene import list_admitted, times
+from tests.queueing.scene import build_times, list_admitted
 
 
 class Lending(Sparing):
@@ -40,9 +40,9 @@ class Lending(Sparing):
 
     def ask(self, name: str, count: int, spares: int, *, lends: str = "true", priority: int = 10, **options: Any) -> str:
         topology, cpu = options.pop("topology", None), options.pop("cpu", "4")
-        pod_set = pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)
+        pod_set = build_pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(spares), LEND_SPARES: lends}}
-        return self.workload(workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, **options))
+        return self.workload(build_workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, **options))
 
     def write(self, verdict: Verdict) -> None:
         name = verdict.workload.key.partition("/")[2]
@@ -72,16 +72,16 @@ class Lending(Sparing):
         return {loan.node: tuple(key.partition("/")[2] for key in loan.keys) for loan in loans}
 
 
-def lending(*racks: int, cpu: int = 4, **options: Any) -> Lending:
+def build_lending_scene(*racks: int, cpu: int = 4, **options: Any) -> Lending:
     scene = Lending(**options)
     for i, nodes in enumerate(racks):
         scene.rack(f"r{i}", nodes, cpu=cpu)
     return scene
 
 
-def one_lent(**options: Any) -> Lending:
+def build_scene_with_one_lent_spare(**options: Any) -> Lending:
     """Three full nodes: two of `w`, and its spare, on which `low` stands."""
-    scene = lending(3, **options)
+    scene = build_lending_scene(3, **options)
     scene.ask("w", 2, 1)
     assert list_admitted(scene.run()) == {"w"}
     scene.submit("low", 1, cpu="4")
@@ -94,7 +94,7 @@ def one_lent(**options: Any) -> Lending:
 
 
 def test_workload_without_other_nodes_borrows_a_spare_of_a_higher_priority_and_records_it() -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1)
     scene.run()
     scene.submit("low", 1, cpu="4")
@@ -108,7 +108,7 @@ def test_workload_without_other_nodes_borrows_a_spare_of_a_higher_priority_and_r
 
 
 def test_free_node_is_assigned_before_a_lent_spare() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.ask("w", 2, 1)
     scene.submit("low", 1, cpu="4")
     scene.run()
@@ -118,7 +118,7 @@ def test_free_node_is_assigned_before_a_lent_spare() -> None:
 
 @pytest.mark.parametrize(("lends", "priority"), [("false", 0), ("true", 10), ("true", 11)])
 def test_spare_that_is_not_lent_or_of_no_higher_priority_is_not_borrowed(lends: str, priority: int) -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1, lends=lends)
     scene.run()
     scene.submit("other", 1, cpu="4", priority=priority)
@@ -127,7 +127,7 @@ def test_spare_that_is_not_lent_or_of_no_higher_priority_is_not_borrowed(lends: 
 
 
 def test_two_do_not_borrow_the_same() -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1)
     scene.run()
     scene.submit("a", 1, cpu="3")
@@ -138,7 +138,7 @@ def test_two_do_not_borrow_the_same() -> None:
 
 
 def test_no_spares_are_kept_on_spares_of_another() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.ask("w", 2, 1)
     scene.run()
     scene.ask("v", 1, 1, priority=0)
@@ -146,7 +146,7 @@ def test_no_spares_are_kept_on_spares_of_another() -> None:
 
 
 def test_the_borrower_uses_quota_of_its_own_as_always() -> None:
-    scene = lending(3, resource_rules=ResourceRules(counts_spares=True), quota="15")
+    scene = build_lending_scene(3, resource_rules=ResourceRules(counts_spares=True), quota="15")
     scene.ask("w", 2, 1)
     scene.run()
     scene.submit("low", 1, cpu="4")
@@ -157,7 +157,7 @@ def test_the_borrower_uses_quota_of_its_own_as_always() -> None:
 
 
 def test_waiting_workload_is_judged_again_when_a_holder_starts_to_lend() -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1, lends="false")
     scene.submit("low", 1, cpu="4")
     assert list_admitted(scene.run()) == {"w"}
@@ -168,7 +168,7 @@ def test_waiting_workload_is_judged_again_when_a_holder_starts_to_lend() -> None
 
 
 def test_waiting_workload_is_judged_again_when_the_holder_has_no_lost_node() -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1)
     scene.run()
     scene.lose("w", "a-node-that-is-not-its-own-any-more")
@@ -179,7 +179,7 @@ def test_waiting_workload_is_judged_again_when_the_holder_has_no_lost_node() -> 
 
 
 def test_preemptor_waits_for_its_victims_instead_of_borrowing_a_spare() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
     scene.ask("w", 2, 1, lends="false")
     scene.run()
@@ -200,7 +200,7 @@ def test_preemptor_waits_for_its_victims_instead_of_borrowing_a_spare() -> None:
 
 
 def test_holder_with_a_lost_node_reclaims_its_lent_spare_and_no_other_workload_gets_it() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     scene.submit("lurks", 1, cpu="4", priority=5)
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
@@ -223,7 +223,7 @@ def test_holder_with_a_lost_node_reclaims_its_lent_spare_and_no_other_workload_g
 
 
 def test_borrower_to_evict_is_named_once_and_again_after_a_failed_write() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
     (verdict,) = [verdict for verdict in scene.verdicts() if verdict.is_second_pass]
@@ -241,7 +241,7 @@ def test_borrower_to_evict_is_named_once_and_again_after_a_failed_write() -> Non
 
 
 def test_holder_with_a_lost_node_uses_a_free_node_before_it_reclaims_a_lent_spare() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     scene.node(Node("r0-n5", {RACK: "r0", HOSTNAME_LABEL: "r0-n5"}, {"cpu": 4000, "pods": 10}))
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
@@ -251,7 +251,7 @@ def test_holder_with_a_lost_node_uses_a_free_node_before_it_reclaims_a_lent_spar
 
 
 def test_lent_spare_is_reclaimed_before_pods_of_a_preferred_rack_spread() -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1, topology={"preferred": RACK})
     scene.run()
     scene.submit("low", 1, cpu="4")
@@ -266,7 +266,7 @@ def test_lent_spare_is_reclaimed_before_pods_of_a_preferred_rack_spread() -> Non
 
 
 def test_spare_without_a_borrower_is_used_before_a_lent_spare() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.ask("w", 2, 2)
     scene.run()
     scene.submit("low", 1, cpu="4")
@@ -281,7 +281,7 @@ def test_spare_without_a_borrower_is_used_before_a_lent_spare() -> None:
 
 
 def test_only_as_many_go_as_must() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.ask("w", 2, 2)
     scene.run()
     for name in ("a", "b"):
@@ -318,7 +318,7 @@ def test_workload_beside_the_spare_on_a_larger_node_is_not_evicted_by_reclaim() 
 
 
 def test_partly_vacated_spare_is_not_lent_again() -> None:
-    scene = lending(3)
+    scene = build_lending_scene(3)
     scene.ask("w", 2, 1)
     scene.run()
     for name in ("a", "b"):
@@ -341,7 +341,7 @@ def test_reclaim_waits_for_a_leaving_borrower_before_it_evicts_another() -> None
     scene.ask("w", 2, 1)
     scene.run()
     for name in ("beside", "a", "b"):
-        scene.submit(name, 1, cpu="4", created=times(("beside", "a", "b"))[name])
+        scene.submit(name, 1, cpu="4", created=build_times(("beside", "a", "b"))[name])
         scene.run()
         if name == "a":
             scene.delete("beside")
@@ -373,7 +373,7 @@ def test_a_loan_ends_by_itself_where_there_is_room_for_both() -> None:
 
 
 def test_a_borrower_that_was_raised_keeps_its_place_and_another_spare_is_kept() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     wire = scene.objects["low"]
     scene.workload({**wire, "spec": {**wire["spec"], "priority": 10}})
     assert scene.lent() == {}
@@ -383,7 +383,7 @@ def test_a_borrower_that_was_raised_keeps_its_place_and_another_spare_is_kept() 
 
 
 def test_reclaim_of_a_lent_spare_while_evictions_are_paused_evicts_no_workload() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     scene.state.observe_pause(Pause(evictions=Stop("evictions", "why", "who", NOW)))
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
@@ -393,7 +393,7 @@ def test_reclaim_of_a_lent_spare_while_evictions_are_paused_evicts_no_workload()
 
 
 def test_where_even_the_lent_spare_does_not_serve_it_is_evicted_as_ever() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     scene.break_down("r0-n2")
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
@@ -403,8 +403,8 @@ def test_where_even_the_lent_spare_does_not_serve_it_is_evicted_as_ever() -> Non
 
 
 def test_pods_of_a_borrower_that_is_gone_are_waited_for() -> None:
-    scene = one_lent()
-    scene.pod(pod_json("low-0", node="r0-n2", workload="low", cpu="4", terminating=True))
+    scene = build_scene_with_one_lent_spare()
+    scene.pod(build_pod_json("low-0", node="r0-n2", workload="low", cpu="4", terminating=True))
     scene.delete("low")
     assert scene.free("r0-n2") == -4
     scene.break_down("r0-n1")
@@ -438,15 +438,15 @@ def test_nodes_that_are_called_otherwise_than_their_hostname_are_lent_and_given_
 
 
 def test_a_lent_spare_serves_and_its_borrower_is_named() -> None:
-    scene = one_lent()
+    scene = build_scene_with_one_lent_spare()
     kept = scene.keep("w")
     assert (kept.serving, kept.missing) == (("r0-n2",), 0)
     assert str(kept).endswith(f": r0-n2; 1 of these lent: r0-n2 to {NAMESPACE}/low")
 
 
 def test_restarted_scheduler_reads_the_same_loans() -> None:
-    scene = one_lent()
-    later = lending(3)
+    scene = build_scene_with_one_lent_spare()
+    later = build_lending_scene(3)
     for name in ("low", "w"):
         later.workload(scene.objects[name])
     later.state.refresh()
@@ -457,20 +457,20 @@ def test_restarted_scheduler_reads_the_same_loans() -> None:
 
 
 def grow(scene: Lending, before: str, name: str, count: int, *, spares: int = 0, priority: int = 0, cpu: str = "4") -> None:
-    pod_set = pod_set_json(count=count, cpu=cpu, topology={"required": RACK})
+    pod_set = build_pod_set_json(count=count, cpu=cpu, topology={"required": RACK})
     if spares:
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(spares), LEND_SPARES: "true"}}
-    heir = workload_json(name, [pod_set], owner=f"owner-{before}", priority=priority)
+    heir = build_workload_json(name, [pod_set], owner=f"owner-{before}", priority=priority)
     heir["metadata"]["annotations"] = {SLICE_NAME: before, SLICE_REPLACES: f"{NAMESPACE}/{before}"}
     scene.workload(heir)
 
 
 def test_growing_borrower_keeps_its_borrowed_spare_and_borrows_no_other() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.ask("w", 2, 2)
     scene.run()
-    pod_set = pod_set_json(count=1, cpu="2", topology={"required": RACK})
-    scene.workload(workload_json("low", [pod_set], owner="owner-low"))
+    pod_set = build_pod_set_json(count=1, cpu="2", topology={"required": RACK})
+    scene.workload(build_workload_json("low", [pod_set], owner="owner-low"))
     scene.run()
     (lent,) = scene.lent()
     grow(scene, "low", "low2", 2, cpu="2")
@@ -482,7 +482,7 @@ def test_growing_borrower_keeps_its_borrowed_spare_and_borrows_no_other() -> Non
 
 
 def test_a_holder_that_grows_keeps_the_spares_that_it_lent() -> None:
-    scene = lending(4)
+    scene = build_lending_scene(4)
     scene.ask("w", 2, 1)
     scene.run()
     scene.submit("fills", 1, cpu="4", priority=10)
@@ -497,7 +497,7 @@ def test_a_holder_that_grows_keeps_the_spares_that_it_lent() -> None:
 
 
 def test_borrower_of_several_spares_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = lending(5)
+    scene = build_lending_scene(5)
     scene.ask("w", 2, 3)
     scene.run()
     scene.submit("low", 3, cpu="4")

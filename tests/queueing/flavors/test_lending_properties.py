@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
 from core.queueing.flavors.outcome import NotAdmissible
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
-from tests.queueing.flavors.test_lending import Lending, lending
-from tests.queueing.scene import list_admitted, times
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
+from tests.queueing.flavors.test_lending import Lending, build_lending_scene
+from tests.queueing.scene import build_times, list_admitted
 from tests.strategies import scale_examples
 
 RACKS, WIDE = 2, 4
 THIEVES = [f"t{i}" for i in range(12)]
 NODES = [f"r{r}-n{n}" for r in range(RACKS) for n in range(WIDE)]
 HOLDERS, OTHERS = ("w0", "w1"), ("a", "b", "c", "d")
-CREATED = times([*HOLDERS, *OTHERS, *THIEVES])
+CREATED = build_times([*HOLDERS, *OTHERS, *THIEVES])
 ASKED: list[dict[str, Any]] = [{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}]
 
 
@@ -28,8 +28,8 @@ class Lives(Lending):
     """A scene in which those who are evicted leave sooner or later."""
 
     def join(self, name: str, count: int, cpu: str, priority: int, topology: dict[str, Any]) -> None:
-        pod_set = pod_set_json(count=count, cpu=cpu, topology=topology)
-        self.workload(workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, created=CREATED[name]))
+        pod_set = build_pod_set_json(count=count, cpu=cpu, topology=topology)
+        self.workload(build_workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, created=CREATED[name]))
 
     def holds(self, name: str) -> bool:
         return f"{NAMESPACE}/{name}" in self.state.workloads.facts and self.state.workloads.holding(f"{NAMESPACE}/{name}") is not None
@@ -277,7 +277,7 @@ def test_restarted_scheduler_reads_the_same_state_in_any_order_of_events(data: s
     later.state.refresh()
     assert [later.lent(holder) for holder in HOLDERS] == [scene.lent(holder) for holder in HOLDERS]
     assert not later.state.ledger.drift()
-    fresh = lending()
+    fresh = build_lending_scene()
     for node in NODES:
         fresh.state.observe_node(node, scene.state.nodes[node])
     for name in there:

@@ -17,7 +17,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.pending import Pending
 from core.state.facts import WorkloadFacts
-from tests.queueing.scene import in_queue_order, list_admitted
+from tests.queueing.scene import list_admitted, list_in_queue_order
 from tests.queueing.shared import Shared
 from tests.strategies import scale_examples
 
@@ -29,7 +29,7 @@ def name_of(workload: WorkloadFacts) -> str:
     return workload.key.partition("/")[2]
 
 
-def scene(**weights: str) -> Shared:
+def build_scene(**weights: str) -> Shared:
     """Queues with these weights and nothing of their own; the cohort's quota is a lender's."""
     made = Shared(sharing=FairSharing())
     made.rack("r1", 10)
@@ -75,7 +75,7 @@ def get_usage(made: Shared) -> dict[str, int]:
     ],
 )
 def test_fair_sharing_divides_cohort_quota_by_weight(weights: dict[str, str], shares: dict[str, int]):
-    made = scene(**weights)
+    made = build_scene(**weights)
     for name in weights:
         for i in range(12):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
@@ -96,7 +96,7 @@ def test_first_queue_without_fair_sharing_gets_all_cohort_quota():
 
 
 def test_of_equal_shares_priority_goes_first_and_then_time():
-    made = scene(a="1", b="1", c="1")
+    made = build_scene(a="1", b="1", c="1")
     made.submit("late", queue="b")
     made.submit("later", queue="a")
     made.submit("important", queue="c", priority=1)
@@ -104,7 +104,7 @@ def test_of_equal_shares_priority_goes_first_and_then_time():
 
 
 def test_a_lower_share_goes_before_a_higher_priority_in_another_queue_but_not_in_its_own():
-    made = scene(a="1", b="1")
+    made = build_scene(a="1", b="1")
     made.submit("first", 3, queue="a", topology=ANYWHERE)
     made.run()
     made.submit("important", queue="a", priority=9)
@@ -114,7 +114,7 @@ def test_a_lower_share_goes_before_a_higher_priority_in_another_queue_but_not_in
 
 
 def test_share_of_a_queue_includes_the_request_of_its_head():
-    made = scene(a="1", b="1")
+    made = build_scene(a="1", b="1")
     made.submit("large", 6, queue="a", topology=ANYWHERE)
     made.submit("small", 1, queue="b", topology=ANYWHERE)
     assert order(made) == ["small", "large"]
@@ -188,7 +188,7 @@ def test_the_flavor_that_has_the_quota_is_the_one_that_counts():
 
 
 def test_workload_without_a_queue_is_judged_and_does_not_block_others():
-    made = scene(a="1")
+    made = build_scene(a="1")
     made.submit("lost", queue="nowhere")
     made.submit("found", queue="a")
     assert set(order(made)) == {"lost", "found"}
@@ -196,7 +196,7 @@ def test_workload_without_a_queue_is_judged_and_does_not_block_others():
 
 
 def test_promises_put_a_queue_first_up_to_the_last_of_them_and_as_long_as_they_are_kept():
-    made = scene(a="1", b="1")
+    made = build_scene(a="1", b="1")
     made.submit("used", 3, queue="a", topology=ANYWHERE)
     made.run()
     for name in ("a1", "a2", "a3", "b1"):
@@ -255,18 +255,18 @@ def scenes(draw: st.DrawFn) -> Shared:
     return made
 
 
-def heads(waiting: Iterable[WorkloadFacts]) -> dict[str, WorkloadFacts]:
+def find_heads(waiting: Iterable[WorkloadFacts]) -> dict[str, WorkloadFacts]:
     first: dict[str, WorkloadFacts] = {}
     for workload in waiting:
         first.setdefault(workload.queue.partition("/")[2], workload)
     return first
 
 
-def next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> WorkloadFacts:
+def find_next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> WorkloadFacts:
     """The whole tournament anew: every head is counted as admitted, then all shares on its way up are read off the tree."""
     tree = made.state.quota
     entries: dict[str, tuple[WorkloadFacts, bool, dict[str, Share]]] = {}
-    for queue, head in heads(waiting).items():
+    for queue, head in find_heads(waiting).items():
         asked = sum(p.requests["cpu"] * p.count for p in head.pod_sets)
         tree.add(queue, {CPU: asked})
         path = tree.ancestors(queue)
@@ -299,10 +299,10 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
     """Whether those whose turn it is get what they ask for is up to chance here: quota is only counted."""
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
-    waiting = in_queue_order(made.state)
+    waiting = list_in_queue_order(made.state)
     done: list[str] = []
     for workload in list_turns(made):
-        assert workload is next_by_definition(made, waiting)
+        assert workload is find_next_by_definition(made, waiting)
         waiting.remove(workload)
         if taken[len(done)]:
             asked = sum(p.requests["cpu"] * p.count for p in workload.pod_sets)

@@ -36,7 +36,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def two_cohorts() -> Shared:
+def build_two_cohorts() -> Shared:
     scene = Shared()
     for i in range(4):
         scene.rack(f"r{i}", 4)
@@ -46,7 +46,7 @@ def two_cohorts() -> Shared:
 
 
 def test_of_all_that_ask_for_the_same_one_is_judged(judged: Counter[str]):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     scene.submit("runs", 16, queue="a", topology={"unconstrained": True})
     scene.run()
     for i in range(50):
@@ -57,7 +57,7 @@ def test_of_all_that_ask_for_the_same_one_is_judged(judged: Counter[str]):
 
 
 def test_quota_released_in_another_cohort_causes_no_new_judgement(judged: Counter[str]):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     scene.submit("runs-a", 8, queue="a")
     scene.submit("runs-b", 8, queue="b")
     scene.submit("runs-c", 8, queue="c")
@@ -73,7 +73,7 @@ def test_quota_released_in_another_cohort_causes_no_new_judgement(judged: Counte
 
 
 def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counter[str]):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     for name in ("a", "b"):
         for i in range(8):
             scene.submit(f"{name}{i}", queue=name)
@@ -89,7 +89,7 @@ def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counte
 
 
 def test_cycle_after_an_interrupted_cycle_continues_with_unjudged_workloads(judged: Counter[str]):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     scene.submit("runs", 16, queue="a", topology={"unconstrained": True})
     scene.run()
     judged.clear()
@@ -176,7 +176,7 @@ def _preempts(outcome: Admissible | NotAdmissible) -> bool:
 
 @given(st.data())
 def test_groups_hold_all_that_wait_each_once_and_in_order(data: st.DataObject):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     pending = Pending(scene.state.workloads)
     for i in range(data.draw(st.integers(1, 25))):
         match data.draw(st.sampled_from(["submit", "submit", "change", "delete", "sync"])):

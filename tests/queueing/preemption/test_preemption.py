@@ -29,7 +29,7 @@ LOWER = {"withinClusterQueue": "LowerPriority"}
 ANYWHERE = {"unconstrained": True}
 
 
-def one_queue(nominal: str = "8", **preemption: str) -> Shared:
+def build_one_queue(nominal: str = "8", **preemption: str) -> Shared:
     scene = Shared()
     scene.rack("r1", 2)
     scene.pool("q", nominal, preemption=preemption or LOWER)
@@ -40,7 +40,7 @@ def one_queue(nominal: str = "8", **preemption: str) -> Shared:
 
 
 def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
@@ -58,7 +58,7 @@ def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
 
 @pytest.mark.parametrize(("policy", "goes"), [("Never", False), ("LowerPriority", False), ("LowerOrNewerEqualPriority", True)])
 def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, goes: bool):
-    scene = one_queue(withinClusterQueue=policy)
+    scene = build_one_queue(withinClusterQueue=policy)
     early = "2025-01-01T00:00:00Z"
     scene.submit("newer", 8, queue="q")
     scene.run()
@@ -72,7 +72,7 @@ def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, 
 
 def test_workload_that_would_not_fit_after_preemption_preempts_no_workload():
     """With all of lower priority gone it would still not fit."""
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 4, queue="q")
     scene.submit("same", 4, queue="q", priority=1)
     scene.run()
@@ -85,7 +85,7 @@ def test_workload_that_would_not_fit_after_preemption_preempts_no_workload():
 
 def test_one_large_victim_rather_than_many_small():
     """D26: the many are newer and of the same priority, yet one elsewhere will do."""
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.rack("r2", 2)
     scene.submit("whole", 8, queue="q")
     scene.run()
@@ -98,7 +98,7 @@ def test_one_large_victim_rather_than_many_small():
 
 
 def test_a_lower_priority_goes_before_fewer_of_higher():
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.rack("r2", 2)
     scene.submit("one", 8, queue="q", priority=1)
     scene.run()
@@ -110,7 +110,7 @@ def test_a_lower_priority_goes_before_fewer_of_higher():
 
 
 def test_younger_of_two_equal_workloads_is_preempted():
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     for name in ("older", "younger"):
         scene.submit(name, 4, queue="q")
         scene.run()
@@ -140,7 +140,7 @@ def test_victims_are_chosen_in_one_rack():
 
 
 def test_room_made_for_a_preemptor_is_not_given_to_another_workload():
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("a", 4, queue="q")
     scene.submit("b", 4, queue="q")
     scene.run()
@@ -157,7 +157,7 @@ def test_room_made_for_a_preemptor_is_not_given_to_another_workload():
 
 
 def test_room_made_for_a_preemptor_is_reserved_while_its_verdict_is_being_written():
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.run()
     scene.submit("high", 8, queue="q", priority=5)
@@ -171,7 +171,7 @@ def test_room_made_for_a_preemptor_is_reserved_while_its_verdict_is_being_writte
 
 def test_workload_with_higher_priority_than_the_preemptor_preempts_it_after_its_admission():
     """Whoever could take it first could also be one whose own victims come back for it: evictions would never end."""
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.run()
     scene.submit("middle", 8, queue="q", priority=1)
@@ -188,7 +188,7 @@ def test_workload_with_higher_priority_than_the_preemptor_preempts_it_after_its_
 
 
 def test_restarted_scheduler_evicts_no_second_victim():
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.submit("other", 8, queue="q")
     scene.rack("r2", 2)
@@ -205,7 +205,7 @@ def test_restarted_scheduler_evicts_no_second_victim():
 
 
 def test_a_victim_that_could_not_be_evicted_is_asked_again():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q")
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
@@ -220,7 +220,7 @@ def test_a_victim_that_could_not_be_evicted_is_asked_again():
 # --- in a cohort ------------------------------------------------------------------------------------------
 
 
-def two_queues(**preemption: object) -> Shared:
+def build_two_queues(**preemption: object) -> Shared:
     scene = Shared()
     scene.rack("r1", 10)
     scene.pool("mine", "4", "c", preemption=preemption or ALL_MAY)
@@ -229,7 +229,7 @@ def two_queues(**preemption: object) -> Shared:
 
 
 def test_unused_quota_is_lent_within_the_cohort():
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("big", 8, queue="theirs")
     scene.run()
     assert scene.running() == {"big"}
@@ -238,7 +238,7 @@ def test_unused_quota_is_lent_within_the_cohort():
 
 
 def test_borrowed_quota_is_reclaimed_by_the_queue_that_owns_it():
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("kept", 4, queue="theirs", priority=9)
     scene.run()
     scene.submit("borrowed", 4, queue="theirs", priority=9)
@@ -248,7 +248,7 @@ def test_borrowed_quota_is_reclaimed_by_the_queue_that_owns_it():
 
 
 def test_workload_within_its_nominal_quota_is_not_reclaimed():
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("kept", 4, queue="theirs")
     scene.run()
     scene.submit("owner", 5, queue="mine")
@@ -260,7 +260,7 @@ def test_workload_within_its_nominal_quota_is_not_reclaimed():
 
 def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workloads():
     """Seed 2597: a promise that borrowed let each workload of its queue be evicted, and one job that came emptied the cluster."""
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("kept", 4, queue="theirs")
     scene.run()
     scene.submit("waits", 2, queue="theirs")
@@ -279,7 +279,7 @@ def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workl
 
 
 def test_refusal_names_quota_that_other_queues_have_borrowed():
-    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene = build_two_queues(reclaimWithinCohort="LowerPriority")
     scene.submit("borrowed", 8, queue="theirs", priority=1)
     scene.run()
     scene.submit("equal", 3, queue="mine", priority=1)
@@ -289,7 +289,7 @@ def test_refusal_names_quota_that_other_queues_have_borrowed():
 
 
 def test_reclaiming_only_lower_priorities():
-    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene = build_two_queues(reclaimWithinCohort="LowerPriority")
     scene.submit("borrowed", 8, queue="theirs", priority=1)
     scene.run()
     scene.submit("equal", 4, queue="mine", priority=1)
@@ -301,7 +301,7 @@ def test_reclaiming_only_lower_priorities():
 @pytest.mark.parametrize(("threshold", "goes"), [(None, True), (0, True), (-1, False)])
 def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, goes: bool):
     borrowing = {"policy": "LowerPriority"} | ({} if threshold is None else {"maxPriorityThreshold": threshold})
-    scene = two_queues(reclaimWithinCohort="LowerPriority", borrowWithinCohort=borrowing)
+    scene = build_two_queues(reclaimWithinCohort="LowerPriority", borrowWithinCohort=borrowing)
     scene.pool("third", "4", "c")
     scene.submit("low", 8, queue="theirs", priority=0)
     scene.run()
@@ -315,7 +315,7 @@ def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, go
 
 def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
     """The borrower's admission is not seen yet when the owner is refused: nothing else will wake the owner."""
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("borrower", 8, queue="theirs")
     on_its_way = {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in scene.verdicts()}
     scene.submit("owner", 4, queue="mine")
@@ -328,7 +328,7 @@ def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
 
 def test_reclaimed_quota_is_not_borrowed_again_by_a_higher_priority():
     """The borrower is before the owner in the queue: if it had its turn first, the two would go round for ever."""
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("borrower", 8, queue="theirs", priority=9)
     scene.run()
     scene.submit("owner", 4, queue="mine")
@@ -439,7 +439,7 @@ def test_borrowing_or_the_next_flavor(policy: str, flavor: str):
     assert outcome.admission.pod_sets[0].flavors == {"cpu": flavor}
 
 
-def two_flavors(**spec: object) -> Shared:
+def build_two_flavors(**spec: object) -> Shared:
     """`tas` is full of what may be preempted, `spare` is free."""
     scene = Shared()
     scene.rack("r1", 1, kind="old")
@@ -454,13 +454,13 @@ def two_flavors(**spec: object) -> Shared:
 
 
 def test_the_next_flavor_comes_before_preemption():
-    outcome = two_flavors().run()["high"]
+    outcome = build_two_flavors().run()["high"]
     assert not isinstance(outcome, NotAdmissible)
     assert outcome.admission.pod_sets[0].flavors == {"cpu": "spare"}
 
 
 def test_unless_the_queue_says_to_stop_where_preemption_helps():
-    outcome = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
+    outcome = build_two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
     assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
@@ -468,7 +468,7 @@ def test_unless_the_queue_says_to_stop_where_preemption_helps():
 
 def test_small_workload_goes_rather_than_a_large_one_that_began_last():
     """The one that began last counted as no work lost, whatever its size."""
-    scene = one_queue()
+    scene = build_one_queue()
     for name, count in (("small", 1), ("large", 7)):
         scene.submit(name, count, queue="q")
         scene.run()
@@ -477,7 +477,7 @@ def test_small_workload_goes_rather_than_a_large_one_that_began_last():
 
 
 def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
@@ -487,7 +487,7 @@ def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
 
 
 def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
@@ -498,7 +498,7 @@ def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
 
 
 def test_preemptor_moved_to_another_queue_reserves_nothing_in_its_former_queue():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.pool("elsewhere", "0")
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
@@ -516,7 +516,7 @@ def test_preemptor_moved_to_another_queue_reserves_nothing_in_its_former_queue()
 # --- how long it takes ----------------------------------------------------------------------------------
 
 
-def crowded(racks: int) -> Shared:
+def build_crowded_scene(racks: int) -> Shared:
     """Racks of ten nodes, each taken by a workload of its own, whose names go from rack to rack; `urgent` needs one of them."""
     scene = Shared()
     scene.pool("q", "100000", preemption=ALL_MAY)
@@ -532,7 +532,7 @@ def crowded(racks: int) -> Shared:
 
 def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1."""
-    scene, trials = crowded(30), Counter[str]()
+    scene, trials = build_crowded_scene(30), Counter[str]()
 
     def counting(*asked: Any) -> Admissible | NotAdmissible:
         trials["all"] += 1
@@ -546,7 +546,7 @@ def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest
 @pytest.mark.parametrize("steps", [1, 2_000, 10_000])
 def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, monkeypatch: pytest.MonkeyPatch):
     """Found defect B1."""
-    scene = crowded(30)
+    scene = build_crowded_scene(30)
     monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
     outcome = scene.run()["urgent"]
     assert isinstance(outcome, NotAdmissible)
@@ -562,7 +562,7 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
 def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1."""
     monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 12)
-    scene = crowded(3)
+    scene = build_crowded_scene(3)
     for i in range(10):
         scene.submit(f"z{i}", 1, cpu="4", queue="q", priority=-1, topology=ANYWHERE)
         scene.rack(f"late{i}", 1)
@@ -575,7 +575,7 @@ def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monke
 def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: nobody of them may be all, and the search was not ended."""
     monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 3)
-    scene = crowded(1)
+    scene = build_crowded_scene(1)
     scene.submit("all", 10, cpu="4", queue="q", priority=2)
     outcome = scene.run()["all"]
     assert isinstance(outcome, NotAdmissible)

@@ -9,13 +9,13 @@ import pytest
 from core.model.pause_state import NOTHING_PAUSED, Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, PREEMPTED, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.queueing.flavors.outcome import Admissible
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.flavors.test_lending import Lending
 from tests.queueing.running import NOW, get_refusal
 from tests.queueing.scene import list_admitted
 
 
-def waiting(*, cpu: int = 4, port: int | None = None) -> Lending:
+def build_waiting_scene(*, cpu: int = 4, port: int | None = None) -> Lending:
     """`w` has lost both of its nodes. One pod is to go to `r0-n2`, its spare, which `low` has been told to leave, the other to `r0-n3`,
     which is free."""
     scene = Lending()
@@ -51,7 +51,7 @@ def is_whole(scene: Lending) -> bool:
 
 @pytest.mark.parametrize("priority", [0, 10, 20])
 def test_free_node_promised_beside_the_spare_is_not_given_to_another_workload(priority: int) -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4", priority=priority)
     assert get_refusal(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert scene.run() == {}
@@ -62,7 +62,7 @@ def test_free_node_promised_beside_the_spare_is_not_given_to_another_workload(pr
 
 
 def test_rest_of_a_node_promised_beside_the_spare_is_free_for_other_workloads() -> None:
-    scene = waiting(cpu=6)
+    scene = build_waiting_scene(cpu=6)
     scene.submit("beside", 1, cpu="2")
     scene.submit("thief", 1, cpu="1")
     assert list_admitted(scene.run()) == {"beside"}
@@ -72,8 +72,8 @@ def test_rest_of_a_node_promised_beside_the_spare_is_free_for_other_workloads() 
 
 
 def test_its_ports_are_kept_for_it_too() -> None:
-    scene = waiting(cpu=6, port=8080)
-    thief = workload_json("thief", [pod_set_json(cpu="1", topology={"required": RACK})])
+    scene = build_waiting_scene(cpu=6, port=8080)
+    thief = build_workload_json("thief", [build_pod_set_json(cpu="1", topology={"required": RACK})])
     scene.workload(with_port(thief, 8080))
     assert not list_admitted(scene.run())
     scene.leave("low")
@@ -82,7 +82,7 @@ def test_its_ports_are_kept_for_it_too() -> None:
 
 
 def test_free_node_promised_beside_the_spare_is_no_replacement_for_a_higher_priority() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.rack("r1", 1)
     scene.submit("first", 1, cpu="4", priority=20, topology={"preferred": RACK})
     assert list_admitted(scene.run()) == {"first"}
@@ -96,7 +96,7 @@ def test_free_node_promised_beside_the_spare_is_no_replacement_for_a_higher_prio
 
 
 def test_cycle_makes_room_until_the_holder_has_reclaimed_its_spare() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     assert scene.cycle.makes_room
     scene.leave("low")
     assert list_admitted(scene.run()) == {"w"}
@@ -105,7 +105,7 @@ def test_cycle_makes_room_until_the_holder_has_reclaimed_its_spare() -> None:
 
 
 def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4", priority=20)
     assert [verdict.workload.key for verdict in scene.verdicts("w")] == [f"{NAMESPACE}/thief"]
     assert not scene.where("thief")
@@ -120,7 +120,7 @@ def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be()
 
 
 def test_restarted_scheduler_reserves_the_node_promised_beside_the_spare() -> None:
-    scene, later = waiting(), Lending()
+    scene, later = build_waiting_scene(), Lending()
     for i in range(4):
         later.state.observe_node(f"r0-n{i}", scene.state.nodes[f"r0-n{i}"])
     for name in ("low", "w"):
@@ -133,7 +133,7 @@ def test_restarted_scheduler_reserves_the_node_promised_beside_the_spare() -> No
 
 
 def test_once_it_waits_no_more_others_have_it() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4")
     assert not list_admitted(scene.run())
     for node in ("r0-n0", "r0-n1"):
@@ -145,7 +145,7 @@ def test_once_it_waits_no_more_others_have_it() -> None:
 
 
 def test_it_is_not_evicted_for_a_node_that_fails_while_others_go_for_its_sake() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.break_down("r0-n3")
     outcome = get_refusal(scene.run()["w"])
     assert (outcome.evicts, outcome.reason) == (False, REASON_TOPOLOGY_PLACEMENT_FAILED)
@@ -159,7 +159,7 @@ def test_it_is_not_evicted_for_a_node_that_fails_while_others_go_for_its_sake() 
 
 @pytest.mark.parametrize("spare_fails", [False, True])
 def test_holder_with_a_failed_promised_node_or_spare_is_evicted(spare_fails: bool) -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.break_down("r0-n3")
     if spare_fails:
         scene.break_down("r0-n2")
@@ -174,7 +174,7 @@ def test_holder_with_a_failed_promised_node_or_spare_is_evicted(spare_fails: boo
 
 
 def test_holder_with_a_borrower_that_was_not_evicted_is_evicted_when_the_promised_node_fails() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     low = scene.objects["low"]
     conditions = [one for one in low["status"]["conditions"] if one["type"] not in (EVICTED, PREEMPTED)]
     scene.set_status("low", {**low["status"], "conditions": conditions})
@@ -184,7 +184,7 @@ def test_holder_with_a_borrower_that_was_not_evicted_is_evicted_when_the_promise
 
 
 def test_a_pause_of_admissions_gives_nothing_away() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4", priority=20)
     scene.state.observe_pause(Pause(admissions=Stop("admissions", "why", "who", NOW)))
     assert not list_admitted(scene.run())

@@ -28,7 +28,7 @@ def list_lines(log: Path) -> list[Line]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def tokens(topogate: Topogate) -> list[str]:
+def list_tokens(topogate: Topogate) -> list[str]:
     """With what each process shows who it is."""
     files = [yaml.safe_load(path.read_text()) for path in topogate._kubeconfigs.values()]
     return [user["user"]["token"] for file in files for user in file["users"]]
@@ -57,5 +57,5 @@ def test_lines_are_json_with_ids_and_no_secrets(cluster: Cluster, topogate: Topo
     for text in (log.read_text() for log in logs):
         assert "PRIVATE KEY" not in text
         assert "Bearer" not in text
-        for token in tokens(topogate):
+        for token in list_tokens(topogate):
             assert not any(part in text for part in (token, *token.split(".")[1:]))

@@ -11,7 +11,7 @@ from core.resource import Obj
 from core.runtime.clock import SystemClock
 from reconciler.jobs.child_objects import find_excess_of_parts, limit_facts
 from reconciler.observe.observed import Observed
-from tests.builders import cluster_queue_json
+from tests.builders import build_cluster_queue_json
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
 
@@ -38,7 +38,7 @@ class Parts:
 
     def __init__(self, *covered: str) -> None:
         self.observed = Observed(None, SystemClock())  # type: ignore[arg-type]
-        queue = cluster_queue_json("q", {"f": "100"})
+        queue = build_cluster_queue_json("q", {"f": "100"})
         queue["spec"]["resourceGroups"][0]["coveredResources"] = list(covered)
         queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] = [{"name": name, "nominalQuota": "100"} for name in covered]
         self.observed.cluster_queues.put({**queue, "metadata": {**queue["metadata"], "uid": "uid-q", "resourceVersion": "1"}})

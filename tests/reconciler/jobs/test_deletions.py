@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.names import EVENT_STILL_IN_USE, NODES_PLACED
-from tests.builders import cluster_queue_json, flavor_json
+from tests.builders import build_cluster_queue_json, build_flavor_json
 from tests.reconciler.harness_queues import QueuesHarness
 
 OBJECTS = (("clusterqueues", "ClusterQueue", "cq"), ("resourceflavors", "ResourceFlavor", "gpu"), ("topologies", "Topology", "t"))
@@ -62,7 +62,7 @@ def test_the_status_says_so_too_as_long_as_it_is_true(harness: QueuesHarness):
 
 
 def test_node_of_two_flavors_is_counted_once(harness: QueuesHarness):
-    harness.put({"kind": "ResourceFlavor", **flavor_json("other", "t")})
+    harness.put({"kind": "ResourceFlavor", **build_flavor_json("other", "t")})
     harness.reconcile("topologies", "t")
     assert harness.find_condition(NODES_PLACED, "t", "Topology")["message"].startswith("2 nodes carry")
     harness.drop("Node", "r2-n", "")
@@ -72,7 +72,7 @@ def test_node_of_two_flavors_is_counted_once(harness: QueuesHarness):
 
 def test_users_that_come_and_go_are_no_new_event_but_another_object_of_the_name_is(harness: QueuesHarness):
     for name in ("a", "b"):
-        harness.put({"kind": "ResourceFlavor", **flavor_json(name, "t")})
+        harness.put({"kind": "ResourceFlavor", **build_flavor_json(name, "t")})
     deleted(harness, "Topology", "t")
     harness.reconcile("topologies", "t")
     harness.drop("ResourceFlavor", "a")
@@ -88,7 +88,7 @@ def test_users_that_come_and_go_are_no_new_event_but_another_object_of_the_name_
 
 
 def test_deleted_queue_with_only_a_foreign_finalizer_gets_no_event(harness: QueuesHarness):
-    queue = {"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "10"})}
+    queue = {"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": "10"})}
     harness.put({**queue, "metadata": {"name": "cq", "finalizers": ["example.com/theirs"], "deletionTimestamp": harness.now()}})
     harness.reconcile("clusterqueues", "cq")
     assert harness.told("cq") == []

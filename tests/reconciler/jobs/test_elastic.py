@@ -46,7 +46,7 @@ def count_admitted(now: truth.Snapshot, job: str) -> int:
     return sum(given["count"] for given in admission.get("podSetAssignments") or ())
 
 
-def slices(now: truth.Snapshot) -> list[tuple[str | None, str | None]]:
+def list_slices(now: truth.Snapshot) -> list[tuple[str | None, str | None]]:
     """Of each workload why it is finished, and whom it replaces."""
     return sorted(
         (
@@ -57,13 +57,13 @@ def slices(now: truth.Snapshot) -> list[tuple[str | None, str | None]]:
     )
 
 
-def waiting(now: truth.Snapshot) -> str:
+def get_waiting_message(now: truth.Snapshot) -> str:
     """What the workload that waits says."""
     told = [truth.get_condition(w, "QuotaReserved") for w in now.workloads]
     return "; ".join(str(c.get("message")) for c in told if c.get("status") == "False")
 
 
-def gated_pods(now: truth.Snapshot) -> list[dict[str, Any]]:
+def list_gated_pods(now: truth.Snapshot) -> list[dict[str, Any]]:
     return [pod for pod in now.pods_of("train") if truth.has_gate(pod)]
 
 
@@ -77,7 +77,7 @@ def test_elastic_job_grows_within_its_rack_then_shrinks_then_waits_for_room_in_t
 
     size(scene, "train", 6)
     now = scene.until_bound("train", 6)
-    now = scene.eventually("the first workload to be replaced", lambda now: ("WorkloadSliceReplaced", None) in slices(now))
+    now = scene.eventually("the first workload to be replaced", lambda now: ("WorkloadSliceReplaced", None) in list_slices(now))
     assert before < list_uids(now, "train"), "what ran runs on"
     assert {now.label_of(pod, scene.rack) for pod in now.pods_of("train")} == rack
     second = now.workload_of("train")
@@ -101,11 +101,11 @@ def test_elastic_job_grows_within_its_rack_then_shrinks_then_waits_for_room_in_t
 
     kept = list_uids(now, "train")
     size(scene, "train", 10)
-    now = scene.eventually("it to wait, and say why", lambda now: "the job runs on with 2 of 10 pods" in waiting(now))
-    assert "allows to fit only 6 out of 8" in waiting(now)
+    now = scene.eventually("it to wait, and say why", lambda now: "the job runs on with 2 of 10 pods" in get_waiting_message(now))
+    assert "allows to fit only 6 out of 8" in get_waiting_message(now)
     assert kept <= list_uids(now, "train")
     assert scene.job("train")["spec"]["suspend"] is False
-    now = scene.eventually("the job's controller to make the others", lambda now: len(gated_pods(now)) == 8)
+    now = scene.eventually("the job's controller to make the others", lambda now: len(list_gated_pods(now)) == 8)
     size(scene, "train", 8)
     now = scene.until_bound("train", 8)
     assert kept < list_uids(now, "train")
@@ -121,7 +121,7 @@ def test_resized_elastic_job_needs_quota_for_added_pods_only_and_releases_quota_
     scene.submit("other", pods=2, gpus=2, unconstrained="true")
     scene.until_waiting("other", "WaitingForQuota")
     size(scene, "train", 7)
-    now = scene.eventually("it to wait for quota", lambda now: "the job runs on with 6 of 7 pods" in waiting(now))
+    now = scene.eventually("it to wait for quota", lambda now: "the job runs on with 6 of 7 pods" in get_waiting_message(now))
     assert len([pod for pod in now.pods_of("train") if not truth.has_gate(pod)]) == 6
     size(scene, "train", 4)
     scene.until_bound("other", 2)
@@ -134,12 +134,12 @@ def test_a_job_that_grows_no_more_has_one_workload_and_one_that_is_stopped_asks_
     submit(scene, "train", pods=4, gpus=4, required=scene.rack)
     before = list_uids(scene.until_bound("train", 4), "train")
     size(scene, "train", 5)
-    scene.eventually("a second workload to wait", lambda now: "4 of 5 pods" in waiting(now))
+    scene.eventually("a second workload to wait", lambda now: "4 of 5 pods" in get_waiting_message(now))
     size(scene, "train", 4)
     now = scene.eventually("it to be gone", lambda now: len(now.workloads) == 1 and len(now.pods_of("train")) == 4)
     assert list_uids(now, "train") == before
     size(scene, "train", 5)
-    scene.eventually("a second workload to wait", lambda now: "4 of 5 pods" in waiting(now))
+    scene.eventually("a second workload to wait", lambda now: "4 of 5 pods" in get_waiting_message(now))
     scene.patch_workload("train", {"spec": {"active": False}})
     scene.eventually("it to be stopped", lambda now: not now.pods_of("train") and len(now.workloads) == 1)
     scene.patch_workload("train", {"spec": {"active": True}})

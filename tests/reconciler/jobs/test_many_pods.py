@@ -17,7 +17,7 @@ from core.runtime.workqueue import Item
 from reconciler.observe.observed import Observed
 from reconciler.observe.refold import Again
 from reconciler.pods import pods, ungater
-from tests.reconciler.harness_pods import PodsHarness, admit, build_pod, started
+from tests.reconciler.harness_pods import PodsHarness, admit, build_pod, list_started
 from tests.reconciler.pods.test_ungater import Ungated, build_workload
 from tests.reconciler.pods.test_ungater import build_pod as pod_of_job
 
@@ -43,9 +43,9 @@ def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: py
     harness.run()
     admit(harness, "g")
     harness.run(1)
-    assert len(started(harness)) == 2
+    assert len(list_started(harness)) == 2
     harness.run()
-    assert started(harness) == set(names)
+    assert list_started(harness) == set(names)
 
 
 def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_group_from_starting(monkeypatch: pytest.MonkeyPatch):
@@ -60,7 +60,7 @@ def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_
         before = harness.get("Pod", name)
         harness.put({**before, "spec": {**before["spec"], "containers": build_pod(name, cpu="9")["spec"]["containers"]}})
     harness.run()
-    assert started(harness) == {"c"}
+    assert list_started(harness) == {"c"}
     assert [event.key for event in harness.events if event.reason == "WorkloadRefused"] == ["ns/a"]
 
 
@@ -132,7 +132,7 @@ def test_a_large_group_does_not_start_after_its_workload_changed_meanwhile(monke
 
     monkeypatch.setattr(pods, "run_apart", meanwhile)
     harness.run(1)
-    assert started(harness) == set()
+    assert list_started(harness) == set()
 
 
 def _pods_before_their_owners() -> tuple[list[Obj], Obj]:

@@ -26,7 +26,7 @@ def build(scene: Scene, name: str, *, pods: int, gpus: int, labels: Json | None 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def named(scene: Scene, name: str) -> Json:
+def get_workload(scene: Scene, name: str) -> Json:
     return scene.api.get(f"{WORKLOADS.format(scene.namespace)}/{name}")
 
 
@@ -77,7 +77,7 @@ def test_prebuilt_workload_that_differs_from_its_job_is_out_of_sync_and_job_even
     scene.submit("large", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "small"})
     told = wait_until_told(scene, "large", "WorkloadRefused")
     assert "count of the job: 2, of the Workload: 1" in told
-    finished = truth.get_condition(named(scene, "small"), "Finished")
+    finished = truth.get_condition(get_workload(scene, "small"), "Finished")
     assert (finished["status"], finished["reason"]) == ("True", "OutOfSync")
     assert scene.job("large")["spec"]["suspend"] is True
     assert scene.read().pods_of("large") == []
@@ -111,7 +111,7 @@ def test_workload_of_running_pods_cannot_be_taken_by_another_job(scene: Scene) -
     (left,) = now.pods_of("left")
     workload = left["metadata"]["annotations"][WORKLOAD_ANNOTATION]
     scene.api.request("DELETE", f"/apis/batch/v1/namespaces/{scene.namespace}/jobs/left?propagationPolicy=Orphan")
-    scene.eventually("it to have no owner", lambda _: not named(scene, workload)["metadata"].get("ownerReferences"))
+    scene.eventually("it to have no owner", lambda _: not get_workload(scene, workload)["metadata"].get("ownerReferences"))
     scene.submit("thief", pods=2, gpus=8, labels={PREBUILT_WORKLOAD: "ring"})
     scene.submit("heir", pods=1, gpus=8, labels={PREBUILT_WORKLOAD: workload})
     assert "pod group ring" in wait_until_told(scene, "thief", "WorkloadRefused")

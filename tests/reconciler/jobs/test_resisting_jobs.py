@@ -18,7 +18,7 @@ from e2e.audit.recount import recount
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
-from tests.e2e.users import create_user, refused
+from tests.e2e.users import assert_refused, create_user
 from tests.long import mark_long
 from tests.reconciler.kinds.pods import build_template, of_set
 from tests.reconciler.kinds.test_jobset import build_jobset, replicated
@@ -213,7 +213,7 @@ def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_b
     pod["spec"] |= {"nodeName": slow_node, "terminationGracePeriodSeconds": 100_000_000, "restartPolicy": "Never"}
     pod["spec"]["tolerations"] = [{"operator": "Exists"}]
     pod["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: workload["metadata"]["name"]}
-    refused(403, "a pod without a controller that names a workload", lambda: user.create(pods, pod))
+    assert_refused(403, "a pod without a controller that names a workload", lambda: user.create(pods, pod))
     del pod["metadata"]["annotations"]
     user.create(pods, pod)
     try:

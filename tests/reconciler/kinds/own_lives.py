@@ -13,7 +13,7 @@ from e2e.api import JSON_PATCH, PATIENCE_S
 from e2e.audit import truth
 from e2e.manifests import build_job, make_elastic_ray
 from e2e.manifests import get_path as path_of
-from tests.reconciler.kinds.pods import build_template, list_live_pods, workloads
+from tests.reconciler.kinds.pods import build_template, list_live_pods, list_workload_names
 from tests.reconciler.scenes import Scene
 
 Obj = dict[str, Any]
@@ -89,7 +89,7 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
     scene.api.patch(path, {"spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": {"containers": changed}}}}})
 
     def is_rolled_out(now: truth.Snapshot) -> bool:
-        return are_bound(now, "registry.example/server:2") and len(workloads(now, scene)) == 2
+        return are_bound(now, "registry.example/server:2") and len(list_workload_names(now, scene)) == 2
 
     scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out, 2 * PATIENCE_S)
 

@@ -65,21 +65,21 @@ def bound(pods: list[dict[str, Any]], count: int) -> bool:
     return len(pods) == count and all(pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates") for pod in pods)
 
 
-def waiting(pods: list[dict[str, Any]], count: int) -> bool:
+def is_waiting(pods: list[dict[str, Any]], count: int) -> bool:
     """All of them behind the admission gate."""
     return len(pods) == count and all(ADMISSION_GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()] for pod in pods)
 
 
-def hosts_by(label: str, now: truth.Snapshot, pods: list[dict[str, Any]]) -> list[str]:
+def list_hosts_by(label: str, now: truth.Snapshot, pods: list[dict[str, Any]]) -> list[str]:
     """Hosts in the order of an index label."""
     return [now.label_of(pod, HOSTNAME_LABEL) for pod in sorted(pods, key=lambda pod: int(pod["metadata"]["labels"][label]))]
 
 
-def domains(now: truth.Snapshot, pods: list[dict[str, Any]], level: str) -> set[str]:
+def list_domains(now: truth.Snapshot, pods: list[dict[str, Any]], level: str) -> set[str]:
     return {now.label_of(pod, level) for pod in pods}
 
 
-def workloads(now: truth.Snapshot, scene: Scene) -> list[str]:
+def list_workload_names(now: truth.Snapshot, scene: Scene) -> list[str]:
     return sorted(w["metadata"]["name"] for w in now.workloads if w["metadata"]["namespace"] == scene.namespace)
 
 

@@ -112,7 +112,7 @@ def at(obj: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     return found
 
 
-def by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]]:
+def group_by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for pod in now.pods_of(name):
         found.setdefault(pod["metadata"]["labels"][PODSET_LABEL], []).append(pod)
@@ -121,7 +121,7 @@ def by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]
 
 def check_places(stage: Stage, scenario: Scenario, name: str, now: truth.Snapshot) -> None:
     """Each pod set in one rack and where its assignment says; consecutive ranks share nodes."""
-    pods = by_pod_set(now, name)
+    pods = group_by_pod_set(now, name)
     assert {pod_set: len(found) for pod_set, found in pods.items()} == scenario.pods
     for found in pods.values():
         assert len({now.label_of(pod, stage.scene.rack) for pod in found}) == 1

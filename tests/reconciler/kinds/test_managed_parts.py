@@ -19,7 +19,7 @@ from e2e.standins.pods import Obj, Wanted
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.topogate import Topogate, build_managed_labels
 from tests.e2e.users import may
-from tests.reconciler.kinds.pods import bound, build_template, list_live_pods, of_set, workloads
+from tests.reconciler.kinds.pods import bound, build_template, list_live_pods, list_workload_names, of_set
 from tests.reconciler.scenes import GPU, Scene
 
 pytestmark = pytest.mark.cluster
@@ -61,7 +61,7 @@ def test_pods_of_a_component_of_an_app_wrapper_run_by_its_admission(kind: str, m
     with AppWrapperStandIn(scene.api) as standin:
         scene.create({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": metadata, "spec": spec})
         now = scene.eventually("its pods to be bound", lambda now: bound(list_live_pods(now, scene, app="inner"), 2), 60)
-        assert len(workloads(now, scene)) == 1
+        assert len(list_workload_names(now, scene)) == 1
         assert all(QUEUE_NAME_LABEL not in pod["metadata"]["labels"] for pod in list_live_pods(now, scene, app="inner"))
     standin.uninstall()
 
@@ -100,7 +100,7 @@ def test_executors_that_a_driver_makes_run_by_the_admission_of_its_application(m
         with closing(as_driver(scene, driver)) as own:
             own.create(pods, executor)
         now = scene.eventually("the executor to be bound, too", lambda now: bound(list_live_pods(now, scene), 2), 60)
-        assert len(workloads(now, scene)) == 1
+        assert len(list_workload_names(now, scene)) == 1
         assert truth.as_assigned(now, "spark") == []
     standin.uninstall()
 

@@ -7,7 +7,18 @@ import pytest
 from core.names import MANAGED
 from e2e.api import ApiError
 from e2e.audit import truth
-from tests.reconciler.kinds.pods import INDEX, bound, build_pod, domains, hosts_by, list_live_pods, remove, set_active, waiting, workloads
+from tests.reconciler.kinds.pods import (
+    INDEX,
+    bound,
+    build_pod,
+    is_waiting,
+    list_domains,
+    list_hosts_by,
+    list_live_pods,
+    list_workload_names,
+    remove,
+    set_active,
+)
 from tests.reconciler.scenes import Scene
 
 pytestmark = pytest.mark.cluster
@@ -20,7 +31,7 @@ def test_a_pod_alone_is_bound_where_its_workload_says(scene: Scene) -> None:
     assert truth.as_assigned(now, "alone") == []
     assert truth.is_true(now.workload_of("alone"), "Admitted")
     remove(scene, created)
-    scene.eventually("its workload to be gone", lambda now: not workloads(now, scene))
+    scene.eventually("its workload to be gone", lambda now: not list_workload_names(now, scene))
 
 
 def test_a_pod_that_asks_for_no_topology_is_placed_as_well(scene: Scene) -> None:
@@ -36,14 +47,14 @@ def test_a_group_is_in_one_rack_in_the_order_of_its_indexes_and_ends_when_all_ha
         obj["metadata"]["annotations"] |= {"e2e.topogate.dev/complete": "true", "e2e.topogate.dev/run-seconds": "4s"}
         if i == 1:
             now = scene.read()
-            assert workloads(now, scene) == [], "it is queued when all are there"
+            assert list_workload_names(now, scene) == [], "it is queued when all are there"
         scene.create(obj)
     now = scene.eventually("the group to be bound", lambda now: bound(list_live_pods(now, scene), 4))
     pods = list_live_pods(now, scene)
-    assert len(domains(now, pods, scene.rack)) == 1
-    hosts = hosts_by(INDEX, now, pods)
+    assert len(list_domains(now, pods, scene.rack)) == 1
+    hosts = list_hosts_by(INDEX, now, pods)
     assert hosts == sorted(hosts)
-    assert workloads(now, scene) == ["ring"]
+    assert list_workload_names(now, scene) == ["ring"]
     now = scene.eventually("the workload to be finished", lambda now: truth.is_true(now.workloads[0], "Finished"))
     assert truth.get_condition(now.workloads[0], "Finished")["message"] == "Pods succeeded: 4/4"
     scene.eventually("finalizers to be off", lambda now: not any(MANAGED in (p["metadata"].get("finalizers") or ()) for p in now.pods))
@@ -66,8 +77,8 @@ def test_pod_group_of_pods_with_different_total_counts_waits_and_an_event_names_
     now = scene.eventually("an event", lambda now: any(e["reason"] == "WorkloadRefused" for e in now.events))
     message = next(e["message"] for e in now.events if e["reason"] == "WorkloadRefused")
     assert "differ in their total count: 2 (pod one), 3 (pod two)" in message
-    assert workloads(now, scene) == []
-    assert waiting(list_live_pods(now, scene), 2)
+    assert list_workload_names(now, scene) == []
+    assert is_waiting(list_live_pods(now, scene), 2)
 
 
 def test_queued_pod_with_invalid_annotations_is_rejected_with_each_field(scene: Scene) -> None:
@@ -106,10 +117,10 @@ def test_a_group_deleted_while_it_is_gated_leaves_nothing(scene: Scene) -> None:
     scene.eventually(
         "it to wait", lambda now: [w for w in now.workloads if truth.get_condition(w, "QuotaReserved").get("status") == "False"]
     )
-    assert waiting(list_live_pods(scene.read(), scene), 5)
+    assert is_waiting(list_live_pods(scene.read(), scene), 5)
     for name in names:
         scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{name}")
-    scene.eventually("all to be gone", lambda now: not workloads(now, scene) and not list_live_pods(now, scene))
+    scene.eventually("all to be gone", lambda now: not list_workload_names(now, scene) and not list_live_pods(now, scene))
 
 
 def test_a_deactivated_group_is_stopped_and_gives_its_capacity_back(scene: Scene) -> None:
@@ -128,9 +139,9 @@ def test_a_failed_pod_of_a_group_is_replaced_in_its_place(scene: Scene) -> None:
         obj = build_pod(scene, f"try-{i}", gpus=8, group="tries", total=2, required=scene.rack)
         scene.create(obj)
     now = scene.eventually("the group to be bound", lambda now: bound(list_live_pods(now, scene), 2))
-    rack = domains(now, list_live_pods(now, scene), scene.rack)
+    rack = list_domains(now, list_live_pods(now, scene), scene.rack)
     scene.end_pod("try-0", {"phase": "Failed"})
     scene.create(build_pod(scene, "try-2", gpus=8, group="tries", total=2, required=scene.rack))
     now = scene.eventually("the new one to be bound", lambda now: bound(list_live_pods(now, scene), 2))
     assert {p["metadata"]["name"] for p in list_live_pods(now, scene)} == {"try-1", "try-2"}
-    assert domains(now, list_live_pods(now, scene), scene.rack) == rack
+    assert list_domains(now, list_live_pods(now, scene), scene.rack) == rack

@@ -16,14 +16,14 @@ from tests.e2e.users import create_user
 from tests.reconciler.kinds.pods import (
     bound,
     build_template,
-    domains,
-    hosts_by,
+    is_waiting,
+    list_domains,
+    list_hosts_by,
     list_live_pods,
+    list_workload_names,
     of_set,
     remove,
     set_active,
-    waiting,
-    workloads,
 )
 from tests.reconciler.scenes import Scene
 
@@ -39,9 +39,9 @@ def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals
     created = scene.create(of_set("StatefulSet", scene, "db", 4, build_template(4, required=scene.rack)))
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene, app="db"), 4), 60)
     pods = list_live_pods(now, scene)
-    assert len(workloads(now, scene)) == 1
-    assert len(domains(now, pods, scene.rack)) == 1
-    hosts = hosts_by(STATEFULSET_INDEX_LABEL, now, pods)
+    assert len(list_workload_names(now, scene)) == 1
+    assert len(list_domains(now, pods, scene.rack)) == 1
+    hosts = list_hosts_by(STATEFULSET_INDEX_LABEL, now, pods)
     assert hosts == sorted(hosts)
     assert truth.as_assigned(now, "db") == []
     path = f"{PODS.format(scene.namespace)}/{pods[0]['metadata']['name']}?dryRun=All"
@@ -51,7 +51,7 @@ def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals
     user.patch(path, {"metadata": {"labels": {"mine": "added"}}})
     user.close()
     remove(scene, created)
-    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not workloads(now, scene), 60)
+    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene), 60)
 
 
 def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> None:
@@ -59,13 +59,15 @@ def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> Non
     obj["spec"] |= {"ordinals": {"start": 3}, "podManagementPolicy": "Parallel"}
     scene.create(obj)
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 4), 60)
-    hosts = hosts_by(STATEFULSET_INDEX_LABEL, now, list_live_pods(now, scene))
+    hosts = list_hosts_by(STATEFULSET_INDEX_LABEL, now, list_live_pods(now, scene))
     assert hosts == sorted(hosts)
     assert truth.get_condition(now.workload_of("later"), "topogate.dev/RankOrderKept").get("status") != "False"
     scale(scene, obj, 0)
     scene.eventually("its workload to be on hold", lambda now: not list_live_pods(now, scene) and is_on_hold(now.workload_of("later")))
     scale(scene, obj, 2)
-    scene.eventually("as many as it is scaled to", lambda now: bound(list_live_pods(now, scene), 2) and len(workloads(now, scene)) == 1, 60)
+    scene.eventually(
+        "as many as it is scaled to", lambda now: bound(list_live_pods(now, scene), 2) and len(list_workload_names(now, scene)) == 1, 60
+    )
 
 
 def is_on_hold(workload: dict[str, Any] | None) -> bool:
@@ -77,13 +79,13 @@ def is_on_hold(workload: dict[str, Any] | None) -> bool:
 def test_a_deactivated_stateful_set_waits_gated_until_it_is_activated(scene: Scene) -> None:
     scene.create(of_set("StatefulSet", scene, "web", 2, build_template(8)))
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
-    name = workloads(now, scene)[0]
+    name = list_workload_names(now, scene)[0]
     set_active(scene, name, False)
 
     def is_released(now: truth.Snapshot) -> bool:
         return truth.get_condition(now.workload_of("web"), "QuotaReserved").get("status") == "False"
 
-    scene.eventually("its first pod to come back, gated", lambda now: waiting(list_live_pods(now, scene), 1) and is_released(now), 60)
+    scene.eventually("its first pod to come back, gated", lambda now: is_waiting(list_live_pods(now, scene), 1) and is_released(now), 60)
     set_active(scene, name, True)
     scene.eventually("all to be bound again", lambda now: bound(list_live_pods(now, scene), 2), 60)
 
@@ -114,7 +116,7 @@ def test_a_stateful_set_that_leaves_its_queue_at_no_replicas_runs_without_topoga
     scene.api.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}})
     scale(scene, obj, 1)
     scene.eventually(
-        "it to be bound, without a workload", lambda now: bound(list_live_pods(now, scene), 1) and not workloads(now, scene), 60
+        "it to be bound, without a workload", lambda now: bound(list_live_pods(now, scene), 1) and not list_workload_names(now, scene), 60
     )
 
 
@@ -122,10 +124,11 @@ def test_a_stateful_set_that_leaves_its_queue_at_no_replicas_runs_without_topoga
 def test_deleted_while_pods_of_it_are_gated_it_leaves_nothing(kind: str, scene: Scene) -> None:
     created = scene.create(of_set(kind, scene, "huge", 9, build_template(8)))
     scene.eventually(
-        "a gated pod", lambda now: any(pod["spec"].get("schedulingGates") for pod in list_live_pods(now, scene)) and workloads(now, scene)
+        "a gated pod",
+        lambda now: any(pod["spec"].get("schedulingGates") for pod in list_live_pods(now, scene)) and list_workload_names(now, scene),
     )
     remove(scene, created)
-    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not workloads(now, scene), 60)
+    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene), 60)
 
 
 def test_mistakes_in_the_templates_are_refused_with_their_fields(scene: Scene) -> None:
@@ -141,22 +144,28 @@ def test_each_pod_of_a_deployment_is_a_workload_and_comes_back_gated_when_stoppe
     obj = of_set("Deployment", scene, "api", 3, build_template(8, required=scene.rack))
     scene.create(obj)
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 3), 60)
-    names = workloads(now, scene)
+    names = list_workload_names(now, scene)
     assert len(names) == 3
     assert all(name.startswith("pod-api-") for name in names)
     set_active(scene, names[0], False)
     scene.eventually(
         "another in its place",
-        lambda now: bound(list_live_pods(now, scene), 3) and len(workloads(now, scene)) == 3 and names[0] not in workloads(now, scene),
+        lambda now: (
+            bound(list_live_pods(now, scene), 3)
+            and len(list_workload_names(now, scene)) == 3
+            and names[0] not in list_workload_names(now, scene)
+        ),
         60,
     )
     scale(scene, obj, 5)
     now = scene.eventually(
-        "four to be bound, and one to wait", lambda now: len(list_live_pods(now, scene)) == 5 and len(workloads(now, scene)) == 5, 60
+        "four to be bound, and one to wait",
+        lambda now: len(list_live_pods(now, scene)) == 5 and len(list_workload_names(now, scene)) == 5,
+        60,
     )
     now = scene.eventually("four to be bound", lambda now: sum(1 for p in list_live_pods(now, scene) if p["spec"].get("nodeName")) == 4)
     scale(scene, obj, 1)
-    scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 1) and len(workloads(now, scene)) == 1, 60)
+    scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 1) and len(list_workload_names(now, scene)) == 1, 60)
 
 
 def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scene: Scene) -> None:
@@ -167,7 +176,7 @@ def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scen
     scene.submit("job", pods=2, gpus=1, pod_spec={})
     scene.until_bound("job", 2)
     now = scene.eventually("the free one to be bound", lambda now: bound(list_live_pods(now, scene, app="free"), 1))
-    assert len(workloads(now, scene)) == 1, "the job's"
+    assert len(list_workload_names(now, scene)) == 1, "the job's"
 
 
 def test_in_a_managed_namespace_all_pods_are_queued_but_those_of_daemon_sets_and_jobs(scene: Scene) -> None:
@@ -186,7 +195,7 @@ def test_in_a_managed_namespace_all_pods_are_queued_but_those_of_daemon_sets_and
     scene.submit("job", pods=2, queue=None)
     scene.until_bound("job", 2)
     now = scene.eventually("the others to be bound", lambda now: bound(list_live_pods(now, scene), 4 + 1 + 1 + 2), 60)
-    assert len(workloads(now, scene)) == 3, "the job's, and those of two pods"
+    assert len(list_workload_names(now, scene)) == 3, "the job's, and those of two pods"
     assert all("kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"] for pod in list_live_pods(now, scene, app="agent"))
     remove(scene, on_nodes)
     scene.eventually("the daemons to be gone", lambda now: not list_live_pods(now, scene, app="agent"))

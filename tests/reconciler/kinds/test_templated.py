@@ -59,7 +59,7 @@ def test_life_of_a_kind_with_a_stand_in_is_suspended_and_resumed(stage: Stage, t
 @pytest.mark.parametrize("stopped", [False, True], ids=["", "deactivated"])
 def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, stopped: bool) -> None:
     """`cleanPodPolicy: None`, the training operator's default: the master ends the job, and the workers run on."""
-    scene, scenario = stage.scene, by_kind("PyTorchJob")
+    scene, scenario = stage.scene, get_scenario("PyTorchJob")
     name = name_of(scenario)
     stage.create(scenario, name)
     with stage.acting(scenario):
@@ -83,7 +83,7 @@ def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, 
 def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_namespace(stage: Stage, kind: str) -> None:
     """There whatever has no queue gets the default one, and is suspended; RayClusters of RayJobs and Jobs of JobSets must not be."""
     scene = stage.scene
-    scenario = by_kind(kind)
+    scenario = get_scenario(kind)
     namespace = f"/api/v1/namespaces/{scene.namespace}"
     scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
     scene.api.patch(namespace, {"metadata": {"labels": build_managed_labels()}})
@@ -104,12 +104,12 @@ def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_names
         scene.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues/default")
 
 
-def by_kind(kind: str) -> Scenario:
+def get_scenario(kind: str) -> Scenario:
     return next(each for each in SCENARIOS if each.kind == kind)
 
 
 def test_train_job_with_a_missing_runtime_waits_and_an_event_names_the_runtime(stage: Stage) -> None:
-    scene, scenario = stage.scene, by_kind("TrainJob")
+    scene, scenario = stage.scene, get_scenario("TrainJob")
     path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
     described = scene.api.get(path)
     scene.api.delete(path)
@@ -129,7 +129,7 @@ def test_train_job_with_a_missing_runtime_waits_and_an_event_names_the_runtime(s
 @pytest.mark.parametrize("nodes", [4, None], ids=["nodes by the job", "nodes by the runtime"])
 def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage: Stage, nodes: int | None) -> None:
     """Pods of a running job stay as they were admitted, whatever an administrator makes of its runtime; stopped, it takes the new one."""
-    scene, scenario = stage.scene, by_kind("TrainJob")
+    scene, scenario = stage.scene, get_scenario("TrainJob")
     path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
     steady, later = stage.make(scenario, "steady"), stage.make(scenario, "later")
     for made in (steady, later):
@@ -170,7 +170,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
 
 def test_started_job_with_pods_made_while_suspended_is_started_again_without_these_pods(stage: Stage) -> None:
     """As a controller does that has not yet seen that the job was suspended again: such pods would be gated for ever."""
-    scene, scenario = stage.scene, by_kind("PyTorchJob")
+    scene, scenario = stage.scene, get_scenario("PyTorchJob")
     created = stage.create(scenario, "early")
     with stage.acting(scenario):
         scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)

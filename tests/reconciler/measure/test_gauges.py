@@ -18,7 +18,7 @@ from core.state.cluster import ClusterState
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.event_recorder import Reporter
 from reconciler.measure.gauges import read_controllers
-from tests.builders import RACK, Node, cluster_queue_json, node_json
+from tests.builders import RACK, Node, build_cluster_queue_json, build_node_json
 from tests.reconciler.measured import MeasuredHarness
 
 
@@ -37,10 +37,10 @@ def fair() -> Iterator[MeasuredHarness]:
 
 
 def put_queue(harness: MeasuredHarness, name: str = "cq", cpu: str = "10", **spec: Any) -> None:
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json(name, {"gpu": cpu}, **spec)})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json(name, {"gpu": cpu}, **spec)})
 
 
-def pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
+def get_pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
     """Active and inadmissible ones."""
     found = harness.scrape()
     active, inadmissible = (found.value("kueue_pending_workloads", cluster_queue=queue, status=s) for s in ("active", "inadmissible"))
@@ -52,16 +52,16 @@ def pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
 
 def test_pending_workload_counts_as_active_until_refused_and_again_after_a_change(harness: MeasuredHarness):
     harness.workload("w", count=11, owner=None)
-    assert pending(harness) == (1, 0)
+    assert get_pending(harness) == (1, 0)
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
     harness.workload("new", count=12, owner=None)
-    assert pending(harness) == (1, 1)
+    assert get_pending(harness) == (1, 1)
     for name in ("n1", "n2"):
         harness.node(name, "r3")
     put_queue(harness, cpu="11")
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
     found = harness.scrape()
     assert found.value("kueue_reserving_active_workloads", cluster_queue="cq") == 1
     assert found.value("kueue_admitted_active_workloads", cluster_queue="cq") == 1
@@ -72,17 +72,17 @@ def test_in_a_strict_queue_all_wait_for_their_turn(harness: MeasuredHarness):
     for name in ("a", "b"):
         harness.workload(name, count=2, owner=None)
     harness.decide()
-    assert pending(harness) == (0, 2)
+    assert get_pending(harness) == (0, 2)
     put_queue(harness, cpu="1", strict=True)
     harness.decide()
-    assert pending(harness) == (2, 0)
+    assert get_pending(harness) == (2, 0)
 
 
 def test_pending_workload_in_a_stopped_queue_counts_as_inadmissible(harness: MeasuredHarness):
     put_queue(harness, stopPolicy="Hold")
     harness.workload("w", count=1, owner=None)
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
     rows = harness.scrape().rows("kueue_cluster_queue_status", "cluster_queue", "status")
     assert rows == {("cq", "pending"): 1, ("cq", "active"): 0, ("cq", "terminating"): 0}
 
@@ -91,7 +91,7 @@ def test_pending_workload_before_its_requeue_time_counts_as_inadmissible(harness
     workload = harness.workload("w", count=1, owner=None)
     harness.put({**workload, "status": {"requeueState": {"count": 1, "requeueAt": "2026-01-02T00:00:00Z"}}})
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
 
 
 def test_a_queue_that_can_admit_is_active(harness: MeasuredHarness):
@@ -171,7 +171,7 @@ def test_placements_are_held_against_the_fewest_domains(harness: MeasuredHarness
 # --- levels ----------------------------------------------------------------------------------------------
 
 
-def of_levels(harness: MeasuredHarness, name: str) -> dict[str, float]:
+def get_level_metric(harness: MeasuredHarness, name: str) -> dict[str, float]:
     return {level: value for (level,), value in harness.scrape().rows(f"topogate_level_{name}", "level").items()}
 
 
@@ -180,56 +180,56 @@ def test_level_metrics_show_free_capacity_and_fragmentation(harness: MeasuredHar
     harness.decide()  # builds the tree
     found = harness.scrape()
     assert found.rows("topogate_flavor_nodes", "flavor", "state") == {("gpu", "usable"): 3, ("gpu", "cordoned"): 0, ("gpu", "not_ready"): 0}
-    assert of_levels(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 3}
-    assert of_levels(harness, "largest_domain_capacity") == {RACK: 8, HOSTNAME_LABEL: 4}
-    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+    assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 3}
+    assert get_level_metric(harness, "largest_domain_capacity") == {RACK: 8, HOSTNAME_LABEL: 4}
+    assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
     harness.workload("w", count=1, owner=None, topology={"required": RACK})
     harness.decide()  # the tightest rack is the one of one node
     found = harness.scrape()
     assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") == 12
     assert found.value("topogate_flavor_free", flavor="gpu", resource="cpu") == 11
-    assert of_levels(harness, "largest_domain_free") == {RACK: 8, HOSTNAME_LABEL: 4}
-    assert of_levels(harness, "fragmentation_ratio") == pytest.approx({RACK: 3 / 11, HOSTNAME_LABEL: 3 / 11})
+    assert get_level_metric(harness, "largest_domain_free") == {RACK: 8, HOSTNAME_LABEL: 4}
+    assert get_level_metric(harness, "fragmentation_ratio") == pytest.approx({RACK: 3 / 11, HOSTNAME_LABEL: 3 / 11})
 
 
 def test_nodes_that_claim_to_have_everything_make_no_negative_capacity(harness: MeasuredHarness):
     """Two nodes with the most that is counted: their sum went below zero."""
     for name in ("r1-m", "r1-o", "r1-p"):
         labels = {RACK: "r1", HOSTNAME_LABEL: name}
-        node = {"kind": "Node", **node_json(Node(name, labels, {"cpu": 4000, "pods": 110}))}
+        node = {"kind": "Node", **build_node_json(Node(name, labels, {"cpu": 4000, "pods": 110}))}
         node["status"]["allocatable"]["cpu"] = "10e399"
         harness.put(node)
     harness.decide()
     found = harness.scrape()
     assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") > 2**60 / 1000
     assert found.value("topogate_flavor_free", flavor="gpu", resource="cpu") > 2**60 / 1000
-    assert all(value > 0 for value in of_levels(harness, "largest_domain_capacity").values())
-    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+    assert all(value > 0 for value in get_level_metric(harness, "largest_domain_capacity").values())
+    assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
 
 
 def test_nodes_that_take_no_pods_are_no_capacity(harness: MeasuredHarness):
     harness.decide()
     labels = {RACK: "r1", HOSTNAME_LABEL: "r1-n"}
-    harness.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}, unschedulable=True))})
+    harness.put({"kind": "Node", **build_node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}, unschedulable=True))})
     labels = {RACK: "r2", HOSTNAME_LABEL: "r2-n"}
-    harness.put({"kind": "Node", **node_json(Node("r2-n", labels, {"cpu": 4000, "pods": 110}, ready=False))})
+    harness.put({"kind": "Node", **build_node_json(Node("r2-n", labels, {"cpu": 4000, "pods": 110}, ready=False))})
     found = harness.scrape()
     assert found.rows("topogate_flavor_nodes", "state") == {("usable",): 0, ("cordoned",): 1, ("not_ready",): 1}
     assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") == 0
-    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+    assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
 
 
 def test_a_scrape_builds_no_tree_and_tells_the_last_it_knows(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
     harness.decide()
-    assert of_levels(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
+    assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     harness.node("r3-n", "r3")  # the tree is dropped
     monkeypatch.setattr(ClusterState, "view", lambda *_: pytest.fail("a scrape must not build trees"))
-    assert of_levels(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
+    assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     monkeypatch.undo()
     harness.decide()
-    assert of_levels(harness, "domains") == {RACK: 3, HOSTNAME_LABEL: 3}
+    assert get_level_metric(harness, "domains") == {RACK: 3, HOSTNAME_LABEL: 3}
     harness.drop("ResourceFlavor", "gpu")
-    assert of_levels(harness, "domains") == {}
+    assert get_level_metric(harness, "domains") == {}
 
 
 def test_drift_of_the_ledger_is_told(harness: MeasuredHarness):

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
 from core.runtime.watch.watch_step import InitApply, InitDone
-from tests.builders import RACK, cluster_queue_json
+from tests.builders import RACK, build_cluster_queue_json
 from tests.reconciler.measured import MeasuredHarness
 
 
@@ -149,7 +149,7 @@ def test_the_wait_for_pods_is_told_since_it_was_queued_and_since_it_was_admitted
 
 def test_preempted_workload_is_counted_for_the_queue_of_its_preemptor(harness: MeasuredHarness):
     preemption = {"withinClusterQueue": "LowerPriority"}
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "2"}, preemption=preemption)})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": "2"}, preemption=preemption)})
     harness.workload("low", count=2, owner=None)
     harness.decide()
     urgent: dict[str, Any] = harness.workload("high", count=2, owner=None)

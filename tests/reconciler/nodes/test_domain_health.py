@@ -14,7 +14,7 @@ from core.runtime.controller import Done, RequeueAfter
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
 from reconciler.nodes.domain_health import DomainHealth
-from tests.builders import RACK, topology_json
+from tests.builders import RACK, build_topology_json
 from tests.reconciler.harness_nodes import KEY, OWNER, NodesHarness
 
 DELAY_S = HealthRules().not_ready_delay_s
@@ -25,7 +25,7 @@ class RacksHarness(NodesHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.put({"kind": "Topology", **topology_json("t", [RACK])})
+        self.put({"kind": "Topology", **build_topology_json("t", [RACK])})
         self.held = False
         self.health = DomainHealth(self.observed, self.executor, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
 

@@ -61,7 +61,7 @@ def end_pods(scene: Scene, job: str, *nodes: str) -> None:
             scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{pod['metadata']['name']}", grace_period_s=0)
 
 
-def whole_again(scene: Scene, job: str, pods: int, without: set[str]) -> truth.Snapshot:
+def wait_until_whole(scene: Scene, job: str, pods: int, without: set[str]) -> truth.Snapshot:
     def is_whole(now: truth.Snapshot) -> bool:
         there = get_places(now, job)
         return len(there) == pods and not without & set(there.values()) and "unhealthyNodes" not in get_workload(now, job)["status"]
@@ -69,7 +69,7 @@ def whole_again(scene: Scene, job: str, pods: int, without: set[str]) -> truth.S
     return scene.eventually(f"{job} to be whole without {sorted(without)}", is_whole)
 
 
-def racks(scene: Scene, now: truth.Snapshot, job: str) -> set[str]:
+def list_racks_of(scene: Scene, now: truth.Snapshot, job: str) -> set[str]:
     return {now.nodes[node]["metadata"]["labels"][scene.rack] for node in get_places(now, job).values()}
 
 
@@ -79,10 +79,10 @@ def test_pods_of_failed_nodes_move_within_their_rack_and_no_other_pod_is_touched
     before = get_places(wide.until_bound("train", 3), "train")
     gone = set(sorted(before.values())[:lost])
     fail(wide, "train", *gone)
-    now = whole_again(wide, "train", 3, gone)
+    now = wait_until_whole(wide, "train", 3, gone)
     after = get_places(now, "train")
     assert {uid: node for uid, node in before.items() if node not in gone}.items() <= after.items()
-    assert len(racks(wide, now, "train")) == 1
+    assert len(list_racks_of(wide, now, "train")) == 1
     assert truth.is_true(get_workload(now, "train"), "Admitted")
     assert not truth.is_true(get_workload(now, "train"), "Evicted")
     said = {event["message"] for event in now.events if event["reason"] == "NodeUnhealthy"}
@@ -94,8 +94,8 @@ def test_deleted_node_of_a_running_job_is_replaced_in_the_same_rack(wide: Scene)
     gone, *_ = sorted(get_places(wide.until_bound("train", 2), "train").values())
     wide.cluster.delete_nodes([gone])
     end_pods(wide, "train", gone)  # as the pod garbage collector does in a minute
-    now = whole_again(wide, "train", 2, {gone})
-    assert len(racks(wide, now, "train")) == 1
+    now = wait_until_whole(wide, "train", 2, {gone})
+    assert len(list_racks_of(wide, now, "train")) == 1
 
 
 def test_a_node_that_is_away_while_its_pods_run_changes_nothing(wide: Scene) -> None:
@@ -124,7 +124,7 @@ def test_pod_on_a_cordoned_node_keeps_running_and_moves_after_it_ends(wide: Scen
     wide.until_bound("another", 2)
     assert get_places(wide.read(), "train") == before
     end_pods(wide, "train", node)
-    now = whole_again(wide, "train", 2, {node})
+    now = wait_until_whole(wide, "train", 2, {node})
     assert {event["message"] for event in now.events if event["reason"] == "NodeUnhealthy"} <= {
         f"node {node}: it is cordoned",
         f"node {node}: it has the taint node.kubernetes.io/unschedulable:NoSchedule",
@@ -144,7 +144,7 @@ def test_job_with_the_documented_pod_failure_policy_survives_lost_nodes_at_backo
     wide.api.create(f"/api/v1/namespaces/{wide.namespace}/pods/{name}/eviction", evicts)
     # As its kubelet would, once the containers have ended: with such a policy a Job waits for that.
     wide.api.patch(f"/api/v1/namespaces/{wide.namespace}/pods/{name}/status", {"status": {"phase": "Failed"}})
-    now = whole_again(wide, "train", 2, {node})
+    now = wait_until_whole(wide, "train", 2, {node})
     assert before.items() - {(uid, node)} <= get_places(now, "train").items()
 
     wide.submit("waits", pods=1, gpus=8, required=wide.rack, pod_spec={"schedulerName": "nobody"}, spec=spec)
@@ -264,22 +264,22 @@ def test_a_node_that_is_deleted_and_comes_back_elsewhere_is_not_taken_for_the_fo
     metadata = {key: former["metadata"][key] for key in ("name", "annotations")}
     metadata["labels"] = {**former["metadata"]["labels"], wide.rack: elsewhere}
     status = {key: former["status"][key] for key in ("allocatable", "capacity")}
-    whole_again(wide, "train", 2, {gone})
+    wait_until_whole(wide, "train", 2, {gone})
     wide.cluster.add_nodes([{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status}])
-    now = whole_again(wide, "train", 2, {gone})
-    assert len(racks(wide, now, "train")) == 1
+    now = wait_until_whole(wide, "train", 2, {gone})
+    assert len(list_racks_of(wide, now, "train")) == 1
 
 
 def test_job_in_a_failed_required_rack_is_admitted_in_another_rack(wide: Scene) -> None:
     """Of a rack that is required nothing is left: it is evicted, and fits another."""
     wide.submit("train", pods=3, gpus=8, required=wide.rack)
     now = wide.until_bound("train", 3)
-    (rack,) = racks(wide, now, "train")
+    (rack,) = list_racks_of(wide, now, "train")
     used = sorted(get_places(now, "train").values())
     beside = [name for name, node in now.nodes.items() if node["metadata"]["labels"].get(wide.rack) == rack and name not in used]
     fail(wide, "train", *used, beside[0])
     whole = wide.eventually(
         "it to run in the other rack",
-        lambda now: len(get_places(now, "train")) == 3 and racks(wide, now, "train") == list_racks(wide) - {rack},
+        lambda now: len(get_places(now, "train")) == 3 and list_racks_of(wide, now, "train") == list_racks(wide) - {rack},
     )
     assert truth.is_true(get_workload(whole, "train"), "Admitted")

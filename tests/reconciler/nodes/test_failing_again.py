@@ -15,8 +15,8 @@ from e2e.audit import truth
 from e2e.audit.history import History
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workload, list_live_pods, racks
-from tests.reconciler.nodes.test_failing_racks import evictions, recover, touched
+from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workload, list_live_pods, list_racks_of
+from tests.reconciler.nodes.test_failing_racks import find_touched_pods, list_evictions, recover
 from tests.reconciler.scenes import GPU, Scene
 
 # Long enough to be seen, short enough to be waited for.
@@ -51,7 +51,7 @@ def open_scene(cluster: Cluster, configured: Path) -> Iterator[Callable[..., Sce
         scene.close()
 
 
-def said(now: truth.Snapshot, job: str, kind: str) -> dict[str, Any]:
+def get_condition(now: truth.Snapshot, job: str, kind: str) -> dict[str, Any]:
     return truth.get_condition(get_workload(now, job), kind)
 
 
@@ -60,8 +60,8 @@ def lose_and_recover(scene: Scene, job: str) -> truth.Snapshot:
     now = scene.until_bound(job, 2)
     node = min(get_places(now, job).values())
     fail(scene, job, node)
-    scene.eventually("its eviction", lambda now: said(now, job, EVICTED).get("reason") == "NodeFailures")
-    now = scene.eventually("it to have stopped", lambda now: said(now, job, QUOTA_RESERVED).get("status") == "False")
+    scene.eventually("its eviction", lambda now: get_condition(now, job, EVICTED).get("reason") == "NodeFailures")
+    now = scene.eventually("it to have stopped", lambda now: get_condition(now, job, QUOTA_RESERVED).get("status") == "False")
     recover(scene, [node])
     return now
 
@@ -69,8 +69,8 @@ def lose_and_recover(scene: Scene, job: str) -> truth.Snapshot:
 def activate_anew(scene: Scene, job: str) -> None:
     """Its user has it stopped, and queued again."""
     scene.patch_workload(job, {"spec": {"active": False}})
-    scene.eventually("it to have stopped", lambda now: said(now, job, QUOTA_RESERVED).get("status") == "False")
-    scene.eventually("it to be marked", lambda now: said(now, job, REQUEUED).get("reason", "").startswith("Deactivated"))
+    scene.eventually("it to have stopped", lambda now: get_condition(now, job, QUOTA_RESERVED).get("status") == "False")
+    scene.eventually("it to be marked", lambda now: get_condition(now, job, REQUEUED).get("reason", "").startswith("Deactivated"))
     scene.patch_workload(job, {"spec": {"active": True}})
 
 
@@ -86,11 +86,11 @@ def test_job_that_loses_its_nodes_again_waits_for_its_requeue_time_also_after_a_
     topogate.kill_reconciler()
     until = get_workload(now, "train")["status"]["requeueState"]["requeueAt"]
     for kind in (EVICTED, REQUEUED):
-        assert f"It is queued again at {until}: it has lost its nodes 2 times in a row" in said(now, "train", kind)["message"]
-    assert said(now, "train", QUOTA_RESERVED)["message"].startswith(f"Not to be admitted before {until}: ")
+        assert f"It is queued again at {until}: it has lost its nodes 2 times in a row" in get_condition(now, "train", kind)["message"]
+    assert get_condition(now, "train", QUOTA_RESERVED)["message"].startswith(f"Not to be admitted before {until}: ")
     topogate.start_reconciler(options=["--config", str(configured)])
     now = tight.until_bound("train", 2)
-    waited = datetime.fromisoformat(said(now, "train", "Admitted")["lastTransitionTime"]) - datetime.fromisoformat(until)
+    waited = datetime.fromisoformat(get_condition(now, "train", "Admitted")["lastTransitionTime"]) - datetime.fromisoformat(until)
     assert waited.total_seconds() >= 0, "not before its time"
     status = get_workload(now, "train")["status"]
     assert status["schedulingStats"]["evictions"] == [{"reason": "NodeFailures", "underlyingCause": "", "count": 2}]
@@ -134,17 +134,17 @@ def test_the_next_admission_says_where_it_was_and_where_it_is(open_scene: Callab
     wide = open_scene(racks=2, nodes=2)
     wide.submit("train", pods=2, gpus=8, required=wide.rack, indexed=True, spec=PATIENT)
     now = wide.until_bound("train", 2)
-    before, (was,) = get_places(now, "train"), racks(wide, now, "train")
+    before, (was,) = get_places(now, "train"), list_racks_of(wide, now, "train")
     fail(wide, "train", min(before.values()))
-    now = wide.eventually("another rack", lambda now: len(get_places(now, "train")) == 2 and was not in racks(wide, now, "train"))
-    after, (is_now,) = get_places(now, "train"), racks(wide, now, "train")
+    now = wide.eventually("another rack", lambda now: len(get_places(now, "train")) == 2 and was not in list_racks_of(wide, now, "train"))
+    after, (is_now,) = get_places(now, "train"), list_racks_of(wide, now, "train")
 
     def told(place: str, nodes: dict[str, str]) -> str:
         block = now.nodes[min(nodes.values())]["metadata"]["labels"][wide.block]
         return f"{wide.rack} {block}/{place} (nodes {', '.join(sorted(nodes.values()))})"
 
     expected = f". It was on {told(was, before)}. Placed again on {told(is_now, after)}"
-    evicted = said(now, "train", EVICTED)
+    evicted = get_condition(now, "train", EVICTED)
     assert (evicted["status"], evicted["message"].endswith(expected)) == ("False", True), evicted["message"]
     assert f"unhealthy node(s): {min(before.values())}" in evicted["message"]
 
@@ -167,14 +167,14 @@ def test_a_pod_that_does_not_fit_beside_another_of_its_job_moves_alone(open_scen
         hall.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "thief", "namespace": hall.namespace}, "spec": spec})
         (name,) = (pod["metadata"]["name"] for pod in list_live_pods(hall.read(), "train") if pod["metadata"]["uid"] == gone)
         hall.api.delete(f"/api/v1/namespaces/{hall.namespace}/pods/{name}", grace_period_s=0)
-        hall.eventually("the reason to be told", lambda now: said(now, "train", PODS_SCHEDULABLE).get("status") == "False")
+        hall.eventually("the reason to be told", lambda now: get_condition(now, "train", PODS_SCHEDULABLE).get("status") == "False")
         now = hall.eventually("it to be whole", lambda now: len(get_places(now, "train")) == 2)
         assert get_places(now, "train")[stays] == node
         assert set(get_places(now, "train").values()) > {node}
         now = hall.eventually("all to be well", lambda now: truth.is_true(get_workload(now, "train"), PODS_SCHEDULABLE))
         facts = history.facts()
-    assert touched(facts, [stays]) == []
-    assert evictions(facts) == set()
+    assert find_touched_pods(facts, [stays]) == []
+    assert list_evictions(facts) == set()
     assert truth.as_assigned(now, "train") == []
     assert not [event for event in now.events if event["reason"] == "NodeUnhealthy"]
     (event,) = (event for event in now.events if event["reason"] == "Unschedulable")

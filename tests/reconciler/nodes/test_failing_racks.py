@@ -20,7 +20,16 @@ from e2e.cluster import Cluster
 from e2e.nodes import is_schedulable
 from e2e.topogate import Topogate
 from tests.reconciler.kinds.pods import build_template, of_set
-from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, get_places, get_workload, list_live_pods, racks, whole_again
+from tests.reconciler.nodes.test_failed_nodes import (
+    NODES,
+    end_pods,
+    fail,
+    get_places,
+    get_workload,
+    list_live_pods,
+    list_racks_of,
+    wait_until_whole,
+)
 from tests.reconciler.scenes import Scene
 
 # Indexes count their failures one by one: the Job controller would pause for minutes after a dozen pods that failed at once.
@@ -59,13 +68,13 @@ def all_nodes(scene: Scene) -> dict[str, dict[str, Any]]:
     return {name: node for name, node in scene.read().nodes.items() if name.startswith(scene.prefix)}
 
 
-def whole_without(scene: Scene, job: str, pods: int, lost: set[str]) -> truth.Snapshot:
+def wait_until_whole_without(scene: Scene, job: str, pods: int, lost: set[str]) -> truth.Snapshot:
     """Whole again, and nothing is left of those that went: the last one is gone a moment after its follower runs."""
-    whole_again(scene, job, pods, lost)
+    wait_until_whole(scene, job, pods, lost)
     return scene.eventually("those that went to be gone", lambda now: len(now.pods_of(job)) == len(get_places(now, job)) == pods)
 
 
-def touched(facts: Collection[Fact], uids: Collection[str]) -> list[str]:
+def find_touched_pods(facts: Collection[Fact], uids: Collection[str]) -> list[str]:
     """Which of these pods, that all ran, have ended, gone or moved."""
     where: dict[str, str] = {}
     bound = (fact for fact in facts if isinstance(fact, PodFact) and fact.uid in uids and fact.node)
@@ -74,11 +83,11 @@ def touched(facts: Collection[Fact], uids: Collection[str]) -> list[str]:
     ]
 
 
-def evictions(facts: Collection[Fact]) -> set[tuple[str, str]]:
+def list_evictions(facts: Collection[Fact]) -> set[tuple[str, str]]:
     return {(fact.job, fact.evicted) for fact in facts if isinstance(fact, WorkloadFact) and fact.evicted}
 
 
-def broken(scene: Scene, facts: Collection[Fact], required: Mapping[str, str]) -> list[str]:
+def find_broken_rules(scene: Scene, facts: Collection[Fact], required: Mapping[str, str]) -> list[str]:
     queue = scene.api.get(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{scene.prefix}queue")
     return audit(facts, all_nodes(scene).values(), [queue], required)
 
@@ -93,21 +102,21 @@ def test_job_of_64_pods_that_loses_a_node_then_three_then_a_rack_moves_only_the_
         now = hall.until_bound("train", 64)
         for accident in ("a node", "three nodes", "a rack"):
             before = get_places(now, "train")
-            here, there = sorted(racks(hall, now, "train"))
+            here, there = sorted(list_racks_of(hall, now, "train"))
             of_here, of_there = (sorted(list_nodes(hall, now, rack) & set(before.values())) for rack in (here, there))
             lost = {"a node": set(of_here[:1]), "three nodes": {*of_here[:2], of_there[0]}, "a rack": list_nodes(hall, now, here)}[accident]
             fail(hall, "train", *lost)
-            now = whole_without(hall, "train", 64, lost)
+            now = wait_until_whole_without(hall, "train", 64, lost)
             stayed = {uid: node for uid, node in before.items() if node not in lost}
             assert stayed.items() <= get_places(now, "train").items(), accident
-            assert touched(history.facts(), stayed) == [], accident
+            assert find_touched_pods(history.facts(), stayed) == [], accident
             assert truth.check_slices(now, "train", hall.rack, 32) == [], accident
             assert truth.as_assigned(now, "train") == [], accident
-            assert (here in racks(hall, now, "train")) == (accident != "a rack")
+            assert (here in list_racks_of(hall, now, "train")) == (accident != "a rack")
             recover(hall, lost)
         facts = history.facts()
-    assert broken(hall, facts, {"train": hall.block}) == []
-    assert evictions(facts) == set()
+    assert find_broken_rules(hall, facts, {"train": hall.block}) == []
+    assert list_evictions(facts) == set()
 
 
 def test_flapping_nodes_change_no_placement_of_running_or_pending_pods(open_scene: Callable[..., Scene]) -> None:
@@ -137,7 +146,7 @@ def test_flapping_nodes_change_no_placement_of_running_or_pending_pods(open_scen
         ]
         assert get_workload(now, job)["status"]["admission"] == get_workload(before, job)["status"]["admission"]
     assert not [event for event in now.events if event["reason"] in ("NodeUnhealthy", "PodTerminatedByKueue")]
-    assert evictions(facts) == set()
+    assert list_evictions(facts) == set()
 
 
 @pytest.mark.long
@@ -175,9 +184,9 @@ def test_of_two_jobs_that_lose_a_node_and_want_the_same_spare_one_gets_it_and_th
         now = tight.eventually("the other to be whole when the node is back", lambda now: len(get_places(now, gone)) == 3)
         facts = history.facts()
     assert get_places(now, stays) == there
-    assert evictions(facts) == {(gone, "NodeFailures")}
-    assert touched(facts, there) == []
-    assert broken(tight, facts, dict.fromkeys(names, tight.rack)) == []
+    assert list_evictions(facts) == {(gone, "NodeFailures")}
+    assert find_touched_pods(facts, there) == []
+    assert find_broken_rules(tight, facts, dict.fromkeys(names, tight.rack)) == []
 
 
 def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open_scene: Callable[..., Scene], topogate: Topogate) -> None:
@@ -201,14 +210,14 @@ def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open
             fail(wide, "train", *lost)
             end_pods(wide, "whole", *lost)
             wide.api.delete(f"/api/v1/namespaces/{wide.namespace}/pods/{first['metadata']['name']}", grace_period_s=0)
-            whole_without(wide, "train", 3, lost)
+            wait_until_whole_without(wide, "train", 3, lost)
             wide.eventually(
                 "its eviction", lambda now: truth.get_condition(get_workload(now, "whole"), "Evicted").get("reason") == "NodeFailures"
             )
             refused = wide.eventually("its pod to be refused", lambda now: any(event["reason"] == "FailedCreate" for event in now.events))
             assert serving(refused) == []
             wide.until_waiting("whole", "TopologyPlacementFailed")
-            assert touched(history.facts(), stayed & before.keys()) == []
+            assert find_touched_pods(history.facts(), stayed & before.keys()) == []
         finally:
             topogate.start_webhook()
         # Its controller pauses longer after every refusal.
@@ -216,9 +225,9 @@ def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open
         facts = history.facts()
     assert {pod["spec"]["nodeName"] for pod in serving(again)}.isdisjoint(lost)
     assert truth.as_assigned(again, "train") == []
-    assert touched(facts, stayed & before.keys()) == []
-    assert broken(wide, facts, {"train": wide.rack, "whole": wide.rack}) == []
-    assert evictions(facts) == {("whole", "NodeFailures")}
+    assert find_touched_pods(facts, stayed & before.keys()) == []
+    assert find_broken_rules(wide, facts, {"train": wide.rack, "whole": wide.rack}) == []
+    assert list_evictions(facts) == {("whole", "NodeFailures")}
     assert ungated_before_admission(facts) == []
 
 
@@ -273,8 +282,8 @@ def test_most_of_the_nodes_not_ready_while_their_pods_run_and_nothing_is_done(op
         now = wide.eventually("calm", lambda now: reachable() == "True")
         facts = history.facts()
     uids = {uid for name in used for uid in get_places(before, name)}
-    assert touched(facts, uids) == []
-    assert evictions(facts) == set()
+    assert find_touched_pods(facts, uids) == []
+    assert list_evictions(facts) == set()
     for name in used:
         assert get_places(now, name) == get_places(before, name)
         assert get_workload(now, name)["status"]["admission"] == get_workload(before, name)["status"]["admission"]
@@ -306,19 +315,19 @@ def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_s
     with History(hall.cluster, hall.namespace) as history:
         hall.submit("train", pods=4, gpus=8, indexed=True, spec=PATIENT, required=hall.block)
         now = hall.until_bound("train", 4)
-        before, rack = get_places(now, "train"), min(racks(hall, now, "train"))
+        before, rack = get_places(now, "train"), min(list_racks_of(hall, now, "train"))
         drained = sorted(list_nodes(hall, now, rack))
         for node in drained:
             cordon(hall, node)
         for number, node in enumerate(drained, 1):
             drain(hall, node)
-            now = whole_without(hall, "train", 4, set(drained[:number]))
+            now = wait_until_whole_without(hall, "train", 4, set(drained[:number]))
         facts = history.facts()
     stayed = {uid for uid, node in before.items() if node not in drained}
     assert len(stayed) == 2
-    assert touched(facts, stayed) == []
-    assert evictions(facts) == set()
-    assert broken(hall, facts, {"train": hall.block}) == []
+    assert find_touched_pods(facts, stayed) == []
+    assert list_evictions(facts) == set()
+    assert find_broken_rules(hall, facts, {"train": hall.block}) == []
     for node in drained:
         uncordon(hall, node)
 
@@ -332,18 +341,18 @@ def test_slice_in_a_rack_drained_node_by_node_is_whole_in_another_rack(open_scen
         asked = {"required": hall.block, "slice_topology": hall.rack, "slice_size": 2}
         hall.submit("train", pods=4, gpus=8, indexed=True, spec=PATIENT, **asked)
         now = hall.until_bound("train", 4)
-        before, rack = get_places(now, "train"), min(racks(hall, now, "train"))
+        before, rack = get_places(now, "train"), min(list_racks_of(hall, now, "train"))
         drained = list_nodes(hall, now, rack)
         for node in sorted(drained):
             drain(hall, node)
-        now = whole_without(hall, "train", 4, drained)
+        now = wait_until_whole_without(hall, "train", 4, drained)
         facts = history.facts()
     stayed = {uid for uid, node in before.items() if node not in drained}
     assert len(stayed) == 2
-    assert evictions(facts) <= {("train", "NodeFailures")}
-    assert evictions(facts) or touched(facts, stayed) == []
+    assert list_evictions(facts) <= {("train", "NodeFailures")}
+    assert list_evictions(facts) or find_touched_pods(facts, stayed) == []
     assert truth.check_slices(now, "train", hall.rack, 2) == []
-    assert broken(hall, facts, {"train": hall.block}) == []
+    assert find_broken_rules(hall, facts, {"train": hall.block}) == []
     for node in drained:
         uncordon(hall, node)
 
@@ -359,13 +368,13 @@ def test_all_nodes_are_upgraded_one_after_the_other_and_the_set_is_never_evicted
         for node in sorted(all_nodes(wide)):
             before = get_places(now, "db")
             drain(wide, node)
-            now = whole_without(wide, "db", 2, {node})
+            now = wait_until_whole_without(wide, "db", 2, {node})
             stayed = {uid: name for uid, name in before.items() if name != node}
             assert stayed.items() <= get_places(now, "db").items(), node
-            assert len(racks(wide, now, "db")) == 1
-            assert touched(history.facts(), stayed) == [], node
+            assert len(list_racks_of(wide, now, "db")) == 1
+            assert find_touched_pods(history.facts(), stayed) == [], node
             uncordon(wide, node)
         facts = history.facts()
-    assert evictions(facts) == set()
+    assert list_evictions(facts) == set()
     assert ungated_before_admission(facts) == []
-    assert broken(wide, facts, {"db": wide.rack}) == []
+    assert find_broken_rules(wide, facts, {"db": wide.rack}) == []

@@ -13,9 +13,9 @@ from e2e.api import ApiError, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workload, whole_again
+from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workload, wait_until_whole
 from tests.reconciler.nodes.test_failing_racks import recover
-from tests.reconciler.nodes.test_failing_with_spares import count, followed, spares, told
+from tests.reconciler.nodes.test_failing_with_spares import count, followed, list_spares, told
 from tests.reconciler.scenes import Scene
 
 pytestmark = pytest.mark.cluster
@@ -46,7 +46,7 @@ def lent(scene: Scene, high: str) -> tuple[dict[str, str], str]:
     scene.until_bound("filler-1", 1)
     scene.submit("low", pods=1, gpus=8, unconstrained="true")
     now = scene.until_bound("low", 1)
-    (spare,) = spares(now, "train")
+    (spare,) = list_spares(now, "train")
     assert set(get_places(now, "low").values()) == {spare}
     return get_places(now, "train"), spare
 
@@ -69,7 +69,7 @@ def test_borrower_leaves_the_lent_spare_when_a_node_of_the_holder_fails_also_aft
     gone, stays = sorted(before.values())
     with followed(wide) as versions:
         fail(wide, "train", gone)
-        now = whole_again(wide, "train", 2, {gone})
+        now = wait_until_whole(wide, "train", 2, {gone})
     assert set(get_places(now, "train").values()) == {stays, spare}
     assert {uid: node for uid, node in before.items() if node == stays}.items() <= get_places(now, "train").items()
     mine = [each for each in versions if each["metadata"]["name"] == name]
@@ -85,7 +85,7 @@ def test_borrower_leaves_the_lent_spare_when_a_node_of_the_holder_fails_also_aft
     now = wide.until_bound("low", 1)  # by itself, or on the same node lent once more, if that was kept free first
     (node,) = get_places(now, "low").values()
     borrowed = get_workload(now, "low")["metadata"].get("annotations", {}).get(BORROWED_SPARES)
-    assert borrowed == (json.dumps({"main": [node]}, separators=(",", ":")) if spares(now, "train") == [node] else None)
+    assert borrowed == (json.dumps({"main": [node]}, separators=(",", ":")) if list_spares(now, "train") == [node] else None)
 
 
 @pytest.mark.parametrize("instead", [None, "{}"])

@@ -17,7 +17,7 @@ from core.runtime.http.errors import Conflict
 from core.state.facts import find_condition
 from reconciler.nodes.spares import Spares
 from sim.apiserver.server import Request
-from tests.builders import condition_json
+from tests.builders import build_condition_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
 
 
@@ -228,7 +228,7 @@ def test_spares_condition_of_a_finished_workload_becomes_false() -> None:
     harness.asks(1, "r0-n0")
     harness.keep()
     status = harness.now_as_it_is()["status"]
-    harness.change({"status": {**status, "conditions": [*status["conditions"], condition_json("Finished", True)]}})
+    harness.change({"status": {**status, "conditions": [*status["conditions"], build_condition_json("Finished", True)]}})
     harness.keep()
     assert harness.said is not None
     assert harness.said[0] == "False"

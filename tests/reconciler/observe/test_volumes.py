@@ -22,13 +22,13 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    cluster_queue_json,
-    flavor_json,
-    local_queue_json,
-    node_json,
-    pod_set_json,
-    topology_json,
-    workload_json,
+    build_cluster_queue_json,
+    build_flavor_json,
+    build_local_queue_json,
+    build_node_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
 )
 from tests.reconciler.pods.test_pods_to_come import settle
 from tests.runtime.fakes import ManualClock
@@ -61,21 +61,21 @@ def cluster() -> Observed:
     """A rack of two nodes in each of zones a, b and c; four pods fit on a node."""
     found = Observed(Client.offline(), ManualClock())
     found.namespaces.put(versioned({"metadata": {"name": NAMESPACE}}))
-    found.topologies.put(versioned(topology_json("t", [RACK, HOSTNAME_LABEL])))
-    found.flavors.put(versioned(flavor_json("tas", "t")))
-    found.cluster_queues.put(versioned(cluster_queue_json("cq", {"tas": "100"})))
-    found.local_queues.put(versioned(local_queue_json("lq", "cq")))
+    found.topologies.put(versioned(build_topology_json("t", [RACK, HOSTNAME_LABEL])))
+    found.flavors.put(versioned(build_flavor_json("tas", "t")))
+    found.cluster_queues.put(versioned(build_cluster_queue_json("cq", {"tas": "100"})))
+    found.local_queues.put(versioned(build_local_queue_json("lq", "cq")))
     for zone in "abc":
         for number in range(2):
             labels = {RACK: f"r{zone}", ZONE: zone, HOSTNAME_LABEL: f"{zone}{number}"}
-            found.nodes.put(versioned(node_json(Node(f"{zone}{number}", labels, {"cpu": 4000, "pods": 10}))))
+            found.nodes.put(versioned(build_node_json(Node(f"{zone}{number}", labels, {"cpu": 4000, "pods": 10}))))
     return found
 
 
 def submit(found: Observed, *claims: str, count: int = 2, owners: Sequence[Obj] = (), **spec: Any) -> None:
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
-    pod_set = pod_set_json(count=count, topology={"required": RACK}, volumes=volumes, **spec)
-    workload = workload_json("w", [pod_set])
+    pod_set = build_pod_set_json(count=count, topology={"required": RACK}, volumes=volumes, **spec)
+    workload = build_workload_json("w", [pod_set])
     workload["metadata"]["ownerReferences"] = list(owners)
     found.workloads.put(workload)
 
@@ -190,7 +190,7 @@ async def test_a_workload_waits_for_a_claim_that_does_not_exist():
 def test_claim_that_an_appwrapper_may_create_is_named_as_not_judged():
     """Its components are created once it is admitted."""
     volumes = Volumes(lambda key: None, lambda name: None)
-    wire = workload_json("w", [pod_set_json("main", 1)])
+    wire = build_workload_json("w", [build_pod_set_json("main", 1)])
     wire["spec"]["podSets"][0]["template"]["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
     assert "data does not exist" in volumes.adjust(WorkloadFacts.read(wire), wire).refused
     owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "a", "uid": "u", "controller": True}

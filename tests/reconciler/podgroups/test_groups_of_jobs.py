@@ -30,9 +30,9 @@ from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.standins.mpijob import MPIJobStandIn
 from e2e.topogate import Topogate, build_managed_labels
 from tests.installed import Installed
-from tests.reconciler.kinds.pods import bound, build_template, domains, hosts_by, list_live_pods
+from tests.reconciler.kinds.pods import bound, build_template, list_domains, list_hosts_by, list_live_pods
 from tests.reconciler.kinds.test_jobset import replicated
-from tests.reconciler.podgroups.test_podgroups import GATE, GROUPS, told
+from tests.reconciler.podgroups.test_podgroups import GATE, GROUPS, get_condition
 from tests.reconciler.scenes import JOBS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -76,12 +76,12 @@ def build_job(name: str, namespace: str, pods: int, text: str, *, queue: str | N
     return {**made, "metadata": {**made["metadata"], "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}}
 
 
-def groups(scene: Scene) -> list[Obj]:
+def list_groups(scene: Scene) -> list[Obj]:
     return scene.api.list(GROUPS.format(scene.namespace))
 
 
-def reasons(scene: Scene) -> list[str | None]:
-    return [told(scene, group["metadata"]["name"]).get("reason") for group in groups(scene)]
+def list_reasons(scene: Scene) -> list[str | None]:
+    return [get_condition(scene, group["metadata"]["name"]).get("reason") for group in list_groups(scene)]
 
 
 def wait_until_bound(scene: Scene, count: int) -> list[Obj]:
@@ -89,7 +89,7 @@ def wait_until_bound(scene: Scene, count: int) -> list[Obj]:
 
 
 def racks(scene: Scene, pods: list[Obj]) -> int:
-    return len(domains(scene.read(), pods, scene.rack))
+    return len(list_domains(scene.read(), pods, scene.rack))
 
 
 @contextmanager
@@ -110,21 +110,21 @@ def test_a_job_is_in_one_rack_and_its_group_is_its_own_and_goes_with_it(hall: Sc
     assert "suspend" not in stored["spec"] or not stored["spec"]["suspend"]
     pods = wait_until_bound(hall, 4)
     assert racks(hall, pods) == 1
-    (group,) = groups(hall)
+    (group,) = list_groups(hall)
     assert {pod["metadata"]["labels"][MEMBER_OF_LABEL] for pod in pods} == {group["metadata"]["name"]}
     assert group["metadata"]["name"].startswith("job-train-")
     (owner,) = group["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("Job", "train", stored["metadata"]["uid"], True)
     assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
     assert [one["level"] for one in group["spec"]["schedulingConstraints"]["topologyConstraints"]] == [hall.block, hall.rack]
-    hall.eventually("it to be told", lambda _: told(hall, group["metadata"]["name"]).get("status") == "True")
+    hall.eventually("it to be told", lambda _: get_condition(hall, group["metadata"]["name"]).get("status") == "True")
     hall.delete_job("train")
-    hall.eventually("the group to be gone", lambda _: groups(hall) == [], 120)
+    hall.eventually("the group to be gone", lambda _: list_groups(hall) == [], 120)
 
 
 def test_a_job_that_fits_in_no_rack_waits_whole_and_one_that_may_be_anywhere_does_not(hall: Scene) -> None:
     hall.create(build_job("large", hall.namespace, 3, hall.rack, gpus=8))
-    hall.eventually("its group to be told", lambda _: reasons(hall) == ["Unschedulable"])
+    hall.eventually("its group to be told", lambda _: list_reasons(hall) == ["Unschedulable"])
     pods = list_live_pods(hall.read(), hall)
     assert len(pods) == 3
     assert all(pod["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}] for pod in pods)
@@ -139,19 +139,19 @@ def test_where_kube_scheduler_has_no_groups_of_its_own_a_job_that_asks_for_it_is
     asks["metadata"]["annotations"][PODGROUP_PLACED_BY] = "kube-scheduler"
     with pytest.raises(ApiError, match="schedulingGroup: the API server drops it"):
         hall.create(asks)
-    assert groups(hall) == []
+    assert list_groups(hall) == []
 
 
 def test_a_suspended_job_has_its_group_and_its_pods_their_places_once_it_is_resumed(hall: Scene) -> None:
     hall.create(build_job("later", hall.namespace, 2, hall.rack, gpus=8, spec={"suspend": True}))
-    hall.eventually("its group", lambda _: len(groups(hall)) == 1)
+    hall.eventually("its group", lambda _: len(list_groups(hall)) == 1)
     hall.patch_job("later", {"spec": {"suspend": False}})
     assert racks(hall, wait_until_bound(hall, 2)) == 1
     hall.patch_job("later", {"spec": {"suspend": True}})
     hall.eventually("its pods to be gone", lambda now: list_live_pods(now, hall) == [])
     hall.patch_job("later", {"spec": {"suspend": False}})
     assert racks(hall, wait_until_bound(hall, 2)) == 1
-    assert len(groups(hall)) == 1
+    assert len(list_groups(hall)) == 1
 
 
 def test_a_job_that_is_resized_takes_its_group_along(hall: Scene) -> None:
@@ -159,24 +159,24 @@ def test_a_job_that_is_resized_takes_its_group_along(hall: Scene) -> None:
     wait_until_bound(hall, 2)
     hall.patch_job("grows", {"spec": {"parallelism": 4, "completions": 4}})
     assert racks(hall, wait_until_bound(hall, 4)) == 1
-    hall.eventually("its group to follow", lambda _: groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}})
+    hall.eventually("its group to follow", lambda _: list_groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}})
 
 
 def test_pod_group_of_a_job_that_a_user_deletes_or_changes_is_restored(hall: Scene) -> None:
     hall.create(build_job("train", hall.namespace, 2, hall.rack, gpus=4))
     wait_until_bound(hall, 2)
-    (group,) = groups(hall)
+    (group,) = list_groups(hall)
     path = f"{GROUPS.format(hall.namespace)}/{group['metadata']['name']}"
     hall.api.delete(path)
-    hall.eventually("another", lambda _: [g["metadata"]["uid"] for g in groups(hall)] not in ([], [group["metadata"]["uid"]]))
+    hall.eventually("another", lambda _: [g["metadata"]["uid"] for g in list_groups(hall)] not in ([], [group["metadata"]["uid"]]))
     hall.api.patch(path, {"spec": {"schedulingPolicy": {"gang": {"minCount": 9}}}})
-    hall.eventually("it to be mended", lambda _: groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}})
+    hall.eventually("it to be mended", lambda _: list_groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}})
 
 
 def test_of_a_group_its_numbers_may_change_and_nothing_else(hall: Scene) -> None:
     hall.create(build_job("train", hall.namespace, 1, hall.rack))
-    hall.eventually("its group", lambda _: len(groups(hall)) == 1)
-    path = f"{GROUPS.format(hall.namespace)}/{groups(hall)[0]['metadata']['name']}"
+    hall.eventually("its group", lambda _: len(list_groups(hall)) == 1)
+    path = f"{GROUPS.format(hall.namespace)}/{list_groups(hall)[0]['metadata']['name']}"
     for change, says in (
         ({"schedulingConstraints": {"topologyConstraints": [{"level": "other"}]}}, "schedulingConstraints cannot be changed"),
         ({"schedulingConstraints": None}, "schedulingConstraints cannot be changed"),
@@ -208,7 +208,7 @@ def test_dry_run_of_a_job_returns_the_stored_object_and_creates_no_pod_group(hal
     assert stored["spec"]["template"]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
     assert stored["spec"]["template"]["metadata"]["labels"][MEMBER_OF_LABEL].startswith("job-dry-")
     hall.create(build_job("wet", hall.namespace, 1, hall.rack))
-    hall.eventually("the group of a later one", lambda _: [g["metadata"]["name"][:8] for g in groups(hall)] == ["job-wet-"])
+    hall.eventually("the group of a later one", lambda _: [g["metadata"]["name"][:8] for g in list_groups(hall)] == ["job-wet-"])
 
 
 def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) -> None:
@@ -250,7 +250,7 @@ def test_all_jobs_of_a_job_set_are_in_one_rack(hall: Scene) -> None:
         pods = wait_until_bound(hall, 3)
         assert racks(hall, pods) == 1
         assert sorted(pod["metadata"]["labels"][JOBSET_ROLE_LABEL] for pod in pods) == ["leader", "workers", "workers"]
-        (group,) = groups(hall)
+        (group,) = list_groups(hall)
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
         assert group["metadata"]["ownerReferences"][0]["kind"] == "JobSet"
 
@@ -263,7 +263,7 @@ def test_each_job_of_a_job_set_that_asks_itself_is_a_group(hall: Scene) -> None:
         spec = {"replicatedJobs": [workers]}
         hall.create({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec})
         pods = wait_until_bound(hall, 4)
-        found = groups(hall)
+        found = list_groups(hall)
         assert sorted(group["metadata"]["ownerReferences"][0]["name"] for group in found) == ["train-workers-0", "train-workers-1"]
         for group in found:
             mine = [pod for pod in pods if pod["metadata"]["labels"][MEMBER_OF_LABEL] == group["metadata"]["name"]]
@@ -278,7 +278,7 @@ def test_launcher_and_workers_of_an_mpi_job_are_in_one_rack(hall: Scene) -> None
         hall.create(asking({"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": metadata, "spec": spec}, hall.rack))
         pods = wait_until_bound(hall, 4)
         assert racks(hall, pods) == 1
-        (group,) = groups(hall)
+        (group,) = list_groups(hall)
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
 
 
@@ -297,23 +297,23 @@ def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it
         wait_until_bound(hall, 2)
         pods = wait_until_labelled(hall)
         assert racks(hall, pods) == 1
-        hosts = hosts_by(LWS_WORKER_INDEX_LABEL, hall.read(), pods)
+        hosts = list_hosts_by(LWS_WORKER_INDEX_LABEL, hall.read(), pods)
         assert hosts == sorted(hosts)
         path = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{hall.namespace}/leaderworkersets/serve"
         hall.api.patch(path, {"spec": {"replicas": 2}})
         wait_until_bound(hall, 4)
         wait_until_labelled(hall)
         now = hall.read()
-        found = [domains(now, list_live_pods(now, hall, **{LWS_GROUP_INDEX_LABEL: str(index)}), hall.rack) for index in (0, 1)]
+        found = [list_domains(now, list_live_pods(now, hall, **{LWS_GROUP_INDEX_LABEL: str(index)}), hall.rack) for index in (0, 1)]
         assert [len(each) for each in found] == [1, 1]
         assert found[0] != found[1]
-        (group,) = groups(hall)
+        (group,) = list_groups(hall)
         assert (group["spec"]["replicas"], group["spec"]["schedulingPolicy"]) == (2, {"gang": {"minCount": 2}})
         name = group["metadata"]["name"]
-        hall.eventually("both to be told", lambda _: told(hall, name).get("message") == "2 replicas have their places")
+        hall.eventually("both to be told", lambda _: get_condition(hall, name).get("message") == "2 replicas have their places")
         hall.api.patch(path, {"spec": {"replicas": 1}})
         hall.eventually("one to be gone", lambda now: all(leads_zero(pod) for pod in list_live_pods(now, hall)))
-        hall.eventually("the other to be told of alone", lambda _: told(hall, name).get("status") == "True")
+        hall.eventually("the other to be told of alone", lambda _: get_condition(hall, name).get("status") == "True")
 
 
 def wait_until_labelled(hall: Scene) -> list[Obj]:

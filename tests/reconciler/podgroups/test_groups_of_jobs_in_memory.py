@@ -18,7 +18,7 @@ from sim.apiserver.server import Request
 from sim.harness import Harness
 from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.fakes import ManualClock
-from tests.webhook.reviews.test_group_reviews import BY_NAME, made
+from tests.webhook.reviews.test_group_reviews import BY_NAME, build_object
 
 NAMES = {kind: f"{kind}.{BY_NAME[kind].group}" for kind in GROUPED}
 
@@ -87,7 +87,7 @@ class JobsHarness(Harness):
 @pytest.mark.parametrize("kind", GROUPED)
 def test_a_job_gets_its_group_once(kind: str) -> None:
     harness = JobsHarness()
-    harness.submit(made(kind))
+    harness.submit(build_object(kind))
     assert harness.due() == {JobKey(NAMES[kind], "team-a/train")}
     assert harness.look(kind) == Done()
     assert harness.look(kind) == Done()
@@ -98,7 +98,7 @@ def test_a_job_gets_its_group_once(kind: str) -> None:
 
 def test_job_that_requests_no_pod_group_is_never_due() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job", None))
+    harness.submit(build_object("Job", None))
     assert harness.due() == set()
     assert harness.look() == Done()
     assert harness.applied == 0
@@ -106,7 +106,7 @@ def test_job_that_requests_no_pod_group_is_never_due() -> None:
 
 def test_a_job_that_is_resized_takes_its_group_along() -> None:
     harness = JobsHarness()
-    job = made("Job")
+    job = build_object("Job")
     harness.submit(job)
     harness.look()
     group = harness.group
@@ -119,7 +119,7 @@ def test_a_job_that_is_resized_takes_its_group_along() -> None:
 
 def test_pod_group_of_a_job_is_restored_after_a_spec_change_or_deletion_but_not_after_a_status_change() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.look()
     harness.due()
     harness.put({**harness.group, "status": {"conditions": []}})
@@ -136,7 +136,7 @@ def test_pod_group_of_a_job_is_restored_after_a_spec_change_or_deletion_but_not_
 
 def test_condition_of_a_pod_group_is_reported_once_on_its_job() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.look()
     harness.due()
     for status, reason in (("False", "Unschedulable"), ("False", "Unschedulable"), ("True", "Scheduled")):
@@ -149,7 +149,7 @@ def test_condition_of_a_pod_group_is_reported_once_on_its_job() -> None:
 
 def test_condition_of_a_pod_group_reported_before_a_restart_is_not_reported_again() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.look()
     group = harness.group
     harness.drop("PodGroup", "g", "team-a")
@@ -163,7 +163,7 @@ def test_condition_of_a_pod_group_reported_before_a_restart_is_not_reported_agai
 
 def test_a_group_that_is_anothers_is_left_alone_and_told() -> None:
     harness = JobsHarness()
-    job = harness.submit(made("Job"))
+    job = harness.submit(build_object("Job"))
     harness.look()
     harness.put({**job, "metadata": {**job["metadata"], "uid": "another"}})
     assert isinstance(harness.look(), RequeueAfter)
@@ -173,7 +173,7 @@ def test_a_group_that_is_anothers_is_left_alone_and_told() -> None:
 
 def test_a_job_that_goes_gets_none_any_more() -> None:
     harness = JobsHarness()
-    job = harness.submit(made("Job"))
+    job = harness.submit(build_object("Job"))
     harness.put({**job, "metadata": {**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert harness.look() == Done()
     assert harness.applied == 0
@@ -184,7 +184,7 @@ def test_a_job_that_goes_gets_none_any_more() -> None:
 @pytest.mark.parametrize("error", [Invalid(422, "Invalid", "too many levels"), Forbidden(403, "Forbidden", "quota of objects")])
 def test_pod_group_of_a_job_that_the_api_server_rejects_is_reported_and_retried(error: KubeError) -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.fail(error)
     assert isinstance(harness.look(), RequeueAfter)
     ((reason, message),) = harness.stories
@@ -200,7 +200,7 @@ def test_pod_group_of_a_job_that_the_api_server_rejects_is_reported_and_retried(
 )
 def test_pod_group_of_a_job_after_a_conflict_or_not_found_error_is_retried_without_an_event(error: KubeError, seconds: float) -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.fail(error)
     assert harness.look() == RequeueAfter(seconds)
     assert harness.stories == []
@@ -208,7 +208,7 @@ def test_pod_group_of_a_job_after_a_conflict_or_not_found_error_is_retried_witho
 
 def test_other_failures_are_retried_by_the_controller() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.fail(Unreachable("nobody there"))
     assert isinstance(harness.look(), Unreachable)
 

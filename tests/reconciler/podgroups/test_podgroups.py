@@ -72,7 +72,7 @@ def list_racks(scene: Scene, now: truth.Snapshot, name: str) -> set[str]:
     return {now.nodes[node]["metadata"]["labels"][scene.rack] for node in get_places(now, name).values()}
 
 
-def told(scene: Scene, name: str) -> dict[str, Any]:
+def get_condition(scene: Scene, name: str) -> dict[str, Any]:
     status = scene.api.get(f"{GROUPS.format(scene.namespace)}/{name}").get("status") or {}
     return next((c for c in status.get("conditions") or () if c["type"] == "PodGroupScheduled"), {})
 
@@ -84,8 +84,8 @@ def test_a_gang_is_bound_in_one_rack_ranks_together(hall: Scene) -> None:
     assert len(list_racks(hall, now, "train")) == 1
     where = get_places(now, "train")
     assert where["train-0"] == where["train-1"] != where["train-2"] == where["train-3"]
-    hall.eventually("it to be told", lambda _: told(hall, "train").get("status") == "True")
-    assert told(hall, "train")["message"] == "4 pods have their places"
+    hall.eventually("it to be told", lambda _: get_condition(hall, "train").get("status") == "True")
+    assert get_condition(hall, "train")["message"] == "4 pods have their places"
 
 
 def test_a_gang_that_fits_in_no_rack_stays_gated_and_is_told_and_comes_in_when_it_does(hall: Scene) -> None:
@@ -94,8 +94,8 @@ def test_a_gang_that_fits_in_no_rack_stays_gated_and_is_told_and_comes_in_when_i
     hall.eventually("it to be bound", lambda now: len(get_places(now, "small")) == 1)
     gang(hall, "large", 4)
     add(hall, "large", 0, 1, 2, 3, gpus=8)
-    hall.eventually("it to be told", lambda _: told(hall, "large").get("reason") == "Unschedulable")
-    message = told(hall, "large")["message"]
+    hall.eventually("it to be told", lambda _: get_condition(hall, "large").get("reason") == "Unschedulable")
+    message = get_condition(hall, "large")["message"]
     assert message.startswith("none of 2 placements takes 4 pods, the best takes 2: "), message
     assert get_places(hall.read(), "large") == {}
     hall.api.delete(f"{GROUPS.format(hall.namespace)}/large")
@@ -114,7 +114,9 @@ def test_two_gangs_that_want_the_same_rack_share_it_or_one_waits(hall: Scene) ->
 
     def settled(now: truth.Snapshot) -> bool:
         whole = [name for name in ("one", "other", "third") if len(get_places(now, name)) == 2]
-        return len(whole) == 2 and sum(told(hall, name).get("reason") == "Unschedulable" for name in ("one", "other", "third")) == 1
+        return (
+            len(whole) == 2 and sum(get_condition(hall, name).get("reason") == "Unschedulable" for name in ("one", "other", "third")) == 1
+        )
 
     now = hall.eventually("two to be bound and one to be told", settled)
     whole = [name for name in ("one", "other", "third") if len(get_places(now, name)) == 2]
@@ -134,7 +136,9 @@ def test_a_group_without_a_constraint_is_kube_schedulers(hall: Scene) -> None:
     )
     add(hall, "free", 0, 1)
     hall.eventually("both to be bound", lambda now: len(get_places(now, "free")) == 2)
-    hall.eventually("its condition", lambda _: told(hall, "free").get("reason") == "NoConstraint")  # written after the pods are let go
+    hall.eventually(
+        "its condition", lambda _: get_condition(hall, "free").get("reason") == "NoConstraint"
+    )  # written after the pods are let go
 
 
 def test_documented_pod_group_example_is_placed_in_one_rack(hall: Scene) -> None:
@@ -152,8 +156,8 @@ def test_documented_pod_group_example_is_placed_in_one_rack(hall: Scene) -> None
 def test_group_with_an_unknown_level_is_invalid_until_a_node_topology_names_the_level(hall: Scene) -> None:
     group(hall, "odd", "rack-of-ours", {"basic": {}})
     add(hall, "odd", 0)
-    hall.eventually("it to be told", lambda _: told(hall, "odd").get("reason") == "Invalid")
-    assert told(hall, "odd")["message"].startswith("rack-of-ours: no NodeTopology has such a level; none has any; ")
+    hall.eventually("it to be told", lambda _: get_condition(hall, "odd").get("reason") == "Invalid")
+    assert get_condition(hall, "odd")["message"].startswith("rack-of-ours: no NodeTopology has such a level; none has any; ")
     topology = {"apiVersion": "topogate.dev/v1alpha1", "kind": "NodeTopology", "metadata": {"name": f"{hall.prefix}names"}}
     levels = [{"name": "rack-of-ours", "nodeLabel": hall.rack}]
     hall.api.create("/apis/topogate.dev/v1alpha1/nodetopologies", {**topology, "spec": {"levels": levels}})
@@ -173,7 +177,7 @@ def test_pods_of_equal_priority_that_come_meanwhile_take_no_place_of_a_group(hal
             add(hall, "train", 0, 1, gpus=8)
 
     def settled(now: truth.Snapshot) -> bool:
-        return len(get_places(now, "train")) == 2 or told(hall, "train").get("reason") == "Unschedulable"
+        return len(get_places(now, "train")) == 2 or get_condition(hall, "train").get("reason") == "Unschedulable"
 
     now = hall.eventually("the group to be whole or told", settled)
     assert len(get_places(now, "train")) in (0, 2)

@@ -16,7 +16,7 @@ from e2e.topogate import Topogate
 from tests.installed import Installed
 from tests.podgroups.devices import build_claim_spec, build_device_class, build_resource_slice, build_template
 from tests.reconciler.kinds.pods import build_pod_spec
-from tests.reconciler.podgroups.test_podgroups import DOCUMENT, GATE, GROUPS, get_places, told
+from tests.reconciler.podgroups.test_podgroups import DOCUMENT, GATE, GROUPS, get_condition, get_places
 from tests.reconciler.scenes import Scene
 
 TEMPLATE = "one-gpu"
@@ -115,16 +115,16 @@ def test_all_pods_have_devices_of_one_pool(small: Hall) -> None:
     devices = small.devices("train")
     assert len(devices) == 4
     assert {pool for pool, _ in devices} == {"right"}
-    small.eventually("it to be told", lambda _: told(small, "train").get("status") == "True")
-    assert told(small, "train")["message"] == "4 pods have their places"
+    small.eventually("it to be told", lambda _: get_condition(small, "train").get("status") == "True")
+    assert get_condition(small, "train")["message"] == "4 pods have their places"
 
 
 def test_a_group_waits_while_no_pool_has_enough_and_goes_once_devices_are_free(small: Hall) -> None:
     small.gang("first", 3)
     small.until_bound_whole("first", 3)
     small.gang("second", 3)
-    small.eventually("it to be told", lambda _: told(small, "second").get("reason") == "Unschedulable")
-    message = told(small, "second")["message"]
+    small.eventually("it to be told", lambda _: get_condition(small, "second").get("reason") == "Unschedulable")
+    message = get_condition(small, "second")["message"]
     pools = [f"{small.driver}/{small.prefix}{pool}" for pool in ("left", "right")]
     assert message == (
         f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template one-gpu; "
@@ -184,8 +184,8 @@ def test_devices_that_the_nodes_of_a_rack_share_are_shared(fabric: Hall) -> None
     assert len({pool for pool, _ in fabric.devices("train")}) == 1
     assert len(fabric.devices("train")) == 3
     fabric.gang("next", 3)
-    fabric.eventually("it to be told", lambda _: told(fabric, "next").get("reason") == "Unschedulable")
-    assert "the best takes 2" in told(fabric, "next")["message"]
+    fabric.eventually("it to be told", lambda _: get_condition(fabric, "next").get("reason") == "Unschedulable")
+    assert "the best takes 2" in get_condition(fabric, "next")["message"]
 
 
 def test_pods_on_several_nodes_have_one_claim_where_all_these_reach_its_devices(fabric: Hall) -> None:
@@ -196,7 +196,7 @@ def test_pods_on_several_nodes_have_one_claim_where_all_these_reach_its_devices(
     now = fabric.until_bound_whole("team", 2)
     assert len(set(get_places(now, "team").values())) == 2
     assert len(fabric.devices("team")) == 3
-    fabric.eventually("it to be told", lambda _: told(fabric, "team").get("status") == "True")
+    fabric.eventually("it to be told", lambda _: get_condition(fabric, "team").get("status") == "True")
 
 
 def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
@@ -205,12 +205,12 @@ def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
     nodes = sorted(name for name in small.read().nodes if name.startswith(small.prefix))
     for number, node in enumerate((nodes[0], nodes[3])):
         small.add("apart", number, {"resourceClaimTemplateName": TEMPLATE}, on=node)
-    small.eventually("it to be told", lambda _: told(small, "apart").get("reason") == "DevicesApart")
+    small.eventually("it to be told", lambda _: get_condition(small, "apart").get("reason") == "DevicesApart")
     pools = ", ".join(f"{small.driver}/{small.prefix}{pool} (1)" for pool in ("left", "right"))
-    assert told(small, "apart")["message"] == (
+    assert get_condition(small, "apart")["message"] == (
         f"2 pods have their places; its devices of claim template one-gpu do not lie together, but in pools {pools}"
     )
-    assert told(small, "apart")["status"] == "False"
+    assert get_condition(small, "apart")["status"] == "False"
 
 
 def test_group_with_an_unsupported_allocation_mode_is_reported_invalid(small: Hall) -> None:
@@ -218,8 +218,8 @@ def test_group_with_an_unsupported_allocation_mode_is_reported_invalid(small: Ha
     spec["devices"]["requests"][0]["exactly"] = {"deviceClassName": small.driver, "allocationMode": "All"}
     small.create(build_template("all", spec, small.namespace))
     small.gang("odd", 1, of_template="all")
-    small.eventually("it to be told", lambda _: told(small, "odd").get("reason") == "Invalid")
-    assert told(small, "odd")["message"] == (
+    small.eventually("it to be told", lambda _: get_condition(small, "odd").get("reason") == "Invalid")
+    assert get_condition(small, "odd")["message"] == (
         "spec.schedulingConstraints.draConstraints: ResourceClaimTemplate all: "
         "spec.spec.devices.requests[gpus].exactly.allocationMode All is not served"
     )

@@ -12,7 +12,7 @@ from e2e.audit.otlp import Receiver
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from tests.installed import Installed
-from tests.reconciler.podgroups.test_podgroups import GATE, GROUPS, add, gang, get_places, told
+from tests.reconciler.podgroups.test_podgroups import GATE, GROUPS, add, gang, get_condition, get_places
 from tests.reconciler.scenes import Scene
 
 
@@ -31,8 +31,10 @@ def test_one_trace_from_the_first_look_to_the_last_bound_pod(installed: Installe
         topogate.start_reconciler(options=GATE)
         gang(hall, "train", 4)
         add(hall, "train", 0, 1, 2, 3, gpus=6)
-        hall.eventually("it to be told why it waits", lambda _: "none of 2 placements takes 4" in told(hall, "train").get("message", ""))
-        sentence = told(hall, "train")["message"]
+        hall.eventually(
+            "it to be told why it waits", lambda _: "none of 2 placements takes 4" in get_condition(hall, "train").get("message", "")
+        )
+        sentence = get_condition(hall, "train")["message"]
         assert topogate.reconciler is not None
         topogate.reconciler.stop(grace_s=10)  # it sends what it has; one that is killed takes along the spans of its last seconds
         topogate.start_reconciler(options=GATE)

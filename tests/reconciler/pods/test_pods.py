@@ -7,7 +7,7 @@ import pytest
 from core.names import MANAGED, REQUIRED_TOPOLOGY, ROLE_HASH, SLICE_CONSTRAINTS
 from core.plan.pods.pod_units import unit_of_pod
 from sim.apiserver.server import Request
-from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, build_pod, end, names, run_group, started
+from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, build_pod, end, list_names, list_started, run_group
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_group_waits_behind_its_gates_until_it_is_admitted(harness: PodsHarnes
     harness.put(build_pod("b"))
     harness.run()
     assert [w["metadata"]["name"] for w in harness.all("Workload")] == ["g"]
-    assert started(harness) == set()
+    assert list_started(harness) == set()
     assert harness.get("Workload", "g")["metadata"].get("ownerReferences") is None, "it outlives its first pods"
 
 
@@ -61,7 +61,7 @@ def test_pods_beyond_the_total_are_deleted_and_never_start(admitted: PodsHarness
     for i in range(many):
         admitted.put(build_pod(f"more-{i}"))
     admitted.run()
-    assert names(admitted) == {"a", "b"}
+    assert list_names(admitted) == {"a", "b"}
     assert {event.reason for event in admitted.events if event.key.startswith("ns/more")} == {"ExcessPodDeleted"}
 
 
@@ -70,15 +70,15 @@ def test_pod_beyond_the_total_that_has_a_controller_stays_gated(admitted: PodsHa
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "twenty", "uid": "u", "controller": True}
     admitted.put(build_pod("more", ownerReferences=[owner]))
     admitted.run()
-    assert names(admitted) == {"a", "b", "more"}
-    assert started(admitted) == {"a", "b"}
+    assert list_names(admitted) == {"a", "b", "more"}
+    assert list_started(admitted) == {"a", "b"}
     assert {event.reason for event in admitted.events if event.key == "ns/more"} == {"WorkloadRefused"}
 
 
 def test_pod_with_another_total_count_does_not_change_the_admitted_workload(admitted: PodsHarness):
     admitted.put(build_pod("liar", total=100))
     admitted.run()
-    assert started(admitted) == {"a", "b"}
+    assert list_started(admitted) == {"a", "b"}
     assert admitted.get("Workload", "g")["spec"]["podSets"][0]["count"] == 2
 
 
@@ -86,7 +86,7 @@ def test_a_pod_of_another_role_does_not_start_in_a_place_of_an_admitted_one(admi
     end(admitted, "Failed", "a")
     admitted.put(build_pod("huge", cpu="64"))
     admitted.run()
-    assert started(admitted) == {"a", "b"}
+    assert list_started(admitted) == {"a", "b"}
     assert any("was admitted without pods like huge" in message for message in admitted.messages)
 
 
@@ -97,7 +97,7 @@ def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: PodsHar
     forged["metadata"]["annotations"] = honest["metadata"]["annotations"]
     admitted.put(forged)
     admitted.run()
-    assert "forged" not in started(admitted)
+    assert "forged" not in list_started(admitted)
     [message] = {message for message in admitted.messages if "stays gated" in message}
     assert "63 cpu more" in message
     assert "admission webhook" in message
@@ -109,7 +109,7 @@ def test_pod_of_a_group_without_its_gate_is_deleted_before_admission(harness: Po
     thief["spec"]["schedulingGates"] = []
     harness.put(thief)
     harness.run()
-    assert names(harness) == {"a"}
+    assert list_names(harness) == {"a"}
 
 
 def test_a_failed_pod_is_replaced_and_one_that_succeeded_is_not(admitted: PodsHarness):
@@ -118,8 +118,8 @@ def test_a_failed_pod_is_replaced_and_one_that_succeeded_is_not(admitted: PodsHa
     admitted.put(build_pod("c"))
     admitted.put(build_pod("d"))
     admitted.run()
-    assert started(admitted) == {"a", "b", "c"}
-    assert "d" not in names(admitted)
+    assert list_started(admitted) == {"a", "b", "c"}
+    assert "d" not in list_names(admitted)
 
 
 def test_a_group_ends_when_all_have_succeeded_and_its_finalizers_go(admitted: PodsHarness):
@@ -143,7 +143,7 @@ def test_the_name_of_a_group_that_is_over_is_free_when_its_pods_are_gone(admitte
     assert "status" not in admitted.get("Workload", "g"), "another one"
     admit(admitted, "g")
     admitted.run()
-    assert started(admitted) == {"c", "d"}
+    assert list_started(admitted) == {"c", "d"}
 
 
 def test_a_group_that_may_not_be_retried_ends_with_its_last_pod(harness: PodsHarness):
@@ -192,7 +192,7 @@ def waiting(harness: PodsHarness) -> list[str]:
 def test_evicted_group_keeps_workload_until_all_its_pods_are_replaced(admitted: PodsHarness):
     """Found defect E24: its pods were gone as soon as they had failed, and the Workload with the last of them."""
     evict(admitted)
-    assert names(admitted) == set(), "all are deleted"
+    assert list_names(admitted) == set(), "all are deleted"
     assert quota_reserved(admitted)[0] == "True", "they still run"
     end(admitted, "Failed", "a", "b")
     admitted.run()
@@ -284,11 +284,11 @@ def test_a_replacement_of_a_running_pod_starts_when_that_is_gone(admitted: PodsH
     going(admitted, "a")
     admitted.put(build_pod("c"))
     admitted.run()
-    assert started(admitted) == {"a", "b"}, "a still runs"
-    assert names(admitted) == {"b", "c"}, "c is no excess, it waits"
+    assert list_started(admitted) == {"a", "b"}, "a still runs"
+    assert list_names(admitted) == {"b", "c"}, "c is no excess, it waits"
     admitted.drop("Pod", "a")
     admitted.run()
-    assert started(admitted) == {"b", "c"}
+    assert list_started(admitted) == {"b", "c"}
 
 
 def test_ungated_pod_outside_the_admitted_pods_is_deleted_once(admitted: PodsHarness):
@@ -327,7 +327,7 @@ def test_pods_are_deleted_before_event_is_recorded(admitted: PodsHarness, excess
 
     def note(request: Request) -> None:
         if request.kind.kind == "Event":
-            seen.append((request.body["reason"], len(names(admitted))))
+            seen.append((request.body["reason"], len(list_names(admitted))))
 
     admitted.on_write = note
     if excess:
@@ -347,7 +347,7 @@ def test_a_group_is_not_called_as_the_workload_of_another(harness: PodsHarness):
     harness.put(build_pod("a"))
     harness.put(build_pod("b"))
     harness.run()
-    assert started(harness) == set()
+    assert list_started(harness) == set()
     assert "the name of group g is that of the Workload of another; choose another name" in harness.messages
 
 
@@ -374,7 +374,7 @@ def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: P
     harness.run()
     bind(harness, "a", "b")
     harness.run()
-    assert started(harness) == names(harness) == {"a", "b"}
+    assert list_started(harness) == list_names(harness) == {"a", "b"}
     assert "WorkloadRefused" not in {event.reason for event in harness.events}
 
 

@@ -12,7 +12,7 @@ from core.names import MAX_EXEC_TIME_LABEL, PLACEMENT_PROFILE, PRIORITY_CLASS_LA
 from core.plan.pods.pod_workloads import DesiredWorkload, asks_otherwise
 from core.plan.pods.units import PARENTS_BY_KIND
 from sim.apiserver.server import Request
-from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, build_pod, end, names, started
+from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, build_pod, end, list_names, list_started
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def test_pods_of_a_stateful_set_start_as_they_come_and_no_more_than_admitted(har
     for i in range(3):
         harness.put(pod_of(owner, f"db-{i}"))
         harness.run()
-    assert started(harness) == {"db-0", "db-1"}
-    assert names(harness) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
+    assert list_started(harness) == {"db-0", "db-1"}
+    assert list_names(harness) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
 
 
 def test_a_scaled_stateful_set_is_stopped_and_asks_anew(harness: PodsHarness):
@@ -76,7 +76,7 @@ def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, 
         admit(harness, before["metadata"]["name"])
         harness.put(pod_of(owner, "db-0"))
         harness.run()
-        assert started(harness) == {"db-0"}
+        assert list_started(harness) == {"db-0"}
     harness.put(build_stateful_set(0, generation=2))
     harness.run()
     if is_admitted:
@@ -155,7 +155,7 @@ def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     harness.put(changed)
     harness.run()
-    assert started(harness) == {"db-0"}
+    assert list_started(harness) == {"db-0"}
     changed["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
     harness.put({**changed, "metadata": {**changed["metadata"], "generation": 3}})
     harness.run()
@@ -220,7 +220,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
     of_leader_worker_set(harness, "lws-0", 0, ("StatefulSet", "lws"))
     of_leader_worker_set(harness, "lws-0-1", 1, ("StatefulSet", "lws-0"))
     harness.run()
-    assert started(harness) == set(), "nobody knows yet whose they are"
+    assert list_started(harness) == set(), "nobody knows yet whose they are"
     told = []
     harness.observed.on_owner.append(lambda pod: told.append(pod["metadata"]["name"]))
     for name, owner in (("lws-0", ("Pod", "lws-0")), ("lws", ("LeaderWorkerSet", "lws"))):
@@ -229,7 +229,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
         )
     assert set(told) == {"lws-0", "lws-0-1"}
     harness.run()
-    assert started(harness) == {"lws-0", "lws-0-1"}
+    assert list_started(harness) == {"lws-0", "lws-0-1"}
     harness.put({**harness.get("LeaderWorkerSet", "lws"), "spec": {**harness.get("LeaderWorkerSet", "lws")["spec"], "replicas": 0}})
     for name in ("lws-0", "lws-0-1"):
         harness.drop("Pod", name)
@@ -290,7 +290,7 @@ def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(harness: P
     early["metadata"]["ownerReferences"][0]["uid"] = "uid-of-earlier"
     harness.put(early)
     harness.run()
-    assert started(harness) == set()
+    assert list_started(harness) == set()
 
 
 def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(harness: PodsHarness):
@@ -307,12 +307,12 @@ def test_a_parent_on_its_way_out_does_not_take_the_place_of_pods_that_it_let_go_
     admit(harness, name)
     harness.put(pod_of(owner, "db-0"))
     harness.run()
-    assert started(harness) == {"db-0"}
+    assert list_started(harness) == {"db-0"}
     harness.put(build_stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
     running = harness.get("Pod", "db-0")
     harness.put({**running, "metadata": {**running["metadata"], "ownerReferences": []}})
     harness.run()
-    assert names(harness) == {"db-0"}
+    assert list_names(harness) == {"db-0"}
     assert not harness.get("Workload", name)["metadata"].get("deletionTimestamp")
     workload = harness.get("Workload", name)
     harness.put({**workload, "metadata": {**workload["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
@@ -334,7 +334,7 @@ def test_terminating_parent_with_a_workload_without_owner_reference_keeps_its_po
     workload = harness.get("Workload", name)
     harness.put({**workload, "metadata": {**workload["metadata"], "ownerReferences": []}})
     harness.run()
-    assert names(harness) == {"db-0"}
+    assert list_names(harness) == {"db-0"}
     assert [w["metadata"]["name"] for w in harness.all("Workload")] == [name]
 
 

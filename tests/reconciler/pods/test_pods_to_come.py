@@ -9,7 +9,7 @@ from core.plan.steps import api_resources as r
 from core.resource import Obj
 from core.runtime.http.client import Client
 from reconciler.observe.observed import Observed
-from tests.builders import NAMESPACE, pod_set_json, workload_json
+from tests.builders import NAMESPACE, build_pod_set_json, build_workload_json
 from tests.runtime.fakes import ManualClock
 
 KEY = f"{NAMESPACE}/w"
@@ -25,7 +25,7 @@ def build_limits(version: int, cpu: str, **more: Any) -> Obj:
 
 def observed() -> Observed:
     found = Observed(Client.offline(), ManualClock())
-    workload = workload_json("w", [pod_set_json(count=1, cpu="0")])
+    workload = build_workload_json("w", [build_pod_set_json(count=1, cpu="0")])
     workload["spec"]["podSets"][0]["template"]["spec"]["containers"] = [{"name": "c"}]
     found.limit_ranges.put(build_limits(1, "2"))
     found.workloads.put(workload)
@@ -92,7 +92,7 @@ async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_cha
 async def test_workload_with_missing_priority_class_is_refused_until_the_class_exists():
     """It was admitted, and the Job controller could not make its pods."""
     found = Observed(Client.offline(), ManualClock())
-    found.workloads.put(workload_json("w", [pod_set_json(count=1, priorityClassName="nopc")]))
+    found.workloads.put(build_workload_json("w", [build_pod_set_json(count=1, priorityClassName="nopc")]))
     assert found.state.workloads.facts[KEY].refused == 'pod set main: PriorityClass "nopc" does not exist'
     found.priority_classes.put({"metadata": {"name": "nopc", "uid": "u", "resourceVersion": "2"}, "value": 1})
     await settle(found)

@@ -35,7 +35,7 @@ from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.measure.latency_metrics import Milestones
 from reconciler.pods.ungater import Ungater
 from sim.apiserver.server import Refused, Request
-from tests.builders import Node, cluster_queue_json, flavor_json, node_json, topology_json
+from tests.builders import Node, build_cluster_queue_json, build_flavor_json, build_node_json, build_topology_json
 from tests.reconciler.harness_pods import PodsHarness
 from tests.scraped import Scraped
 
@@ -125,10 +125,10 @@ def test_pod_loses_its_gate_although_its_node_cannot_be_named():
     """By a review: one nomination that failed kept all pods of its workload gated."""
     harness = Ungated()
     harness.ungater._nominates = True
-    harness.put({"kind": "Topology", **topology_json("t", [HOSTNAME_LABEL])})
-    harness.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
+    harness.put({"kind": "Topology", **build_topology_json("t", [HOSTNAME_LABEL])})
+    harness.put({"kind": "ResourceFlavor", **build_flavor_json("f", "t")})
     for name in ("n0", "n1"):
-        harness.put({"kind": "Node", **node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))})
+        harness.put({"kind": "Node", **build_node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))})
     admitted = build_workload()
     admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
     harness.put(admitted)
@@ -175,7 +175,7 @@ def test_pod_that_requests_more_by_a_later_limit_range_than_was_admitted_stays_g
     """Quota was reserved for what its pods requested then."""
     harness = Ungated()
     harness.put(limit_range("8"))
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("q", {"f": "100"})})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("q", {"f": "100"})})
     admitted = build_workload()
     admitted["spec"]["podSets"][0]["template"] = {"spec": {"containers": [{"name": "c"}]}}
     given = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "2"}}
@@ -194,7 +194,7 @@ def test_pod_that_requests_more_by_a_later_limit_range_than_was_admitted_stays_g
 def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is_there: bool, told: list[str]):
     harness = Ungated()
     if is_there:
-        harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+        harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
     harness.put(build_workload())
     stray = build_pod(0)
     stray["spec"] = {"nodeName": "other", "nodeSelector": {HOSTNAME_LABEL: "other"}}
@@ -207,7 +207,7 @@ def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is
 def test_pod_of_another_assignment_is_deleted_only_where_it_is_not_bound_by_then(bound: bool):
     """Its watch is behind: it runs when the request to delete it arrives."""
     harness = Ungated()
-    harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+    harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
     harness.put(build_workload())
     stray = build_pod(0)
     stray["spec"] = {"nodeSelector": {HOSTNAME_LABEL: "other"}}
@@ -296,7 +296,7 @@ def test_a_pod_that_is_pinned_to_a_lost_node_is_left_to_node_health():
     """Found defect E13: it was deleted, so that no podFailurePolicy could match its end."""
     harness = Ungated()
     harness.ungater._waits_for_nodes = True
-    harness.put({"kind": "Node", **node_json(Node("up", {HOSTNAME_LABEL: "up"}, {"cpu": 1}))})
+    harness.put({"kind": "Node", **build_node_json(Node("up", {HOSTNAME_LABEL: "up"}, {"cpu": 1}))})
     harness.put(build_workload())
     for index, host in enumerate(("gone", "up")):
         late = build_pod(index)
@@ -405,12 +405,12 @@ async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replac
     harness.ungater._waits_for_nodes = True
 
     def observe(name: str, ready: str) -> None:
-        node = node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))
+        node = build_node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))
         conditions = [{"type": "Ready", "status": ready}]
         harness.put({"kind": "Node", **node, "status": {**node["status"], "conditions": conditions}})
 
-    harness.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
-    harness.put({"kind": "Topology", **topology_json("t", [HOSTNAME_LABEL])})
+    harness.put({"kind": "ResourceFlavor", **build_flavor_json("f", "t")})
+    harness.put({"kind": "Topology", **build_topology_json("t", [HOSTNAME_LABEL])})
     admitted = build_workload()
     admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
     observe("n0", "True")

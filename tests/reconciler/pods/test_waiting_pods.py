@@ -17,7 +17,7 @@ from core.runtime.http.errors import Conflict, Forbidden
 from reconciler.nodes.stuck_pods import find_moved
 from sim.apiserver.server import Refused, Request
 from sim.harness import Harness
-from tests.builders import Node, node_json
+from tests.builders import Node, build_node_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
 from tests.reconciler.pods.test_ungater import Ungated, build_pod, build_workload
 
@@ -165,7 +165,7 @@ def test_node_is_named_though_its_workload_was_changed_while_pods_were_ended():
 def make_strays() -> Ungated:
     """Two pods that wait for a node which their workload's assignment does not name."""
     harness = Ungated()
-    harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+    harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
     harness.put(build_workload())
     for index in range(2):
         harness.put({**build_pod(index), "spec": {"nodeSelector": {HOSTNAME_LABEL: "other"}}, "status": {"phase": "Pending"}})

@@ -40,7 +40,7 @@ def put_queue(harness: QueuesHarness, quota: int, **spec: Any) -> None:
     harness.queue({"gpu": str(quota)}, **spec)
 
 
-def reasons(harness: QueuesHarness) -> dict[str, str]:
+def get_reasons(harness: QueuesHarness) -> dict[str, str]:
     """Why each workload that waits does so, by its own account."""
     found = {}
     for workload in harness.all("Workload"):
@@ -63,12 +63,12 @@ def test_that_it_waits_for_others_for_another_reason_is_told_in_time_and_not_at_
     harness.workload("waits", count=5, owner=None, topology={"required": RACK})
     put_queue(harness, 6)
     harness.decide()
-    assert reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
+    assert get_reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
     put_queue(harness, 10)
     harness.wait_for(write_what_is_not_put_off(harness))
-    assert reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
+    assert get_reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
     harness.decide()
-    assert reasons(harness) == {"waits": REASON_TOPOLOGY_PLACEMENT_FAILED}
+    assert get_reasons(harness) == {"waits": REASON_TOPOLOGY_PLACEMENT_FAILED}
 
 
 def test_preemptor_that_waits_for_victims_gets_no_message_for_each_victim_that_ends(harness: QueuesHarness):
@@ -80,7 +80,7 @@ def test_preemptor_that_waits_for_victims_gets_no_message_for_each_victim_that_e
     high = harness.workload("high", count=8, owner=None)
     harness.put({**high, "spec": {**high["spec"], "priority": 10}})
     harness.decide()
-    assert reasons(harness) == {"high": REASON_WAITING_FOR_PREEMPTED}
+    assert get_reasons(harness) == {"high": REASON_WAITING_FOR_PREEMPTED}
     told = harness.told("high")
     harness.put({**harness.get("Workload", "low-1"), "status": {}, "spec": {**harness.get("Workload", "low-1")["spec"], "active": False}})
     harness.wait_for(write_what_is_not_put_off(harness))

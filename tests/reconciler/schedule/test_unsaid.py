@@ -11,7 +11,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, QUOTA_RESERVED
 from core.runtime.watch.store import Change
 from reconciler.nodes.spares import find_unsaid
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 SAID = '{"main":["n1"]}'
 
@@ -21,8 +21,8 @@ def borrower(said: str | None, *hosts: str) -> dict[str, Any]:
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), 1) for host in hosts))
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": 1000 * len(hosts)}, len(hosts), assignment),))
     held = admission_to_wire(admission) if hosts else None
-    conditions = [condition_json(QUOTA_RESERVED)] if hosts else []
-    wire = workload_json("low", [pod_set_json(count=2)], admission=held, conditions=conditions)
+    conditions = [build_condition_json(QUOTA_RESERVED)] if hosts else []
+    wire = build_workload_json("low", [build_pod_set_json(count=2)], admission=held, conditions=conditions)
     wire["metadata"]["annotations"] = {BORROWED_SPARES: said} if said is not None else {}
     return wire
 

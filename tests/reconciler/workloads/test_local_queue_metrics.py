@@ -8,7 +8,7 @@ import pytest
 
 from core.metric_names import BY_LOCAL_QUEUE
 from core.names import EVICTED
-from tests.builders import condition_json, local_queue_json
+from tests.builders import build_condition_json, build_local_queue_json
 from tests.reconciler.measured import MeasuredHarness
 
 MAIN = {"name": "main", "namespace": "ns"}
@@ -17,7 +17,7 @@ MAIN = {"name": "main", "namespace": "ns"}
 @pytest.fixture
 def harness() -> Iterator[MeasuredHarness]:
     harness = MeasuredHarness(by_local_queue=True)
-    harness.put({"kind": "LocalQueue", **local_queue_json("other", "cq")})
+    harness.put({"kind": "LocalQueue", **build_local_queue_json("other", "cq")})
     yield harness
     assert harness.metrics.shutdown()
 
@@ -57,8 +57,8 @@ def test_a_queue_is_active_as_its_condition_says(harness: MeasuredHarness):
         return harness.scrape().rows("kueue_local_queue_status", "name", "active")
 
     assert said()["main", "Unknown"] == 1
-    queue = {"kind": "LocalQueue", **local_queue_json("main", "cq")}
-    harness.put({**queue, "status": {"conditions": [condition_json("Active", reason="Ready")]}})
+    queue = {"kind": "LocalQueue", **build_local_queue_json("main", "cq")}
+    harness.put({**queue, "status": {"conditions": [build_condition_json("Active", reason="Ready")]}})
     assert {key: value for key, value in said().items() if key[0] == "main"} == {
         ("main", "True"): 1,
         ("main", "False"): 0,

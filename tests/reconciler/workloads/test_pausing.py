@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.names import EVICTIONS_PAUSED, SYSTEM_NAMESPACE
-from tests.builders import RACK, cluster_queue_json
+from tests.builders import RACK, build_cluster_queue_json
 from tests.reconciler.harness_pause import PauseHarness
 from tests.reconciler.harness_queues import wait_until
 
@@ -25,7 +25,7 @@ async def harness() -> PauseHarness:
 
 def put_queue(harness: PauseHarness, quota: str = "10", **spec: Any) -> None:
     status = harness.get("ClusterQueue", "cq").get("status") or {}
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": quota}, **spec), "status": status})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": quota}, **spec), "status": status})
 
 
 def put_check(harness: PauseHarness, name: str) -> None:

@@ -40,7 +40,7 @@ def get_status(now: truth.Snapshot, job: str) -> dict[str, Any]:
     return found
 
 
-def ready(now: truth.Snapshot, job: str) -> tuple[str | None, str | None]:
+def get_ready_condition(now: truth.Snapshot, job: str) -> tuple[str | None, str | None]:
     condition = truth.get_condition(now.workload_of(job), "PodsReady")
     return condition.get("status"), condition.get("reason")
 
@@ -60,12 +60,12 @@ def test_pods_ready_condition_is_written_for_running_workloads_only_with_the_fea
     follow(None)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.eventually("its pods to be ready", lambda _: scene.job("train")["status"].get("ready") == 2)
-    assert ready(scene.read(), "train") == (None, None)
+    assert get_ready_condition(scene.read(), "train") == (None, None)
     follow(PATIENT)
-    now = scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
+    now = scene.eventually("the condition", lambda now: get_ready_condition(now, "train") == ("True", "Started"))
     assert get_eviction_reason(now, "train") is None
     scene.submit("next", pods=2, gpus=8, required=scene.rack, pod_spec=NOBODY)
-    scene.eventually("the next one to wait", lambda now: ready(now, "next") == ("False", "WaitForStart"))
+    scene.eventually("the next one to wait", lambda now: get_ready_condition(now, "next") == ("False", "WaitForStart"))
     scene.delete_job("train")
     scene.delete_job("next")
 
@@ -86,7 +86,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
     state = get_status(now, "stuck")["requeueState"]
     assert state["count"] == 1
     assert state["requeueAt"] in truth.get_condition(now.workload_of("stuck"), "QuotaReserved")["message"]
-    assert ready(now, "stuck") == ("False", "WaitForStart")
+    assert get_ready_condition(now, "stuck") == ("False", "WaitForStart")
     assert "EvictedDueToPodsReadyTimeout" in [event["reason"] for event in now.events]
 
     def runs_again(now: truth.Snapshot) -> bool:
@@ -120,10 +120,10 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
 def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scene: Scene, follow: Follow) -> None:
     follow(PATIENT | {"recoveryTimeout": "5m"})
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
-    scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
+    scene.eventually("the condition", lambda now: get_ready_condition(now, "train") == ("True", "Started"))
     fail_a_pod(scene, "train")
-    scene.eventually("it to wait for the other pod", lambda now: ready(now, "train") == ("False", "WaitForRecovery"))
-    now = scene.eventually("it to have recovered", lambda now: ready(now, "train") == ("True", "Recovered"))
+    scene.eventually("it to wait for the other pod", lambda now: get_ready_condition(now, "train") == ("False", "WaitForRecovery"))
+    now = scene.eventually("it to have recovered", lambda now: get_ready_condition(now, "train") == ("True", "Recovered"))
     assert get_eviction_reason(now, "train") is None
     scene.delete_job("train")
 
@@ -134,17 +134,17 @@ def test_pods_that_are_queued_themselves_are_looked_at(scene: Scene, follow: Fol
         template = manifests.build_job(name, scene.namespace, pods=1)["spec"]["template"]["spec"]
         metadata = {"name": name, "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
         scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template | more})
-    scene.eventually("one to be ready", lambda now: ready(now, "runs") == ("True", "Started"))
-    scene.eventually("one to wait", lambda now: ready(now, "stuck") == ("False", "WaitForStart"))
+    scene.eventually("one to be ready", lambda now: get_ready_condition(now, "runs") == ("True", "Started"))
+    scene.eventually("one to wait", lambda now: get_ready_condition(now, "stuck") == ("False", "WaitForStart"))
 
 
 def test_a_pod_that_is_not_replaced_in_time_evicts_its_workload(scene: Scene, follow: Follow) -> None:
     follow(PATIENT | {"recoveryTimeout": "1s", "requeuingStrategy": {"backoffBaseSeconds": 1}})
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
-    scene.eventually("the condition", lambda now: ready(now, "train") == ("True", "Started"))
+    scene.eventually("the condition", lambda now: get_ready_condition(now, "train") == ("True", "Started"))
     fail_a_pod(scene, "train")  # the Job controller takes ten seconds to make another
     now = scene.eventually("it to be evicted", lambda now: get_eviction_reason(now, "train") == "PodsReadyTimeout")
     assert "A pod was lost" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert get_status(now, "train")["requeueState"]["count"] == 1
-    scene.eventually("it to run again from its start", lambda now: ready(now, "train") == ("True", "Started"))
+    scene.eventually("it to run again from its start", lambda now: get_ready_condition(now, "train") == ("True", "Started"))
     scene.delete_job("train")

@@ -21,7 +21,7 @@ from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.standins.autoscaler import AutoscalerStandIn, Eta, Nodes, Refusal
 from e2e.topogate import Topogate
 from tests.long import mark_long
-from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, evicted, has_quota, reasons_of_events, why_evicted
+from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, get_eviction_messages, has_quota, is_evicted, list_event_reasons
 from tests.reconciler.scenes import GPU, Scene
 
 TIMEOUT_S = 6
@@ -92,7 +92,7 @@ def test_nodes_that_come_in_time_are_used(scene: Scene, make: Make) -> None:
     for pod in now.pods_of("train"):
         assert pod["metadata"]["annotations"][CONSUMES_PROVISIONING] == name
         assert pod["metadata"]["annotations"][PROVISIONING_CLASS_NAME] == nodes.class_name
-    assert {"ProvisioningRequestCreated", "AdmissionCheckUpdated"} <= reasons_of_events(now)
+    assert {"ProvisioningRequestCreated", "AdmissionCheckUpdated"} <= list_event_reasons(now)
     scene.clear()
     scene.eventually("what was asked with to be collected", lambda _: not nodes.requests() and not nodes.templates())
 
@@ -102,7 +102,7 @@ def test_nodes_that_are_late_are_waited_for(scene: Scene, make: Make) -> None:
     late = nodes.node(1)
     nodes.answer(Nodes([late], ready=False))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    now = scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in reasons_of_events(now))
+    now = scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in list_event_reasons(now))
     assert has_quota(now), "it keeps its quota"
     assert nodes.state(now)["state"] == "Ready"
     scene.cluster.set_node_ready(late["metadata"]["name"], True)
@@ -115,7 +115,7 @@ def test_too_few_nodes_are_asked_for_once_more(scene: Scene, make: Make) -> None
     nodes = make()
     nodes.answer(Nodes(), Nodes([nodes.node(2)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now))
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in get_eviction_messages(now))
     now = scene.until_bound("train", 3)
     assert nodes.state(now)["retryCount"] == 1
     first, second = (asked["metadata"]["name"] for asked in nodes.asked())
@@ -129,8 +129,8 @@ def test_nodes_scattered_over_racks_are_asked_for_once_more_and_then_no_more(sce
     nodes = make(ONCE_MORE)
     nodes.answer(Nodes([nodes.node(rack, 1) for rack in (3, 4, 5)]), Nodes([nodes.node(rack, 1) for rack in (6, 7, 8)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", why_evicted)
-    now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
+    scene.eventually("its quota to be given back", get_eviction_messages)
+    now = scene.eventually("it to be deactivated", lambda now: is_evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert (now.workload_of("train") or {})["spec"]["active"] is False
     assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert len(nodes.asked()) == 2
@@ -142,8 +142,10 @@ def test_workload_after_failed_provisioning_is_deactivated_and_starts_all_attemp
     nodes = make(ONCE_MORE)
     nodes.answer(Refusal("no such machines in zone a"), Refusal("and none in zone b"), Nodes([nodes.node(1)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: "Retrying after failure: no such machines in zone a" in why_evicted(now))
-    now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
+    scene.eventually(
+        "its quota to be given back", lambda now: "Retrying after failure: no such machines in zone a" in get_eviction_messages(now)
+    )
+    now = scene.eventually("it to be deactivated", lambda now: is_evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert "and none in zone b (given up after 2 attempts)" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert "retryCount" not in nodes.state(now)
     assert len(nodes.asked()) == 2
@@ -162,7 +164,7 @@ def test_capacity_that_is_revoked_while_it_runs_evicts_and_is_asked_for_again(sc
     now = scene.eventually("another request", lambda _: len(nodes.asked()) == 2)
     second = nodes.asked()[1]["metadata"]["name"]
     now = scene.eventually("it to run on that", lambda now: nodes.consumed(now) == {second} and not truth.check_all_bound(now, "train", 3))
-    assert "EvictedDueToAdmissionCheck" in reasons_of_events(now)
+    assert "EvictedDueToAdmissionCheck" in list_event_reasons(now)
     assert nodes.state(now)["retryCount"] == 1
 
 
@@ -170,7 +172,7 @@ def test_a_booking_that_expires_before_there_is_a_place_is_not_waited_out(scene:
     nodes = make()
     nodes.answer(Nodes([nodes.node(1)], ready=False), Nodes([nodes.node(1, 4)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in reasons_of_events(now))
+    scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in list_event_reasons(now))
     (request,) = nodes.requests()
     nodes.autoscaler.say(request["metadata"]["name"], scene.namespace, "BookingExpired", "ten minutes are over")
     now = scene.until_bound("train", 3)

@@ -11,7 +11,7 @@ from core.model.node_health_rules import RequeueRules
 from core.names import ADMITTED, EVICTED, FORGOTTEN_FAILURES, QUOTA_RESERVED
 from core.runtime.http.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
-from tests.builders import RACK, cluster_queue_json, condition_json
+from tests.builders import RACK, build_cluster_queue_json, build_condition_json
 from tests.reconciler.harness_pause import PauseHarness
 from tests.reconciler.schedule.test_second_pass import PassHarness
 
@@ -155,9 +155,9 @@ async def test_so_does_the_event_where_it_has_its_place_and_waits_for_a_check() 
     harness = PauseHarness()
     active = {"conditions": [{"type": "Active", "status": "True"}]}
     harness.put({"kind": "AdmissionCheck", "metadata": {"name": "check"}, "spec": {"controllerName": "x"}, "status": active})
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "10"}, admissionChecksStrategy=CHECKS)})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": "10"}, admissionChecksStrategy=CHECKS)})
     train = harness.workload("train", count=3, owner=None, topology={"required": RACK})
-    evicted = condition_json(EVICTED, message="its node was lost. It was on cloud/rack r9 (node n)")
+    evicted = build_condition_json(EVICTED, message="its node was lost. It was on cloud/rack r9 (node n)")
     harness.put({**train, "status": {"conditions": [evicted]}})
     async with harness.running():
         await asyncio.sleep(1)

@@ -15,7 +15,7 @@ from core.jobs.objects import OBJECTS
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.webhook.asking import Webhook, get_causes, hook
-from tests.webhook.reviews.test_group_reviews import groups, judged, mutated
+from tests.webhook.reviews.test_group_reviews import list_groups, mutated, validate_object
 
 ROOT = Path(__file__).parents[3]
 REFUSED = "job-three-mistakes.yaml"
@@ -57,8 +57,8 @@ def test_an_example_is_accepted_without_a_warning(text: str):
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "podgroups").glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_without_a_queue_asks_for_a_group_and_is_accepted_without_a_warning(path: Path):
     for obj in objects(path.read_text()):
-        assert judged(mutated(obj)) == {"uid": "4f0c", "allowed": True}
-        assert all(groups(mutated(obj)))
+        assert validate_object(mutated(obj)) == {"uid": "4f0c", "allowed": True}
+        assert all(list_groups(mutated(obj)))
 
 
 def test_the_three_mistakes_are_three():
