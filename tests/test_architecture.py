@@ -90,7 +90,7 @@ def test_every_package_of_the_product_is_in_the_wheel():
 
 
 @pytest.mark.parametrize("folder", [*PRODUCT, "e2e", "tools", "tests"])
-def test_no_file_tells_more_than_one_story(folder: str):
+def test_each_module_has_at_most_the_maximum_number_of_lines(folder: str):
     long = {module: lines for module, path in list_modules(folder) if (lines := len(path.read_text().splitlines())) > MAX_LINES}
     assert long == {}
 

@@ -233,7 +233,7 @@ def test_text_that_is_no_configuration_document_is_refused(text: str | bytes, sa
     assert line.startswith(said)
 
 
-def test_another_kind_or_version_is_told_as_such():
+def test_configuration_of_another_kind_or_version_is_refused_with_the_accepted_ones():
     assert list_mistakes("{}") == [
         "apiVersion: it is missing; use config.kueue.x-k8s.io/v1beta2 or config.kueue.x-k8s.io/v1beta1",
         "kind: it is missing; use Configuration",
@@ -244,7 +244,7 @@ def test_another_kind_or_version_is_told_as_such():
     ]
 
 
-def test_keys_given_twice_are_told_beside_all_else():
+def test_duplicate_keys_of_a_configuration_are_reported_with_other_mistakes():
     text = as_text(build_file()) + "namespace: a\nnamespace: b\nresources:\n  transformations:\n  - {input: cpu, input: pods, x: 1}\n"
     assert list_mistakes(text) == [
         "namespace: it is given twice, in lines 3 and 4; leave one out",
@@ -290,7 +290,7 @@ WRONG = {
 
 
 @given(st.sets(st.sampled_from(sorted(WRONG)), min_size=1))
-def test_all_mistakes_are_told_at_once(places: set[tuple[str, ...]]):
+def test_all_mistakes_of_a_configuration_are_reported_at_once(places: set[tuple[str, ...]]):
     file: Json = build_file()
     for place in places:
         inner = file

@@ -38,7 +38,7 @@ def replicas(shared: Replicas) -> Replicas:
     return shared
 
 
-def test_two_that_start_at_once_make_one_ca_and_tell_everybody(replicas: Replicas):
+def test_two_replicas_that_start_together_create_and_publish_one_ca(replicas: Replicas):
     assert len(replicas.step_times("there is no Secret yet")) == 1, "of two that create it one is told that it is there"
     assert replicas.api.get(replicas.secret_path)["type"] == "kubernetes.io/tls"
     secret = replicas.secret()
@@ -184,7 +184,7 @@ def gone(replicas: Replicas) -> list[str]:
 
 
 @pytest.mark.parametrize("but", ["validating", "secret"])
-def test_a_missing_right_is_told_where_readiness_is_asked_for(cluster: Cluster, namespace: str, but: str):
+def test_missing_right_of_a_replica_is_reported_by_its_readiness_probe(cluster: Cluster, namespace: str, but: str):
     with Replicas(cluster, namespace, *SHORT) as replicas:
         replicas.grant(but=but)
         replicas.start(wait=False)

@@ -51,7 +51,7 @@ def test_in_a_bundle_one_good_ca_is_enough():
     assert validate(SERVING.certificate, other.certificate + CA.certificate, NAMES[0], AT) == []
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_of_a_certificate_are_reported_at_once():
     stranger = issue_serving(issue_ca("stranger", AT), ["elsewhere"], AT, timedelta(days=1))
     problems = validate(stranger.certificate, CA.certificate, NAMES[0], AT + timedelta(days=2), SERVING.key)
     assert problems == [
@@ -100,7 +100,7 @@ def test_a_long_name_fits():
     assert validate(pair.certificate, CA.certificate, name, AT) == []
 
 
-def test_the_end_is_told():
+def test_serving_certificate_has_its_end_time():
     assert SERVING.not_after == AT + timedelta(days=90)
 
 

@@ -325,7 +325,7 @@ class FewLooks:
             raise Enough
 
 
-async def test_the_loop_outlives_errors_tells_them_once_and_looks_every_ten_seconds(caplog):
+async def test_rotation_loop_survives_errors_logs_them_once_and_runs_each_ten_seconds(caplog):
     server = Server()
     server.fail["get", "secrets"] = FORBIDDEN
     clock = FewLooks(3)

@@ -46,7 +46,7 @@ def test_no_policy_is_left_over_from_earlier():
     assert present == {f"{policy['metadata']['name']}.yaml" for policy in policies(KINDS)}
 
 
-def test_a_changed_file_is_told_of(tmp_path: Path):
+def test_generated_check_fails_for_a_changed_file(tmp_path: Path):
     (tmp_path / "a.yaml").write_text("a: 1\n")
     assert "-a: 1\n+a: 2" in generated.find_drift(tmp_path, {"a.yaml": "a: 2\n"})
     assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--check"]) == 1

@@ -175,7 +175,7 @@ def test_missing_right_of_an_installed_process_is_reported_until_granted(release
     wait_for("the reconciler to go on once it may", lambda: READY_MARK in pod.log)
 
 
-def test_missing_definitions_are_told_and_waited_for(release: Release):
+def test_processes_without_crds_report_this_and_wait_for_them(release: Release):
     release.apply("install", CHART, release.values(crds={"install": False}), has_crds=False)
     pod = release.start("reconciler")
     wait_for("it to be told", lambda: '"the cluster cannot be seen"' in pod.log)
@@ -193,7 +193,7 @@ def test_missing_definitions_are_told_and_waited_for(release: Release):
 
 
 @pytest.mark.long
-def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):
+def test_crds_of_another_owner_are_adopted_only_with_take_ownership(release: Release):
     for crd in load_crds():
         release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)
     with pytest.raises(Refused, match="cannot be imported into the current release"):
@@ -223,7 +223,7 @@ def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: P
 
 
 @pytest.mark.long
-def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installation_goes_on_with_it(release: Release):
+def test_published_ca_survives_an_upgrade_and_a_new_installation(release: Release):
     values = {name: value for name, value in release.values().items() if name != "certs"}
     release.apply("install", CHART, values)
     assert list_trusted(release) == {""}, "nobody but the webhook writes it"

@@ -128,7 +128,7 @@ def test_the_processes_take_the_arguments(rendered: list[dict[str, Any]]):
     assert reconciler.settings.parse(arguments).namespace == "topogate-system"
 
 
-def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[dict[str, Any]]):
+def test_chart_ports_and_probes_match_the_process_arguments(rendered: list[dict[str, Any]]):
     specs = get_pods(rendered)
     arguments = [word for word in specs["reconciler"]["containers"][0]["args"] if not word.startswith("--config=")]
     asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
@@ -250,7 +250,7 @@ def get_target(objects: list[dict[str, Any]]) -> CertificateTarget:
     return own
 
 
-def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp_path: Path):
+def test_own_certificate_of_the_chart_is_for_the_service_and_published_to_each_configuration(tmp_path: Path):
     objects = render(tmp_path, {"kubernetesClusterDomain": "cluster.example"}, release="7.odd", namespace="0-system")
     own, service = get_target(objects), find_one(objects, "Service", "-webhook")["metadata"]
     assert (own.namespace, own.secret) == ("0-system", f"{service['name']}-certs")
@@ -383,7 +383,7 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
     ],
 )
-def test_a_mistake_is_told(tmp_path: Path, values: dict[str, Any], said: str):
+def test_invalid_chart_values_are_refused_with_the_mistake(tmp_path: Path, values: dict[str, Any], said: str):
     with pytest.raises(Refused, match=re.escape(said)):
         render(tmp_path, values)
 

@@ -60,7 +60,7 @@ def replaced(document: Obj, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-def test_a_pod_on_a_node_that_is_no_name_is_told_of(topogate: Commands) -> None:
+def test_pod_with_an_invalid_node_name_in_a_file_is_reported(topogate: Commands) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": [None], "containers": []}}
     ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *CLUSTER, pod))
     assert ran.code in (0, 1, 2), ran.err
@@ -98,7 +98,7 @@ DEVICES: list[Obj] = [
 
 @settings(max_examples=scale_examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands, data: st.DataObject):
+def test_random_json_in_device_files_is_used_or_reported(topogate: Commands, data: st.DataObject):
     documents = copy.deepcopy(DEVICES)
     at = data.draw(st.integers(0, len(documents) - 1))
     path = data.draw(st.sampled_from(list(walk_paths(documents[at]))))
@@ -111,7 +111,7 @@ def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands,
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion", "name", "namespace"])
 @pytest.mark.parametrize("value", [None, [], {}, 1, True])
-def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands, field: str, value: object) -> None:
+def test_metadata_text_of_another_type_is_reported_or_omitted(topogate: Commands, field: str, value: object) -> None:
     running, wanted = build_job("there", 2, required=RACK), build_job("a", 2, required=RACK)
     for obj in (running, wanted):
         obj["metadata"][field] = value
@@ -126,7 +126,7 @@ def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands
 
 @settings(max_examples=scale_examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_json_in_any_place_is_used_or_told_of(topogate: Commands, data: st.DataObject):
+def test_random_json_in_files_is_used_or_reported(topogate: Commands, data: st.DataObject):
     documents = copy.deepcopy([*CLUSTER, build_job("a", 2, required=RACK)])
     at = data.draw(st.integers(0, len(documents) - 1))
     path = data.draw(st.sampled_from(list(walk_paths(documents[at]))))

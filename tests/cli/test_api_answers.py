@@ -90,7 +90,7 @@ NO_RIGHT = 'nodes is forbidden: User "someone" cannot list resource "nodes" in A
         ("/pods", build_status(500, "InternalError", "etcd\nis away"), "cannot list pods: etcd is away"),
     ],
 )
-def test_an_answer_that_is_no_list_is_told_in_a_line(topogate: Commands, words: list[str], part: str, answer: Answer, says: str):
+def test_api_answer_that_is_no_list_is_reported_in_one_line(topogate: Commands, words: list[str], part: str, answer: Answer, says: str):
     files: list[str | Path] = ["-f", topogate.write("job.yaml", build_job("a", 1))] if words == ["plan"] else []
     with serve_answers(lambda path: answer if part in path else EMPTY) as url:
         ran = topogate.run(*words, *files, "--kubeconfig", write_kubeconfig(topogate, url))

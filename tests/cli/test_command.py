@@ -60,7 +60,7 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
         ),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments: list[str], says: str):
+def test_wrong_command_line_is_reported_in_one_line(topogate: Commands, arguments: list[str], says: str):
     ran = topogate.run(*arguments)
     assert ran.code == 2
     assert ran.out == ""
@@ -133,7 +133,7 @@ def test_the_namespace_is_kubectls(tmp_path):
         assert commands.namespace_of(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
 
 
-def test_a_bug_is_told_in_a_line_and_shown_where_if_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_unexpected_error_is_one_line_and_a_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def fail(*_: object) -> None:
         raise KeyError("odd\nthing")
 

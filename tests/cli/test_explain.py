@@ -75,7 +75,7 @@ def test_the_data_has_each_level_each_reason_and_each_way_out(topogate: Commands
     assert [change.get("level") or change.get("pods") for change in attempt["wouldHelp"]] == [BLOCK, 4]
 
 
-def test_if_things_have_changed_since_both_sentences_are_told(topogate: Commands):
+def test_explain_after_a_change_shows_the_condition_and_the_current_verdict(topogate: Commands):
     documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 5, required=RACK))])
     sentence = get_condition(get_workload(documents, "a"), "QuotaReserved")["message"]
     more = [document for document in build_nodes(hosts=5) if document["metadata"]["name"].endswith("0-4")]
@@ -85,7 +85,7 @@ def test_if_things_have_changed_since_both_sentences_are_told(topogate: Commands
     assert "b0/b0-r0/n-0-0-4  1 pod" in ran.out
 
 
-def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Commands):
+def test_explain_of_an_admitted_workload_shows_its_place_and_the_reason(topogate: Commands):
     documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     file = topogate.write("cluster.yaml", *documents)
     ran = topogate.run("explain", "job", "a", "--nodes", file)
@@ -140,7 +140,7 @@ def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands)
     assert ran.out.count("its node was lost") == 1, "it is the condition that is shown"
 
 
-def test_nodes_that_are_lent_are_told_of_both_and_counted_once(topogate: Commands):
+def test_explain_shows_lent_nodes_for_holder_and_borrower_and_counts_them_once(topogate: Commands):
     holder, borrower = build_job("a", 3, required=RACK), build_job("b", 1, unconstrained="true")
     holder["spec"]["template"]["metadata"]["annotations"] |= {SPARE_NODES: "1", LEND_SPARES: "true"}
     there = [node for node in build_nodes() if node["metadata"]["labels"][RACK] == "b0-r0"]
@@ -164,7 +164,7 @@ def test_nodes_that_are_lent_are_told_of_both_and_counted_once(topogate: Command
     assert rack["used"]["nvidia.com/gpu"] == "32"
 
 
-def test_nodes_that_are_kept_free_for_it_are_told_and_taken_for_others(topogate: Commands):
+def test_explain_shows_spare_nodes_of_a_workload_and_counts_them_as_used_for_others(topogate: Commands):
     asks = build_job("a", 2, required=RACK)
     asks["spec"]["template"]["metadata"]["annotations"][SPARE_NODES] = "1"
     documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(asks)])
@@ -254,7 +254,7 @@ RESERVED = build_condition("QuotaReserved", "True", "QuotaReserved", "has it")
         ),
     ],
 )
-def test_each_state_is_told_with_the_condition_that_led_to_it(
+def test_explain_shows_each_state_with_its_condition(
     topogate: Commands, active: bool, conditions: list[dict[str, str]], state: str, told: str
 ):
     made, workload = build_queued_job(build_job("a", 2, required=RACK))

@@ -138,7 +138,7 @@ def test_explain_of_a_running_group_shows_its_nodes_and_held_nodes_are_not_offer
     assert others["replicas"][0]["now"]["placements"] == [{"name": "b0-r0", "nodes": 3, "fit": 1, "lacks": {"nvidia.com/gpu": "8"}}]
 
 
-def test_replicas_are_told_one_by_one(topogate: Commands):
+def test_explain_of_a_group_lists_each_replica(topogate: Commands):
     several = [build_pod(f"r{replica}-{i}", replica=replica) for replica in range(2) for i in range(2)]
     told = run_explain(topogate, *build_nodes(), group(replicas=2), *several)
     assert [replica["replica"] for replica in told["replicas"]] == [0, 1]
@@ -193,7 +193,7 @@ def test_kube_schedulers_own_is_explained_too(topogate: Commands):
     assert "made from: template workers of Workload run" in ran.out
 
 
-def test_one_that_is_not_there_is_told_of_in_a_line(topogate: Commands):
+def test_explain_of_a_missing_group_fails_with_one_line(topogate: Commands):
     ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *build_nodes()))
     assert ran.code == 1
     assert ran.err.strip() == "topogate: there is no PodGroup train in namespace default, and no group of queued pods of that name"
@@ -245,7 +245,7 @@ def test_plan_of_a_job_with_an_invalid_group_annotation_reports_all_mistakes(top
     assert "may not stand beside topogate.dev/podgroup-topology" in ran.err
 
 
-def test_a_job_that_makes_no_pods_is_told(topogate: Commands):
+def test_plan_of_a_job_without_pods_is_refused(topogate: Commands):
     made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
     made["metadata"] = {"name": "none", "annotations": {PODGROUP_TOPOLOGY: "rack"}}
     ran = topogate.run("plan", "-f", topogate.write("plan.yaml", made), "--nodes", topogate.write("nodes.yaml", *build_nodes()))

@@ -214,7 +214,7 @@ def test_the_role_of_observers_is_enough_for_every_word(topogate: Commands, scen
     assert "why there, when it was admitted: " in told[0].out, "the role reads events"
 
 
-def test_one_without_rights_is_told_which_is_missing(topogate: Commands, scene: Scene):
+def test_command_without_rights_names_the_missing_right_and_the_cluster_role(topogate: Commands, scene: Scene):
     ran = topogate.run("topology", "--kubeconfig", str(scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")))
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: no permission: ")

@@ -87,7 +87,7 @@ async def test_pause_writes_author_time_and_reason(server: Server):
     assert server.pause == Pause(admissions=stop)
 
 
-async def test_of_two_at_once_for_the_same_the_second_hears_of_the_first(server: Server):
+async def test_pause_beside_a_concurrent_pause_reports_and_keeps_the_first(server: Server):
     server.before_write.append(lambda: server.store({"admissions": Stop("admissions", "T", "bob", "earlier").to_text()}))
     assert await pause(server) == ["admissions were paused before, by bob since T: earlier; that stands"]
     assert server.pause.admissions == Stop("admissions", "T", "bob", "earlier")

@@ -164,7 +164,7 @@ def test_a_job_without_a_queue_is_left_alone_unless_its_namespace_is_managed(top
     assert ran.code == 0, ran.err
 
 
-def test_all_mistakes_of_all_files_are_told_at_once_with_file_document_and_field(topogate: Commands):
+def test_plan_reports_all_mistakes_of_all_files_with_file_document_and_field(topogate: Commands):
     first, second = build_node("n1", {RACK: 7}), build_node("n2", cpu="many")  # type: ignore[dict-item]
     broken = build_queues()
     broken[1]["spec"]["topologyNam"] = "default"
@@ -271,7 +271,7 @@ def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_
     assert "pods of group pair differ in their total count" in ran.err
 
 
-def test_whom_a_job_would_have_preempted_is_named(topogate: Commands):
+def test_plan_of_a_preempting_job_names_its_victims(topogate: Commands):
     documents = decide_documents(
         [
             *build_nodes(blocks=1),

@@ -80,7 +80,7 @@ def test_the_largest_fit_is_of_the_pod_that_is_asked_for(topogate: Commands):
         assert found[: len(fits)] == fits
 
 
-def test_the_terminal_shows_the_tree_and_goes_down_to_nodes_if_told_to(topogate: Commands):
+def test_topology_command_shows_the_tree_and_with_hosts_its_nodes(topogate: Commands):
     file = topogate.write("cluster.yaml", *build_nodes(blocks=1, racks=2, hosts=2), *build_queues(), build_node("lost"))
     ran = topogate.run("topology", "--nodes", file)
     assert (ran.code, ran.err) == (0, "")

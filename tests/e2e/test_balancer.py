@@ -145,7 +145,7 @@ def test_a_connection_that_ends_in_good_order_is_not_broken_unless_a_request_is_
     wait_for("it to be counted", lambda: balancer.broken == [1, 0], poll_s=0.01)
 
 
-def test_without_anybody_a_connection_is_closed(balancer: Balancer):
+def test_balancer_without_replicas_closes_a_connection(balancer: Balancer):
     balancer.withdraw(0)
     balancer.withdraw(1)
     with socket.create_connection(("127.0.0.1", balancer.port), timeout=10) as connection:

@@ -87,7 +87,7 @@ def test_build_cache_key_depends_on_sources_and_flags_only(module):
     assert len(keys) == 5
 
 
-def test_the_cache_folder_is_where_it_is_told_to_be():
+def test_cache_folder_follows_the_environment():
     assert get_cache_dir({"TOPOGATE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/topogate")
     assert get_cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/topogate")
     assert get_cache_dir({}) == Path.home() / ".cache" / "topogate"

@@ -42,14 +42,14 @@ def get_refusal(cluster: Cluster, job: dict[str, Any]) -> str:
     return ""
 
 
-def test_a_queued_job_without_limits_is_told_all_of_them_at_once(cluster: Cluster, policed: str):
+def test_example_policy_names_all_missing_limits_of_a_queued_job(cluster: Cluster, policed: str):
     said = get_refusal(cluster, manifests.build_job("endless", policed, pods=1))
     assert "spec.backoffLimit: 6 or no value: write at most 3" in said
     assert f'metadata.labels[{MAX_EXEC_TIME_LABEL}]: ""' in said
 
 
 @pytest.mark.parametrize("seconds", ["0", "604801", "soon", "1.5"])
-def test_a_limit_that_is_none_is_told(cluster: Cluster, policed: str, seconds: str):
+def test_example_policy_refuses_an_invalid_execution_time(cluster: Cluster, policed: str, seconds: str):
     said = get_refusal(cluster, manifests.build_job("long", policed, pods=1, spec=LIMITED, labels={MAX_EXEC_TIME_LABEL: seconds}))
     assert f'"{seconds}": write for how many seconds' in said
     assert "backoffLimit" not in said

@@ -270,7 +270,7 @@ def list_containers(value: Any) -> Iterator[dict[str, Any]]:
             yield from list_containers(entry)
 
 
-def test_stories_are_told_with_images_that_run() -> None:
+def test_stories_on_kind_use_images_that_run() -> None:
     for story in STORIES:
         found = RealStory(story.file, story.levels, story.pods, story.check, story.stand_in)
         assert not [image for image in list_images(found.load()) if image.startswith(EXAMPLES)]
@@ -342,7 +342,7 @@ def test_without_docker_the_command_says_so_in_one_line_and_ends_with_3(tmp_path
     assert f"| {command.NO_DOCKER} |" in (ROOT / "docs" / "kind.md").read_text()
 
 
-def test_an_unknown_word_is_told_before_docker_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_kind_is_reported_before_docker_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--kinds", "jobset,foo"]) == command.USAGE
     assert "'foo' is neither a kind nor an operator" in capsys.readouterr().err
 

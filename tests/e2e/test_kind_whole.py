@@ -169,7 +169,7 @@ def test_a_scene_that_fails_ends_it_with_1_and_keeps_the_logs(
     assert verbs == ["create", "export", "delete"]
 
 
-def test_a_cluster_that_is_to_be_kept_is_told_how_to_use_and_delete(
+def test_kept_kind_cluster_is_reported_with_commands_for_use_and_deletion(
     said_to_kind: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "list_operators", lambda kinds: ())

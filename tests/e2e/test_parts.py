@@ -131,7 +131,7 @@ def test_progress_rewrites_one_line_on_a_terminal_and_is_sparse_in_a_log():
     assert log.getvalue() == "==> building: 0 s one\n==> building: done after 0 s\n"
 
 
-def test_a_failed_command_tells_its_last_lines(capsys):
+def test_failed_command_error_contains_its_last_lines(capsys):
     with pytest.raises(CommandFailed, match=r"(?s)trying failed with code 4.*line 29"):
         run_with_progress("trying", [sys.executable, "-c", "print('\\n'.join(f'line {i}' for i in range(30))); raise SystemExit(4)"])
     assert "trying: failed" in capsys.readouterr().err

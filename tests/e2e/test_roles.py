@@ -60,7 +60,7 @@ def user(scene: Scene) -> Iterator[Api]:
     opened.close()
 
 
-def test_the_topology_can_be_read_by_whom_an_administrator_lets(scene: Scene, user: Api) -> None:
+def test_topology_viewer_role_permits_reading_topologies_only(scene: Scene, user: Api) -> None:
     with bound_everywhere(scene.api, scene.namespace, "topogate-topology-viewer"):
         wait_for("the binding to hold", lambda: may(user, "list", "kueue.x-k8s.io", "topologies"))
         assert user.list(f"{KUEUE}/topologies")

@@ -45,7 +45,7 @@ def test_a_parent_from_elsewhere_is_a_problem():
     ]
 
 
-def test_time_of_which_nothing_is_told_is_a_problem_unless_another_span_covers_it():
+def test_time_gap_in_a_trace_is_a_problem_unless_another_span_covers_it():
     late = [*build_whole_story(), build_span("late", 30, 31)]
     assert stories.find_problems(late) == ["nothing is told of the 21.0 s before late"]
     assert stories.find_problems([*late, build_span("wait", 5, 30)]) == []
@@ -57,7 +57,7 @@ def build_workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
     return {"metadata": metadata, "status": {"conditions": [condition]}}
 
 
-def test_a_refusal_must_be_told_word_for_word():
+def test_trace_of_a_refused_workload_must_contain_the_exact_message():
     told = [build_span("placement.solve", 0, 1, refused=True, message=SENTENCE)]
     assert (
         stories.find_unreported_refusals(

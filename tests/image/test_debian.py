@@ -90,7 +90,7 @@ def test_lock_line_that_is_no_pin_is_refused_with_the_format(line):
 
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt on this machine")
-def test_a_version_that_no_mirror_has_is_told_with_the_word_that_renews_the_lock(tmp_path: Path):
+def test_package_version_without_a_mirror_is_reported_with_the_command_that_renews_the_lock(tmp_path: Path):
     """A source of our own, on disk, so that nothing is asked of a mirror: it has `small` at another version, and not `other`."""
     pin, content = build_deb({"etc/name": "x"})
     source = tmp_path / "source"
@@ -114,7 +114,7 @@ def test_a_version_that_no_mirror_has_is_told_with_the_word_that_renews_the_lock
         apt.candidates(["small", "other"])
 
 
-def test_a_machine_without_apt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_debian_download_without_apt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PackageError, match="apt-get is not here"):
         Apt(tmp_path).update()

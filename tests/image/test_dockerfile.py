@@ -53,7 +53,7 @@ def test_dockerignore_excludes_nothing_that_the_build_needs():
     assert not ignored & {*packages, *locks, "e2e", "tools", "LICENSE", "README.md", "pyproject.toml"}
 
 
-def test_a_machine_of_another_kind_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_image_build_on_another_architecture_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert main([]) == 1
     assert "the image is one for amd64, and made by its own Python: this machine is a aarch64" in capsys.readouterr().err

@@ -75,6 +75,6 @@ def test_files_that_it_names_are_there():
         assert (ROOT / "core" / "jobs" / "kinds" / name).is_file(), name
 
 
-def test_all_that_the_api_server_must_be_told_of_a_kind_is_named():
+def test_kind_document_names_all_registrations_with_the_api_server():
     for name in ("webhook.registration.configurations(..., kinds)", "webhook.policies.policies(kinds)"):
         assert f"`{name}`" in TEXT

@@ -120,7 +120,7 @@ def test_started_job_can_be_restored_without_a_workload(scenario: Scenario):
     assert not kind.has_gate(kind.ungate(running))
 
 
-def test_a_rule_that_a_template_breaks_is_told_by_the_path_users_find(scenario: Scenario):
+def test_broken_template_rule_is_reported_with_the_field_path_of_the_kind(scenario: Scenario):
     kind, job = get_kind(scenario), make(scenario)
 
     def contradicting(value: Any) -> Any:

@@ -162,14 +162,14 @@ def test_a_misspelt_name(part: str, name: str, known: str):
     assert list_messages(made("Job", {part: {name: "x"}})) == [f"metadata.{part}[{name}]: {known}"]
 
 
-def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
+def test_misspelt_label_is_reported_when_added_and_not_on_later_changes():
     wrong = made("Job", {"labels": {"kueue.x-k8s.io/priority-clas": "x"}})
     assert len(list_messages(wrong, made("Job"))) == 1, "kubectl label job x ..."
     assert list_messages(wrong, wrong) == []
 
 
 @pytest.mark.parametrize("name", ["kueue.x-k8s.io/podset-requird-topology", "kueue.x-k8s.io/required-topology"])
-def test_a_pod_is_told_once(name: str):
+def test_misspelt_annotation_of_a_pod_is_reported_once(name: str):
     shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}?"
     assert list_messages(made("Pod", {"annotations": {name: RACK}})) == [shown]
 

@@ -56,7 +56,7 @@ def test_minimum_parallelism_that_is_no_pod_count_is_refused_with_accepted_value
     assert error.accepted == "a whole number from 1 to 6 is expected, which is how many pods the job runs at once"
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_of_a_job_with_minimum_parallelism_are_reported_at_once():
     wrong = build_job("9")
     wrong["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "no label"}
     assert {error.field for error in KIND.validate_create(wrong).errors} == {

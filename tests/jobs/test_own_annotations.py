@@ -151,7 +151,7 @@ def test_of_all_kinds_and_of_all_such_annotations(kind: str, name: str):
         assert not response["allowed"] or any("has no effect on the" in warning for warning in response["warnings"])
 
 
-def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
+def test_misplaced_annotation_is_reported_when_added_and_not_on_later_changes():
     before = of_kind("Job", {"template": TEMPLATE})
     after = of_kind("Job", {"template": TEMPLATE}, **{REQUIRED_TOPOLOGY: RACK})
     assert len(Webhook().validate(after, before)["warnings"]) == 1, "kubectl annotate job x ..."

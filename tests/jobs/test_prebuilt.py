@@ -61,7 +61,7 @@ def test_every_kind_of_job_judges_it(kind: Any):
 
 
 @pytest.mark.parametrize("kind", [*POD_SETS, Pod()], ids=lambda kind: kind.kind)
-def test_pods_are_told_that_it_has_no_effect(kind: Any):
+def test_prebuilt_workload_label_on_pods_gets_a_warning(kind: Any):
     labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: "w", "kueue.x-k8s.io/managed": "true"}
     rules = kind.validate_create({"kind": kind.kind, "metadata": {"name": "x", "labels": labels}, "spec": {}})
     assert any("has no effect" in warning for warning in rules.warnings)

@@ -83,7 +83,7 @@ def test_queue_that_borrows_within_its_own_cohort_uses_no_quota_of_others():
     assert not QuotaTree([build_owner("a", 4), build_owner("b", 4)]).takes_of_others("a", "b", CPU)
 
 
-def test_cohorts_that_go_round_in_a_circle_are_nobodys():
+def test_cohorts_in_a_cycle_lend_no_quota():
     cohorts = [
         build_owner("x", 100, "y"),
         build_owner("y", 100, "x"),
@@ -162,7 +162,7 @@ def test_share_is_zero_without_borrowing_or_lendable_quota():
     assert empty.shares("a") == [share(0)]
 
 
-def test_shares_are_told_from_the_root_down():
+def test_shares_of_a_queue_are_listed_from_the_root_down():
     cohorts = [build_owner("left", 0, "root"), build_owner("root", 0)]
     tree = QuotaTree([build_owner("a", 2, "left"), build_owner("b", 4, "left"), build_owner("c", 6, "root")], cohorts)
     tree.add("a", {CPU: 8})

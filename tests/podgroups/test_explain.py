@@ -16,7 +16,7 @@ def explain_group(nodes: list[Node], asked: PodGroupInfo) -> GroupExplanation:
     return explain(view, asked, outcome.tried)
 
 
-def test_every_placement_is_told_the_best_one_first():
+def test_group_explanation_lists_each_placement_best_first():
     found = explain_group(list_nodes({"r1": [2], "r2": [3], "r3": [0]}), group((4, 1)))
     assert [(fact.name, fact.fit, list(map(str, fact.short))) for fact in found.facts] == [
         ("r2", 3, ["1 cpu"]),
@@ -34,14 +34,14 @@ def test_explanation_of_a_gang_shows_minimum_count_and_pod_count():
     assert "takes 3 of 4 pods, the best takes 2" in str(explain_group(list_nodes({"r1": [2]}), group((4, 1), min_count=3)))
 
 
-def test_plugins_that_make_nothing_of_nodes_with_the_label_are_told_apart_from_nodes_without_it():
+def test_group_explanation_differs_for_empty_plugin_results_and_missing_labels():
     view, asked = build_view([HOSTNAME_LABEL], list_nodes({"r1": [2]})), group((1, 1))
     assert str(explain(view, asked, ())) == "there is no placement: the plugins make none of the nodes with the label cloud/rack."
     without = build_view([HOSTNAME_LABEL], [build_node("a", "b", None)])
     assert str(explain(without, asked, ())) == "there is no placement: no node has the label cloud/rack."
 
 
-def test_nodes_that_are_out_are_told_with_the_reason():
+def test_group_explanation_names_excluded_nodes_with_the_reason():
     found = explain_group([build_node("a", "b", "r1", 8, ready=False), build_node("c", "b", "r1", 1)], group((2, 1)))
     assert "excluded: NotReady: 1 (a)" in str(found)
 

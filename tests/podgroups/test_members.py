@@ -68,7 +68,7 @@ def test_queued_pod_is_no_member() -> None:
     assert group_of(build_pod(**{MANAGED: "true", QUEUE_NAME_LABEL: "main"})) is None
 
 
-def test_before_it_is_told_its_replica_it_is_no_member() -> None:
+def test_leader_worker_set_pod_without_a_replica_label_is_no_member() -> None:
     assert group_of(build_pod(**{LWS_NAME_LABEL: "s"})) is None
     assert read_member(build_pod(**{LWS_NAME_LABEL: "s"})) is None
 

@@ -48,7 +48,7 @@ def step(nodes: dict[str, Sequence[int]], *members: Member, **other: Any) -> Gro
 
 
 @pytest.mark.parametrize("least", [None, 4])
-def test_kube_scheduler_is_told_the_same(least: int | None):
+def test_native_pod_group_has_the_same_levels_and_count(least: int | None):
     told = native_group(build_facts(min_count=least), IN_A_RACK, KEY)
     read = read_pod_group(told)
     assert (read.levels, read.min_count, read.name) == (IN_A_RACK, least, "train")
@@ -60,7 +60,7 @@ def test_each_replica_is_a_group_of_its_own():
     assert names == ["train", "train-1", "train-2"]
 
 
-def test_all_that_it_cannot_be_told_is_said_at_once():
+def test_native_pod_group_refusal_names_all_unsupported_fields():
     levels = (TopologyConstraint(BLOCK), TopologyConstraint(RACK, preferred=True))
     with pytest.raises(NotNative) as refusal:
         native_group(build_facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
@@ -89,7 +89,7 @@ def test_waiting_native_group_reports_the_lack_of_each_placement():
     assert [(fact.name, fact.fit) for fact in found.explanation.facts] == [("r1", 2), ("r2", 1)]
 
 
-def test_where_there_is_room_its_own_words_are_told():
+def test_waiting_native_group_with_room_reports_the_kube_scheduler_message():
     found = step({"r1": [4]}, build_pod(0), build_pod(1), build_pod(2, said="no volume"))
     assert found.message == "kube-scheduler has bound 0 of 3 pods, though placement r1 has room for the rest; it says: no volume"
 

@@ -51,12 +51,12 @@ def test_port_variable_that_kubernetes_sets_for_a_service_is_ignored():
     assert "environment variable X_WORD" in mistake
 
 
-def test_a_variable_that_is_wrong_is_told_also_where_a_flag_is_stronger():
+def test_invalid_variable_is_reported_although_a_flag_overrides_it():
     given = read("--port=5", X_PORT="0")
     assert given.mistakes == ["environment variable X_PORT: '0' is no port; a number from 1 to 65535 is expected"]
 
 
-def test_all_that_is_wrong_is_told():
+def test_all_mistakes_of_arguments_and_variables_are_reported_at_once():
     given = read("--port=x", "--many=1", "--many=y", "--wrod", "z", X_WORD="c", X_IS_ON="1", X_MANY="1;2")
     assert given.mistakes == [
         "environment variable X_WORD: 'c' is not accepted; use a or b",
@@ -76,7 +76,7 @@ def test_all_that_is_wrong_is_told():
         (["--is-on=true"], "argument --is-on/--no-is-on: ignored explicit argument 'true'"),
     ],
 )
-def test_a_line_that_cannot_be_taken_apart_is_told_of_beside_the_variables(arguments: list[str], mistake: str):
+def test_command_line_that_cannot_be_parsed_is_reported_with_invalid_variables(arguments: list[str], mistake: str):
     given = read(*arguments, X_WORD="c")
     assert given.mistakes == ["environment variable X_WORD: 'c' is not accepted; use a or b", mistake]
     assert not given.is_whole

@@ -55,7 +55,7 @@ def test_the_lowest_domain_that_holds_it_and_its_nodes(names: list[str], said: s
     assert describe_place(cluster(BLOCK, RACK, HOSTNAME_LABEL), admitted(HOSTS, hosts(*names))) == said
 
 
-def test_all_pod_sets_are_told_together_and_each_node_once():
+def test_place_description_covers_all_pod_sets_with_each_node_once():
     admission = admitted(HOSTS, hosts("b0-r0-n0"), hosts("b0-r0-n0", "b0-r0-n1"))
     assert describe_place(cluster(BLOCK, RACK, HOSTNAME_LABEL), admission) == f"{RACK} b0/b0-r0 (nodes b0-r0-n0, b0-r0-n1)"
 
@@ -89,7 +89,7 @@ def test_a_topology_that_is_gone_leaves_the_nodes():
         ([], ["a"], ""),
     ],
 )
-def test_a_move_is_told_by_where_pods_left_and_where_they_go(before: list[str], after: list[str], said: str):
+def test_move_description_names_former_and_new_nodes(before: list[str], after: list[str], said: str):
     assert describe_move(admitted(HOSTS, hosts(*before)), admitted(HOSTS, hosts(*after))) == said
 
 

@@ -75,7 +75,7 @@ def test_later_reviews_of_the_job_join_its_story(collect: Collect):
     assert (span.trace_id, span.parent_id, span.links) == ("a" * 32, "1" * 16, [])
 
 
-def test_a_refusal_is_told_with_its_message_and_is_no_error(collect: Collect):
+def test_review_span_of_a_refusal_has_its_message_and_no_error(collect: Collect):
     response = Webhook().ask(VALIDATE_JOB, manifests.build_job("train", "team-a", pods=4, required="not a label"))
     span = collect()[REVIEW]
     assert span.attributes["topogate.admission.allowed"] is False

@@ -19,7 +19,7 @@ REVIEW = "admission.review"
 SLOW = ["--trace-slow", "60"]  # on a busy machine a write may well take a quarter of a second
 
 
-def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster, installed: Installed):
+def test_sampled_traces_contain_only_the_job_that_waited(cluster: Cluster, installed: Installed):
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(Receiver())
         running = installed.run(otlp_endpoint=receiver.endpoint, flags=["--trace-ratio", "0", *SLOW], is_fresh=True)

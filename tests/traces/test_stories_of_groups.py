@@ -16,7 +16,7 @@ def list_names(spans: list[SpanRecord]) -> list[str]:
     return sorted(span.name for span in spans)
 
 
-def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll):
+def test_group_that_waited_has_one_complete_trace(collect_all: CollectAll):
     harness = GroupsHarness({"r1": (1, 1), "r2": (1,)})
     harness.gang(3)
     harness.add("p0", "p1", "p2")

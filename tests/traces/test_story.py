@@ -93,7 +93,7 @@ def follows(cause: SpanRecord, effect: SpanRecord) -> bool:
     return cause.end_ns <= effect.start_ns or cause.start_ns == effect.start_ns
 
 
-def test_each_process_tells_its_part(told: Told):
+def test_trace_of_a_job_contains_spans_of_each_process(told: Told):
     services = {(span.service, span.name == REVIEW) for trace in told.traces.values() for span in trace}
     assert services == {("topogate-webhook", True), ("topogate-reconciler", False)}
 
@@ -108,7 +108,7 @@ def test_decisions_are_linked_to_the_cycle_that_made_them(told: Told):
     assert all(cycle.attributes["topogate.verdict.count"] >= 1 for cycle in cycles.values()), "those that decide nothing are not sent"
 
 
-def test_every_span_says_whom_it_is_about(told: Told):
+def test_each_span_names_its_object(told: Told):
     workload = told.now.workload_of("fits")
     assert workload is not None
     for name, span in told.steps("fits").items():

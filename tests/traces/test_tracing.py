@@ -42,7 +42,7 @@ def test_a_step_is_a_child_of_the_admission_request_and_linked_to_its_cycle(coll
 
 
 @pytest.mark.parametrize("traceparent", [None, "", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 5000])
-def test_a_workload_without_a_readable_story_is_told_of_inside_of_the_cycle(collect: Collect, traceparent: str | None):
+def test_solve_span_of_a_workload_without_a_readable_trace_is_part_of_the_cycle(collect: Collect, traceparent: str | None):
     untold = build_workload(None, **({} if traceparent is None else {TRACEPARENT_ANNOTATION: traceparent}))
     with tracing.cycle() as span:
         decide(1)(span)
@@ -53,7 +53,7 @@ def test_a_workload_without_a_readable_story_is_told_of_inside_of_the_cycle(coll
     assert spans[t.SOLVE].links == []
 
 
-def test_a_story_that_was_not_sampled_is_not_told(collect: Collect):
+def test_unsampled_trace_gets_no_spans(collect: Collect):
     unsampled = build_workload(None, **{TRACEPARENT_ANNOTATION: f"00-{'a' * 32}-{ROOT_SPAN}-00"})
     with tracing.step(t.CREATE, unsampled):
         pass

@@ -33,7 +33,7 @@ def test_applying_the_patch_to_the_old_object_gives_the_new_one(old: dict[str, A
 
 
 @pytest.mark.parametrize(("old", "new"), [([1], [True]), ([{"a": 1}], [{"a": 1.0}]), (0, False), ([1], [1, 1])])
-def test_values_that_only_python_takes_for_equal_are_told_apart(old: Any, new: Any):
+def test_json_patch_distinguishes_values_that_are_equal_only_in_python(old: Any, new: Any):
     assert list(diff({"a": old}, {"a": new})) == [{"op": "replace", "path": "/a", "value": new}]
 
 

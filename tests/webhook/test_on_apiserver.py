@@ -157,7 +157,7 @@ def test_without_a_default_queue_it_is_stored_as_it_is_and_kubectl_prints_a_warn
     assert QUEUE_NAME_LABEL not in stored["metadata"].get("labels", {})
 
 
-def test_an_annotation_of_pods_on_the_job_itself_is_told_by_kubectl(cluster: Cluster, namespace: str):
+def test_pod_annotation_on_the_job_itself_gets_a_kubectl_warning(cluster: Cluster, namespace: str):
     made = manifests.build_job("misplaced", namespace, pods=1)
     made["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK_LABEL}
     created, shown = kubectl_create(cluster, made)

@@ -189,6 +189,6 @@ def test_whatever_the_webhook_would_be_asked_about_is_warned_of_where_it_is_not(
         ("example.com/queue-nam", False),
     ],
 )
-def test_a_slip_of_the_finger_in_the_name_of_the_label_is_told_from_other_names(name: str, is_slip: bool):
+def test_misspelt_queue_label_is_distinguished_from_other_names(name: str, is_slip: bool):
     assert bool(re.search(_misspelt(QUEUE_NAME_LABEL), name)) == is_slip
     assert not is_slip or find_meant(name) == QUEUE_NAME_LABEL, "the webhook says the same"

@@ -135,7 +135,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_pair_never_replaces_a_good_one_and_is_told_once(files: Files, name: str, caplog: pytest.LogCaptureFixture):
+def test_bad_certificate_pair_never_replaces_a_good_one_and_is_logged_once(files: Files, name: str, caplog: pytest.LogCaptureFixture):
     certificate, key, why = BAD[name]
     serving = files.serving()
     files.write(certificate, key)
@@ -155,7 +155,7 @@ def test_a_bad_pair_never_replaces_a_good_one_and_is_told_once(files: Files, nam
     assert caplog.records[-1].message == "certificate taken over"
 
 
-def test_files_that_are_gone_for_a_while_do_no_harm_and_are_told_each_time_they_go(files: Files, caplog: pytest.LogCaptureFixture):
+def test_missing_certificate_files_keep_the_old_pair_and_are_logged_each_time(files: Files, caplog: pytest.LogCaptureFixture):
     serving = files.serving()
     for _ in range(2):
         files.cert.unlink()
@@ -290,7 +290,7 @@ async def test_the_watch_looks_again_and_again_and_outlives_bad_files(files: Fil
     assert Connection(serving.context).certificate == SECOND.certificate
 
 
-async def test_that_a_certificate_has_ended_is_told_once_for_each(files: Files, caplog: pytest.LogCaptureFixture):
+async def test_expired_certificate_is_logged_once_for_each_pair(files: Files, caplog: pytest.LogCaptureFixture):
     old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
     older = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=5000))
 

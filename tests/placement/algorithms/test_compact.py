@@ -298,6 +298,6 @@ def test_work_that_is_too_much_is_not_begun():
 # --- choosing it ----------------------------------------------------------------------------------------
 
 
-def test_a_search_tells_the_first_entry_that_is_not_proven():
+def test_compact_search_gap_is_the_first_entry_that_is_not_proven():
     assert CompactSearch((1, 3, 9, 0), (1, 2, 9, 0)).gap == 1
     assert CompactSearch((1, 2), (1, 2)).optimal

@@ -172,7 +172,7 @@ def test_every_unusable_node_is_counted_once_under_a_reason(scene: tuple[Cluster
 
 
 @given(clusters(hostname=True))
-def test_an_assignment_names_the_hostname_alone_where_it_tells_nodes_apart(cluster: Cluster):
+def test_assignment_with_unique_hostnames_contains_only_the_hostname_level(cluster: Cluster):
     request = PodSetRequest("main", 1, {"cpu": 500})
     decision = place(cluster.view(), [request], MIXED)
     for placement in decision.placements:

@@ -90,7 +90,7 @@ def test_leader_and_workers_are_one_choice():
     assert show_choices(get_choice(cluster, *asked)) == f"pod set workers and leader: {expected}"
 
 
-def test_a_pod_set_is_told_of_beside_those_before_it():
+def test_choice_of_a_pod_set_is_explained_beside_earlier_pod_sets():
     cluster = build_cluster([[[4], [5]]])
     told = get_choice(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
     assert [str(choice) for choice in told] == [
@@ -99,7 +99,7 @@ def test_a_pod_set_is_told_of_beside_those_before_it():
     ]
 
 
-def test_looking_ahead_is_told():
+def test_choice_after_a_joint_search_is_explained_as_such():
     cluster = build_cluster([[[4], [5]]])
     big_last = [request(4, Mode.UNCONSTRAINED, name="any"), request(4, Mode.REQUIRED, RACK, name="tight")]
     view = cluster.view()
@@ -159,7 +159,7 @@ def test_no_fewer_domains_could_have_held_it_than_the_excess_says(scene: tuple[C
     assert 0 <= choice.count - fewest <= choice.excess < choice.count
 
 
-def test_the_excess_is_told_beyond_the_largest_domains():
+def test_choice_excess_counts_domains_beyond_the_necessary_number():
     assert [choice.excess for choice in get_choice(build_cluster([[[4], [4]]]), request(6, Mode.PREFERRED, RACK))] == [0]
     held = Choice("main", RACK, (), 3, 5, 0, 10, "pod", largest=9)
     assert held.excess == 1
@@ -170,7 +170,7 @@ def test_the_excess_is_told_beyond_the_largest_domains():
 
 
 @given(st.data())
-def test_whatever_was_placed_can_be_told_in_one_message(data: st.DataObject):
+def test_choice_explanation_fits_in_one_message_and_names_each_pod_set(data: st.DataObject):
     cluster, _ = data.draw(scenes(max_nodes=8))
     asked = data.draw(jobs(cluster.levels))
     view = cluster.view()

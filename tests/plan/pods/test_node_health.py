@@ -177,7 +177,7 @@ def test_the_delay_of_a_node_that_is_not_ready_is_looked_at_again():
         ({"metadata": {"name": "n1"}, "status": {}}, 0, False),  # it has not said yet how it is
     ],
 )
-def test_pods_that_wait_for_a_node_in_vain_are_ended(found: dict[str, Any] | None, assigned: int, ended: bool):
+def test_pods_pinned_to_an_unusable_node_are_ended(found: dict[str, Any] | None, assigned: int, ended: bool):
     assert judge(found, PINNED, assigned=assigned).in_the_way == ((PINNED,) if ended else ())
 
 
@@ -255,7 +255,7 @@ def test_explain_outside_names_the_label(labels: dict[str, str], why: str):
     assert explain_outside(labels, "n1", flavor, TopologyFacts("t", ("rack", HOSTNAME_LABEL))) == why
 
 
-def test_too_many_lost_nodes_are_told_by_the_limit():
+def test_too_many_lost_nodes_are_reported_with_the_exceeded_limit():
     assert HealthRules().is_too_much(900, 1000) == ""
     rules = HealthRules(max_nodes=4, max_share=0.5)
     assert (rules.is_too_much(4, 8), rules.is_too_much(5, 100)) == ("", "nodeReplacement.maxNodes is 4")

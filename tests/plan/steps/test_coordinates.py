@@ -27,7 +27,7 @@ VALUES = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_si
 
 
 @given(st.lists(VALUES, max_size=4), st.one_of(st.none(), st.integers(0, 9)), st.lists(st.integers(0, 17)))
-def test_every_level_is_told_once_and_nothing_else_of_these_names_is_left(values: list[str], rank: int | None, there: list[int]):
+def test_coordinates_contain_each_level_once_and_no_other_coordinate_name(values: list[str], rank: int | None, there: list[int]):
     present = [f"{LEVEL_PREFIX}{i}" for i in there]
     stamp = coordinates_of(values, 2, 8, rank, present)
     for i, value in enumerate(values):
@@ -64,7 +64,7 @@ def build_indexed_pod(index: int, **pod: object) -> dict[str, object]:
     return build_pod_json(f"p{index}", workload="w", labels={JOB_COMPLETION_INDEX_LABEL: str(index)}, **pod)  # type: ignore[arg-type]
 
 
-def test_a_pod_is_told_its_levels_its_rank_and_its_domain():
+def test_ungated_pod_gets_its_levels_rank_and_domain():
     plan = planned([build_indexed_pod(i, gated=True) for i in range(1, 4)], ("h0", 2), ("h1", 1), offset=1)
     stamps = {action.pod.key: action.coordinates for action in plan.actions}
     assert stamps["ns/p3"].labels == {f"{LEVEL_PREFIX}0": "b1", f"{LEVEL_PREFIX}1": "rack-1", f"{LEVEL_PREFIX}2": "h1"}

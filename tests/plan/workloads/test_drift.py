@@ -81,7 +81,7 @@ def test_the_domain_of_a_whole_workload_counts_too():
     assert found == [(DriftKind.SPLIT, "its pods run in r1 (1), r2 (1), though one rack is required")]
 
 
-def test_a_node_with_another_hostname_is_told_as_it_is_and_was():
+def test_node_with_a_changed_hostname_is_reported_with_both_names():
     there = {"a1": build_node("a1", "r1", "other")}
     assert drift(build_workload("a1"), [build_pod("p", "a1")], there) == [
         (DriftKind.RELABELLED, "pod set main: node a1 is other now, and was a1")

@@ -161,7 +161,7 @@ def test_an_eviction_is_counted_and_holds_back_longer_each_time(count: int, jitt
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
-def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_on(limit: int):
+def test_workload_beyond_the_backoff_limit_gets_a_deactivation_target_with_the_remedy(limit: int):
     rules = PodsReadyRules(timeout_s=10, backoff_limit=limit)
     action = plan(build_admitted_workload(WAITS, requeue_state={"count": limit}), NOT_READY, 1000, rules)
     assert isinstance(action, Evict)

@@ -318,7 +318,7 @@ def test_pod_sets_that_are_alike_are_asked_for_as_one(policy: str | None, counts
     assert [t["metadata"]["name"] for t in wanted.templates] == [p["podTemplateRef"]["name"] for p in wanted.request["spec"]["podSets"]]
 
 
-def test_the_content_tells_flavors_apart():
+def test_provisioning_content_differs_between_flavors():
     wire = build_workload()
     first = build(wire).request["metadata"]["annotations"][PROVISIONING_CONTENT]
     other = {"gpu": FlavorFacts.read(build_flavor_json("gpu", nodeLabels={"pool": "other"}))}
@@ -336,7 +336,9 @@ names = st.lists(labels, min_size=1, max_size=3).map(".".join)
 
 
 @given(names, names, st.integers(1, 2**31), labels, labels)
-def test_names_are_valid_and_tell_attempts_and_pod_sets_apart(workload_name: str, check: str, attempt: int, one: str, other: str):
+def test_provisioning_names_are_valid_and_unique_for_attempts_and_pod_sets(
+    workload_name: str, check: str, attempt: int, one: str, other: str
+):
     name = request_name(workload_name, check, attempt)
     for made in (name, template_name(name, one)):
         assert len(made) <= 253

@@ -84,7 +84,7 @@ def test_the_first_is_queued_again_at_once_and_each_further_one_later():
     assert waits == [None, 10, 20, 40, 60, 60]
 
 
-def test_it_is_told_until_when_it_waits_and_why():
+def test_evicted_workload_reports_its_requeue_time_and_reason():
     life = Life()
     life.admit(0)
     life.evict(5)

@@ -102,14 +102,14 @@ def test_readmitted_workload_status_names_its_former_and_its_new_place(then: str
     assert find_former(wire["status"]) == told
 
 
-def test_places_are_told_whatever_the_reason_is_like():
+def test_long_eviction_reason_is_cut_and_both_places_are_reported():
     wire = lived_through("too long. " * 300, "rack r1 (node a)", "rack r2 (node c)")
     former = find_former(wire["status"], 200)
     assert len(former) == 200
     assert former.endswith("…. It was on rack r1 (node a). Placed again on rack r2 (node c)")
 
 
-def test_where_it_was_is_told_of_the_eviction_alone_and_leaves_the_rest_of_it():
+def test_former_place_is_added_only_to_the_eviction_condition():
     since = {**build_condition_json(EVICTED, reason="Preempted", message="for another"), "observedGeneration": 3}
     status = released_status(build_workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
     assert group_by_type(status)[EVICTED] == {**since, "message": "for another. It was on rack r1 (node a)"}

@@ -108,7 +108,7 @@ def test_best_effort_lets_those_behind_pass():
     assert list(get_refusals(verdicts)) == ["head"]
 
 
-def test_strict_blocks_those_behind_and_tells_them_so():
+def test_strict_queue_blocks_later_workloads_and_reports_the_reason():
     verdicts = build_crowded_scene(strict=True).run()
     assert list_admitted(verdicts) == set()
     assert {outcome.reason for name, outcome in get_refusals(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
@@ -412,7 +412,7 @@ def test_a_cordoned_or_unready_node_gives_its_place_back_when_it_is_well():
     assert list_admitted(scene.run()) == {"w"}
 
 
-def test_a_job_that_names_no_queue_is_told_of_those_there_are():
+def test_workload_of_an_unknown_local_queue_gets_a_list_of_existing_queues():
     scene = Scene()
     scene.state.observe_local_queue(f"{NAMESPACE}/lq", None)
     for i in range(7):

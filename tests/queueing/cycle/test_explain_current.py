@@ -38,7 +38,7 @@ def scene() -> Scene:
         [build_pod_set_json(name="leader", count=1, topology=GROUP), build_pod_set_json(name="workers", count=7, topology=GROUP)],
     ],
 )
-def test_a_workload_that_was_just_admitted_is_told_the_same_again(scene: Scene, pod_sets: list[dict[str, Any]]):
+def test_explanation_of_an_admitted_workload_repeats_the_admission_message(scene: Scene, pod_sets: list[dict[str, Any]]):
     scene.submit("other", 3)
     scene.run()
     key = scene.workload(build_workload_json("w", pod_sets))

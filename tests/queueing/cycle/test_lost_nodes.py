@@ -456,7 +456,7 @@ def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -
     assert max(judged.count(f"{NAMESPACE}/w{i}") for i in range(4)) <= 2
 
 
-def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None:
+def test_stuck_pod_with_changed_node_labels_is_reported_once() -> None:
     """Seed 624: the answer was the same place, each ten seconds."""
     scene = build_running_scene(racks=0)
     for name, rack, host in (("n0", "r0", "n0"), ("n1", "r0", "n1"), ("twin", "r1", "n1")):

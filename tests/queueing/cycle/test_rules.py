@@ -115,7 +115,7 @@ def test_a_workloads_level_must_be_there_and_at_or_above_its_pod_sets(scene: Sce
 
 @pytest.mark.parametrize("annotation", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY])
 @pytest.mark.parametrize("pods", [1, 500], ids=["with quota", "when quota is short"])
-def test_a_workloads_level_that_no_topology_has_is_told_also_where_its_pod_sets_ask_for_none(scene: Scene, annotation: str, pods: int):
+def test_unknown_level_of_a_workload_annotation_is_refused_without_pod_set_topology_too(scene: Scene, annotation: str, pods: int):
     found = get_verdict(scene, build_pod_set_json("main", pods), annotations={annotation: "nowhere"})
     assert found is not None
     assert found.breaks_rule

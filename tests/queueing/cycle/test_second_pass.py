@@ -41,7 +41,7 @@ def test_a_place_is_found_once_the_check_is_ready() -> None:
     assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
 
 
-def test_without_a_place_it_keeps_its_quota_and_is_tried_again_when_told_to() -> None:
+def test_second_pass_without_a_place_keeps_quota_and_is_retried_on_request() -> None:
     scene = build_waiting_scene()
     scene.say("w")
     assert not get_refusal(scene.run()["w"]).evicts

@@ -156,7 +156,7 @@ def test_workloads_with_equal_requests_and_different_minimum_counts_are_judged_s
     assert list_counts(verdicts["some"]) == [5]
 
 
-def test_no_place_is_told_by_the_reason_that_the_whole_has():
+def test_partial_admission_without_a_place_has_the_reason_of_the_whole_workload():
     made = build_scene()
     submit(made, "w", build_pod_set(12, 9, topology={"required": RACK}))
     outcome = made.run()["w"]

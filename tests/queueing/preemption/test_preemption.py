@@ -486,7 +486,7 @@ def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
     assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
 
 
-def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
+def test_victim_of_a_deleted_preemptor_may_be_preempted_by_another():
     scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()

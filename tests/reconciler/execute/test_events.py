@@ -38,7 +38,7 @@ def told() -> Told:
     return Told()
 
 
-async def test_the_same_is_told_again_only_after_two_minutes(told: Told):
+async def test_repeated_event_is_emitted_again_only_after_two_minutes(told: Told):
     for message in ("one", "one", "two"):
         await told.tell("a", message)
     await told.tell("b", "one")

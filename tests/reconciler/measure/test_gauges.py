@@ -99,7 +99,7 @@ def test_a_queue_that_can_admit_is_active(harness: MeasuredHarness):
     assert rows == {("cq", "pending"): 0, ("cq", "active"): 1, ("cq", "terminating"): 0}
 
 
-def test_quota_is_told_in_cores_with_its_limits_where_there_are_some(harness: MeasuredHarness):
+def test_quota_metrics_are_in_cores_and_include_configured_limits(harness: MeasuredHarness):
     limits = {"name": "cpu", "nominalQuota": "2500m", "borrowingLimit": "4", "lendingLimit": "500m"}
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [limits]}]}
     put_queue(harness, cohortName="team", resourceGroups=[group])
@@ -124,7 +124,7 @@ def test_quota_that_waits_for_checks_is_reserved_and_not_used(harness: MeasuredH
     assert found.value("kueue_admitted_active_workloads", cluster_queue="cq") == 0
 
 
-def test_shares_are_told_where_queues_share_fairly(harness: MeasuredHarness, fair: MeasuredHarness):
+def test_share_metrics_exist_only_with_fair_sharing(harness: MeasuredHarness, fair: MeasuredHarness):
     for one in (harness, fair):
         put_queue(one, cpu="1", cohortName="team")
         put_queue(one, "lender", cpu="3", cohortName="team")
@@ -219,7 +219,7 @@ def test_nodes_that_take_no_pods_are_no_capacity(harness: MeasuredHarness):
     assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
 
 
-def test_a_scrape_builds_no_tree_and_tells_the_last_it_knows(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
+def test_scrape_builds_no_tree_and_shows_the_last_known_one(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
     harness.decide()
     assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     harness.node("r3-n", "r3")  # the tree is dropped
@@ -232,7 +232,7 @@ def test_a_scrape_builds_no_tree_and_tells_the_last_it_knows(harness: MeasuredHa
     assert get_level_metric(harness, "domains") == {}
 
 
-def test_drift_of_the_ledger_is_told(harness: MeasuredHarness):
+def test_ledger_drift_metric_shows_the_drifting_nodes(harness: MeasuredHarness):
     assert harness.scrape().value("topogate_ledger_drift_nodes") == 0
     harness.gauges.drifting = 3
     assert harness.scrape().value("topogate_ledger_drift_nodes") == 3
@@ -282,7 +282,7 @@ def test_gated_pods_count_and_age_from_the_admission_of_their_workload(harness: 
 # --- the process -----------------------------------------------------------------------------------------
 
 
-def test_watches_tell_their_restarts_by_cause_and_how_long_they_are_silent(harness: MeasuredHarness):
+def test_watch_metrics_show_restarts_by_cause_and_silence(harness: MeasuredHarness):
     for event in ("pods", "nodes"):
         informer = getattr(harness.observed, event)
         informer.watcher._heard_at = harness.clock.monotonic()
@@ -334,7 +334,7 @@ def test_events_that_are_left_out_are_counted(harness: MeasuredHarness):
     assert harness.scrape().value("topogate_events_dropped_total") == 3
 
 
-def test_scraping_twice_tells_the_same(harness: MeasuredHarness):
+def test_second_scrape_without_changes_shows_the_same_values(harness: MeasuredHarness):
     for number in range(20):
         put_queue(harness, f"q{number}")
     rows = harness.scrape().rows("kueue_cluster_queue_nominal_quota", "cluster_queue")

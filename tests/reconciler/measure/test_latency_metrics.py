@@ -108,7 +108,7 @@ CAUSES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("written", CAUSES)
-def test_reasons_are_told_as_one_of_few(harness: MeasuredHarness, written: str):
+def test_eviction_metric_maps_reasons_to_known_values(harness: MeasuredHarness, written: str):
     harness.workload("w", count=1, owner=None)
     harness.decide()
     evict(harness, "w", written)
@@ -136,7 +136,7 @@ def test_checks_wait_time_of_workload_with_admission_checks_is_recorded(harness:
     assert found.value("kueue_admission_wait_time_seconds_sum", cluster_queue="cq") == 60
 
 
-def test_the_wait_for_pods_is_told_since_it_was_queued_and_since_it_was_admitted(harness: MeasuredHarness):
+def test_pods_ready_wait_is_recorded_since_queueing_and_since_admission(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     harness.pass_time(7)
     harness.decide()

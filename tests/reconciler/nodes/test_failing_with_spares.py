@@ -137,7 +137,7 @@ def test_a_spare_that_is_deleted_is_exchanged_and_one_that_is_cordoned_too(wide:
     assert get_places(wide.read(), "train") == before, "nobody was moved for it"
 
 
-def test_a_job_waits_for_its_spares_and_is_told_how_many_there_is_room_for(wide: Scene) -> None:
+def test_job_without_room_for_its_spares_waits_and_reports_the_number_that_fits(wide: Scene) -> None:
     wide.submit("train", pods=3, gpus=8, required=wide.rack, annotations={SPARE_NODES: "2"})
     message = wide.until_waiting("train", "TopologyPlacementFailed")
     assert message.startswith("couldn't assign flavors to pod set main: its 3 pods would fit, but not with 2 spare nodes beside them")

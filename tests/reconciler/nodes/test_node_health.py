@@ -267,7 +267,7 @@ def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kep
     assert harness.health._users.placed == {}
 
 
-def test_node_that_is_gone_is_told_by_its_hostname():
+def test_deleted_node_is_reported_by_its_hostname_label():
     """Told by its own name it was known to no assignment: its pods waited for another place until the reconciler was started anew."""
     harness = NodesHarness()
     harness.node("machine-7", host="h7")

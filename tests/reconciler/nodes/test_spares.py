@@ -252,7 +252,7 @@ def test_with_the_gate_of_replacement_off_none_are_kept() -> None:
     assert harness.free("r0-n1") == 8000
 
 
-def test_one_that_is_lent_is_told_with_whom_and_counted_and_told_again_when_it_is_left() -> None:
+def test_lent_spare_is_reported_with_its_borrower_and_again_when_the_borrower_leaves() -> None:
     harness = racks(2)
     harness.asks(1, "r0-n0", lends=True, held='{"main":["r0-n1"]}')
     spec = harness.now_as_it_is()["spec"]

@@ -124,7 +124,7 @@ async def test_device_kinds_that_cannot_be_listed_do_not_delay_the_start(clock: 
     assert made.lack.endswith("have not been listed yet")
 
 
-def test_a_group_that_asks_for_devices_is_told_that_there_are_none() -> None:
+def test_group_with_device_constraints_on_a_server_without_devices_is_invalid() -> None:
     harness = GroupsHarness({"r1": (1,)})
     assert harness.observed.devices is not None
     harness.observed.devices.are_missing = True

@@ -139,7 +139,7 @@ async def test_plugin_input_is_as_documented(tmp_path: Path):
     ]
 
 
-async def test_nodes_are_told_once_and_anew_when_there_are_others(tmp_path: Path):
+async def test_plugin_receives_nodes_once_and_again_after_a_change(tmp_path: Path):
     seen = tmp_path / "seen"
     async with harness(launch("Records", path=str(seen))) as opened:
         await place(opened, 1)

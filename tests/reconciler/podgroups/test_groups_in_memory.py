@@ -104,7 +104,7 @@ def test_a_group_of_as_many_replicas_as_there_can_be_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(("replica", "says"), [("3", "names replica 3"), ("x", "names replica -1")])
-def test_a_replica_that_the_group_does_not_have_is_told(replica: str, says: str) -> None:
+def test_pod_with_an_invalid_replica_is_reported_and_not_placed(replica: str, says: str) -> None:
     harness = GroupsHarness({"r1": (1,)})
     harness.gang(1, replicas=2)
     harness.add("a", replica=replica)
@@ -236,7 +236,7 @@ def one_that_has_succeeded(cpus: int) -> GroupsHarness:
     return harness
 
 
-def test_a_gang_that_has_done_its_work_stays_told_and_is_not_looked_at() -> None:
+def test_succeeded_gang_stays_scheduled_and_is_not_reconciled() -> None:
     harness = one_that_has_succeeded(4)
     assert isinstance(harness.settle(), Done)
     assert harness.says[0] == "True"

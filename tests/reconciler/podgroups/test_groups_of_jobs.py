@@ -227,7 +227,7 @@ def test_pod_group_annotation_of_a_job_is_immutable_after_creation(hall: Scene) 
     assert wait_until_bound(hall, 3)
 
 
-def test_in_a_managed_namespace_with_a_default_queue_it_is_refused_and_told_why(hall: Scene) -> None:
+def test_grouped_job_in_a_managed_namespace_with_a_default_queue_is_refused_with_the_reason(hall: Scene) -> None:
     name = f"{hall.prefix}managed"
     hall.cluster.create_namespace(name, build_managed_labels())
     try:

@@ -161,7 +161,7 @@ def test_condition_of_a_pod_group_reported_before_a_restart_is_not_reported_agai
     assert harness.stories == []
 
 
-def test_a_group_that_is_anothers_is_left_alone_and_told() -> None:
+def test_pod_group_of_another_owner_is_not_changed_and_reported() -> None:
     harness = JobsHarness()
     job = harness.submit(build_object("Job"))
     harness.look()
@@ -216,7 +216,7 @@ def test_other_failures_are_retried_by_the_controller() -> None:
 # --- replicas that come and go (a LeaderWorkerSet is scaled) -----------------------------------------------------
 
 
-def test_a_replica_that_is_gone_is_not_told_of_any_more() -> None:
+def test_removed_replica_is_no_longer_reported() -> None:
     harness = GroupsHarness({"r1": (1,), "r2": (1,)})
     group = harness.gang(1, replicas=3)
     for number in range(3):
@@ -236,7 +236,7 @@ def test_a_replica_that_is_gone_is_not_told_of_any_more() -> None:
     assert len(harness.told) == told
 
 
-def test_pods_of_a_leader_worker_set_are_placed_by_replica_once_they_are_told_theirs() -> None:
+def test_leader_worker_set_pods_are_placed_by_replica_once_labeled() -> None:
     harness = GroupsHarness({"r1": (2,), "r2": (2,)})
     harness.gang(2, replicas=2)
     harness.add("a0", "a1", "b0", "b1")

@@ -51,7 +51,7 @@ def start(folder: Path, plugins: str, *more: str) -> tuple[int, list[str]]:
     return ended.returncode, lines
 
 
-def test_all_that_is_wrong_with_arguments_is_told_at_once(acme: Path):
+def test_all_mistakes_of_plugin_arguments_are_reported_at_once(acme: Path):
     scorers = (
         "{name: picky, arguments: {colur: blue}}, {name: prefers, arguments: {zone: a}}, {name: assumes}, {name: gone}, "
         "{name: nowhere}, {name: text}, {name: halves}"
@@ -95,7 +95,7 @@ def test_unknown_plugin_names_are_reported_with_all_other_mistakes(acme: Path):
     ]
 
 
-def test_a_name_that_two_packages_have_is_told(acme: Path):
+def test_plugin_name_of_two_packages_is_refused_with_both(acme: Path):
     other = acme / "other"
     other.mkdir()
     install(other, "topogate.podgroup_plugins", picky="other:Picky")
@@ -135,7 +135,7 @@ def test_nothing_of_a_plugin_is_imported_by_the_reconciler(acme: Path):
     assert (done.stdout, done.stderr) == ("([], []) False\n", "")
 
 
-def test_plugins_without_the_gate_are_told_to_be_in_vain(acme: Path):
+def test_plugins_without_the_feature_gate_are_reported_as_ignored(acme: Path):
     _, lines = start(acme, "scorers: [{name: prefers}]")
     (said,) = [why for line in lines if (why := json.loads(line).get("why", "")).startswith("ignored: ")]
     assert said == f"ignored: {BLOCK}: without the feature gate TopologyAwareWorkloadScheduling no group is placed"

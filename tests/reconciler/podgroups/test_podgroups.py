@@ -88,7 +88,7 @@ def test_a_gang_is_bound_in_one_rack_ranks_together(hall: Scene) -> None:
     assert get_condition(hall, "train")["message"] == "4 pods have their places"
 
 
-def test_a_gang_that_fits_in_no_rack_stays_gated_and_is_told_and_comes_in_when_it_does(hall: Scene) -> None:
+def test_gang_that_fits_no_rack_stays_gated_with_a_message_until_one_fits(hall: Scene) -> None:
     gang(hall, "small", 1)
     add(hall, "small", 0, gpus=4)
     hall.eventually("it to be bound", lambda now: len(get_places(now, "small")) == 1)

@@ -49,7 +49,7 @@ def test_all_scenarios_end_as_they_should(way: Way, stage: Cluster) -> None:
 
 
 @needs_own_podgroups
-def test_a_job_that_asks_for_it_is_placed_by_kube_scheduler_and_told_of(stage: Cluster) -> None:
+def test_job_with_placed_by_kube_scheduler_is_bound_by_it_and_reported(stage: Cluster) -> None:
     scene = Scene(stage, racks=2, nodes=2).open()
     try:
         asks = {PODGROUP_TOPOLOGY: scene.rack, PODGROUP_PLACED_BY: "kube-scheduler"}

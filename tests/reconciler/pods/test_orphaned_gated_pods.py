@@ -134,7 +134,7 @@ def test_gated_pod_with_unknown_pod_set_reads_the_pod_sets_of_its_workload(harne
     assert f"stays on: Workload w has no pod set {shown}, which the label {PODSET_LABEL} of the pod names; it has main" in message
 
 
-def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(harness: Watched):
+def test_pod_that_its_named_leader_worker_set_did_not_create_is_reported(harness: Watched):
     harness.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws", "uid": "uid-lws"}, "spec": {}})
     harness.put(queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS))
     assert harness.look() == ["LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod"]

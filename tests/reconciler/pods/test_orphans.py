@@ -174,7 +174,7 @@ def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene:
     scene.until_bound("next", 2, 60)
 
 
-def test_a_gated_orphan_never_starts_is_told_so_and_holds_the_quota_until_it_is_deleted(scene: Scene) -> None:
+def test_gated_orphan_never_starts_gets_an_event_and_holds_quota_until_deleted(scene: Scene) -> None:
     name, pods = orphaned(scene, "Job")
     gated = build_pod(scene, "left-behind", gpus=8)
     gated["metadata"] |= {"labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: name}}
@@ -203,7 +203,7 @@ def test_an_orphaned_workload_that_is_deleted_takes_its_pods_along_and_then_goes
     scene.eventually("its workload to be gone", lambda now: workload_named(now, name) is None)
 
 
-def test_a_pod_that_names_a_workload_which_does_not_exist_is_told_why_it_waits(scene: Scene) -> None:
+def test_gated_pod_of_a_missing_workload_gets_an_event_with_the_reason(scene: Scene) -> None:
     stranger = build_pod(scene, "stranger", gpus=1)
     stranger["metadata"] |= {"labels": {}, "annotations": {WORKLOAD_ANNOTATION: "none-such"}}
     stranger["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]

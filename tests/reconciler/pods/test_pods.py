@@ -20,7 +20,7 @@ def admitted(harness: PodsHarness) -> PodsHarness:
     return run_group(harness)
 
 
-def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(harness: PodsHarness):
+def test_incomplete_pod_group_is_not_queued_and_reported_after_a_while(harness: PodsHarness):
     harness.put(build_pod("a", total=3))
     harness.run()
     assert harness.all("Workload") == []
@@ -265,7 +265,7 @@ def test_pods_that_are_alike_must_ask_for_the_same(harness: PodsHarness):
     )
 
 
-def test_it_is_told_which_pod_asks_for_nothing_and_long_values_are_cut(harness: PodsHarness):
+def test_pod_group_difference_message_names_pods_and_cuts_long_values(harness: PodsHarness):
     harness.put(build_pod("a", notes={SLICE_CONSTRAINTS: "x" * 200, REQUIRED_TOPOLOGY: "rack"}))
     harness.put(build_pod("b", notes={REQUIRED_TOPOLOGY: "rack"}))
     harness.run()

@@ -88,7 +88,7 @@ def build_workload(owner: Mapping[str, Any] | None = OWNER) -> Obj:
     }
 
 
-def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
+def test_rank_order_is_reported_although_one_pod_cannot_be_ungated():
     harness = Ungated()
     harness.put(build_workload())
     for i in range(2):
@@ -191,7 +191,7 @@ def test_pod_that_requests_more_by_a_later_limit_range_than_was_admitted_stays_g
 
 
 @pytest.mark.parametrize(("is_there", "told"), [(True, ["PodOutsideAssignment"]), (False, [])])
-def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is_there: bool, told: list[str]):
+def test_pod_outside_its_assignment_is_reported_unless_its_node_is_lost(is_there: bool, told: list[str]):
     harness = Ungated()
     if is_there:
         harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
@@ -229,7 +229,7 @@ def test_a_workload_that_goes_while_its_pods_are_ungated_is_no_failure():
     assert harness.ungated == ["p0"]
 
 
-def test_the_time_to_an_open_gate_is_told_since_the_pod_was_there_and_admitted():
+def test_ungate_latency_is_recorded_since_pod_creation_and_admission():
     metrics = Metrics("test", OF_RECONCILER)
     harness = Ungated(Recorder(metrics))
     admitted = build_workload()

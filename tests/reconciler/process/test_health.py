@@ -94,7 +94,7 @@ def test_stopping_reconciler_is_not_ready_but_alive(health: Health, clock: Manua
     assert (health.why_not_ready(), health.why_not_alive()) == ("stopping", "")
 
 
-def test_a_watch_that_is_not_heard_of_for_too_long_ends_the_process(health: Health, clock: ManualClock):
+def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     clock.time += WATCH_SILENT_S
     assert health.why_not_alive() == ""

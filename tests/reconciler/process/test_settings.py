@@ -343,7 +343,7 @@ def test_a_flag_is_stronger_than_its_variable_and_that_than_the_file(config: Cal
     assert of_flag.gates.values == {"TASBalancedPlacement": True, "ReclaimablePods": True, "PartialAdmission": False}
 
 
-def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str], list[str]]):
+def test_all_mistakes_of_reconciler_flags_variables_and_file_are_reported_at_once(config: Callable[[str], list[str]]):
     (_, path) = config("topogate: {nominateNodes: 1}\n")
     environ = {
         **os.environ,

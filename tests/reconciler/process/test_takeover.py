@@ -166,7 +166,7 @@ def picture(deciding: Deciding) -> dict[str, Any]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(before=HAPPENS, meanwhile=HAPPENS)
-async def test_deciding_begins_with_the_picture_that_parts_have_which_were_told_at_once(
+async def test_new_leader_starts_with_the_same_state_as_handlers_filled_at_once(
     before: Happens, meanwhile: Happens, monkeypatch: pytest.MonkeyPatch
 ):
     """Issue 8: all that is there was told in one go, and the loop stood still for seconds."""
@@ -196,7 +196,7 @@ async def test_deciding_begins_with_the_picture_that_parts_have_which_were_told_
     assert picture(world.reconciler.deciding) == picture(told_at_once)
 
 
-async def test_between_two_turns_few_are_told_while_it_begins_to_lead(monkeypatch: pytest.MonkeyPatch):
+async def test_new_leader_fills_its_handlers_in_small_steps_of_the_event_loop(monkeypatch: pytest.MonkeyPatch):
     turns: list[int] = []
     world = World()
     world.reconciler.observed.pods.fill(_build_pod(f"v-{number}", "bound") for number in range(300))

@@ -41,7 +41,7 @@ def test_waiting_job_gets_the_same_events_as_its_workload(harness: QueuesHarness
     ("owner", "told"),
     [(("v1", "Pod", "alone"), "alone"), (("apps/v1", "StatefulSet", "web"), "web")],
 )
-def test_pods_and_their_parents_are_told_too(harness: QueuesHarness, owner: tuple[str, str, str], told: str):
+def test_refusal_is_reported_on_pods_and_their_parents_too(harness: QueuesHarness, owner: tuple[str, str, str], told: str):
     harness.put(build_pod("alone", group=None))
     harness.put({"kind": "StatefulSet", "metadata": {"name": "web"}, "spec": {}})
     harness.workload("w", count=11, owner=owner)
@@ -49,7 +49,7 @@ def test_pods_and_their_parents_are_told_too(harness: QueuesHarness, owner: tupl
     assert harness.told(told) == harness.told("w") != []
 
 
-def test_of_a_pod_group_one_pod_is_told(harness: QueuesHarness):
+def test_refusal_of_a_pod_group_is_reported_on_one_pod(harness: QueuesHarness):
     for i in range(3):
         harness.put(build_pod(f"p{i}", total=3))
     workload: dict[str, Any] = harness.workload("g", count=11, owner=None)
@@ -70,7 +70,7 @@ def test_refusal_of_a_deleted_job_is_not_reported_on_another_job_of_the_same_nam
 
 
 @pytest.mark.parametrize("holding", [0, 8], ids=["with quota", "when quota is short"])
-def test_a_workloads_level_that_does_not_exist_deactivates_it_and_is_told_on_the_job(harness: QueuesHarness, holding: int):
+def test_workload_with_an_unknown_level_is_deactivated_and_reported_on_its_job(harness: QueuesHarness, holding: int):
     """A shortage of quota must not hide a mistake that no quota mends."""
     if holding:
         harness.workload("holds", count=holding, owner=None)

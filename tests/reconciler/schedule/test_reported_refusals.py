@@ -57,7 +57,7 @@ async def write_what_is_not_put_off(harness: QueuesHarness) -> None:
     await harness.executor.reporter.settle()
 
 
-def test_that_it_waits_for_others_for_another_reason_is_told_in_time_and_not_at_once(harness: QueuesHarness):
+def test_changed_reason_of_a_waiting_workload_is_reported_with_delay(harness: QueuesHarness):
     harness.workload("holds", count=2, owner=None)
     harness.decide()
     harness.workload("waits", count=5, owner=None, topology={"required": RACK})
@@ -87,7 +87,7 @@ def test_preemptor_that_waits_for_victims_gets_no_message_for_each_victim_that_e
     assert harness.told("high") == told
 
 
-def test_between_two_that_are_told_again_most_of_the_time_is_left_to_others(harness: QueuesHarness):
+def test_repeated_reason_writes_leave_most_of_the_time_to_other_writes(harness: QueuesHarness):
     count = 6
     harness.workload("holds", count=4, owner=None)
     harness.decide()

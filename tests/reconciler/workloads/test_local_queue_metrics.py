@@ -22,7 +22,7 @@ def harness() -> Iterator[MeasuredHarness]:
     assert harness.metrics.shutdown()
 
 
-def test_each_queue_tells_its_own(harness: MeasuredHarness):
+def test_local_queue_metrics_count_only_their_own_workloads(harness: MeasuredHarness):
     harness.workload("w", count=2, owner=None)
     harness.workload("large", count=100, owner=None)
     harness.workload("elsewhere", count=1, owner=None, queue="other")
@@ -66,7 +66,7 @@ def test_a_queue_is_active_as_its_condition_says(harness: MeasuredHarness):
     }
 
 
-def test_without_the_gate_nothing_is_told_by_local_queue():
+def test_local_queue_metrics_without_the_feature_gate_do_not_exist():
     harness = MeasuredHarness()
     harness.workload("w", count=2, owner=None)
     harness.decide()

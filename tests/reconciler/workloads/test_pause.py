@@ -120,9 +120,7 @@ def test_pause_key_that_cannot_be_read_pauses_until_resume(scene: Scene, button:
     scene.until_bound("waits", 1)
 
 
-def test_a_namespace_without_a_reconciler_is_told_and_so_is_one_that_is_not_there(
-    scene: Scene, button: Button, monkeypatch: pytest.MonkeyPatch
-):
+def test_pause_in_a_namespace_without_a_reconciler_or_a_missing_one_fails(scene: Scene, button: Button, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cli.stopping.WAIT_S", 1.0)
     said = button("pause", "admissions", "--namespace", scene.namespace, code=1)
     assert "do not say that admissions are paused; is a reconciler running, and with --namespace=" in said

@@ -167,7 +167,7 @@ async def test_pods_that_are_lost_have_the_time_of_a_recovery(harness: ReadyHarn
         assert harness.reason("PodsReady") == "WaitForStart"
 
 
-async def test_where_no_status_tells_pods_do(harness: ReadyHarness):
+async def test_pods_ready_without_a_status_is_read_from_pods(harness: ReadyHarness):
     def pod(name: str, *, ready: bool) -> None:
         metadata = {"name": name, "namespace": "ns", "labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: "train"}}
         conditions = [{"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]

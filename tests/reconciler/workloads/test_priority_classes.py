@@ -37,12 +37,12 @@ def test_of_many_five_are_named():
     assert said.count("class-") == 4
 
 
-def test_it_is_told_that_there_is_none():
+def test_unknown_priority_class_without_any_class_is_reported():
     assert get_message() == f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}'
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_pods_are_told_too(group: str | None):
+def test_unknown_priority_class_of_pods_is_reported(group: str | None):
     harness = PodsHarness()
     for name in ("a", "b") if group else ("a",):
         asked = build_pod(name, group=group)

@@ -57,7 +57,7 @@ def name_profile(scene: Scene, plural: str, name: str, profile: str | None) -> N
     scene.api.patch(path, {"metadata": {"annotations": {PLACEMENT_PROFILE: profile}}})
 
 
-def test_job_queue_and_topology_may_name_a_profile_and_an_unknown_one_is_told_of(uneven: Scene) -> None:
+def test_profile_of_job_queue_or_topology_is_used_and_an_unknown_one_is_refused(uneven: Scene) -> None:
     assert place_seven(uneven, "plain") == FOUR
     assert place_seven(uneven, "dense", "compact") == THREE
     name_profile(uneven, "topologies", "topology", "compact")

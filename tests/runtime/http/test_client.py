@@ -108,7 +108,7 @@ def test_a_namespaced_object_cannot_be_named_without_its_namespace():
         CONFIG_MAP.path(None, "a")
 
 
-async def test_objects_that_the_server_answers_with_are_told_at_once(server: Server, client: Client):
+async def test_client_reports_objects_of_server_answers_at_once(server: Server, client: Client):
     obj, told = make_obj("a", 1), list[tuple[Resource, Obj]]()
     client.on_reply = lambda resource, found: told.append((resource, found))
     server.answer(obj)
@@ -215,7 +215,7 @@ async def test_errors_are_typed(server: Server, client: Client):
         await client.get(CONFIG_MAP, "a", "ns")
 
 
-async def test_shed_load_is_retried_as_told_where_it_does_no_harm(server: Server, client: Client):
+async def test_too_many_requests_answer_is_retried_after_the_given_time_for_safe_requests(server: Server, client: Client):
     server.handlers = [failure(429, "TooManyRequests", Retry_After="0"), failure(429, "TooManyRequests", Retry_After="0"), _json(page("a"))]
     assert len((await client.list(CONFIG_MAP)).items) == 1
     server.seen.clear()

@@ -188,7 +188,7 @@ SECRET = "s3cr3t-abcdef"
         f"{{as: dev, as-user-extra: {{token: {SECRET}}}}}",
     ],
 )
-async def test_no_credential_of_a_kubeconfig_is_told_or_logged(entry: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_kubeconfig_credentials_are_never_shown_or_logged(entry: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = tmp_path / "config"
     lines = [f"{key}: {json.dumps(value)}" for key, value in get_config(None).items() if key != "users"]
     path.write_text("\n".join([*lines, "users:", "- name: u", "  user:", f"    {entry}", ""]))

@@ -65,13 +65,13 @@ def test_a_counter_of_few_values_begins_at_zero(made: Metrics):
     assert scrape(made).rows("t_things_total", "result") == {("good",): 0.0, ("bad",): 0.0}
 
 
-def test_a_value_that_is_not_one_of_the_few_is_told_as_other(made: Metrics):
+def test_counter_label_outside_its_values_is_exported_as_other(made: Metrics):
     made.add(THINGS, "odd")
     made.add(THINGS, "odder")
     assert scrape(made).value("t_things_total", result=OTHER) == 2
 
 
-def test_beyond_so_many_series_names_are_told_as_other_and_nothing_is_lost(made: Metrics):
+def test_counter_series_beyond_the_limit_are_merged_as_other(made: Metrics):
     for number in range(MOST_SERIES + 50):
         made.add(BY_QUEUE, f"q{number}", "good")
     made.add(BY_QUEUE, "q0", "good")
@@ -137,7 +137,7 @@ def test_two_of_them_share_nothing(made: Metrics):
     assert other.shutdown()
 
 
-def test_the_process_is_told_of_too(made: Metrics):
+def test_metrics_include_process_memory(made: Metrics):
     assert scrape(made).value("process_resident_memory_bytes") > 1e6
 
 
@@ -215,7 +215,7 @@ def test_a_collector_of_traces_alone_is_left_alone(receiver: Collector, monkeypa
     assert receiver.paths == []
 
 
-def test_a_collector_that_refuses_is_told_of_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
+def test_metrics_collector_that_refuses_is_reported_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
     receiver.status = 400
     caplog.set_level(logging.WARNING)
     made = Metrics("test", ALL, endpoint=receiver.url)

@@ -246,7 +246,7 @@ def test_a_collector_that_is_not_there_costs_one_line_that_says_which(
     assert vars(told)["protocol"] == protocol
 
 
-def test_a_collector_that_refuses_grpc_is_told_of_once_and_when_it_is_well_again(collector: Collector, caplog: pytest.LogCaptureFixture):
+def test_grpc_collector_that_refuses_spans_is_reported_once_and_on_recovery(collector: Collector, caplog: pytest.LogCaptureFixture):
     collector.refuses = True
     with caplog.at_level(logging.INFO):
         sending = telemetry.setup("x", endpoint=collector.url, protocol=GRPC)

@@ -141,7 +141,7 @@ def test_a_collector_that_hangs_costs_callers_nothing_and_exit_little(receiver: 
     assert receiver.requests == []
 
 
-def test_a_collector_that_refuses_is_told_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
+def test_collector_that_refuses_spans_is_reported_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
     receiver.status = 400
     with caplog.at_level(logging.DEBUG):
         sending = telemetry.setup("x", endpoint=receiver.url + "/v1/traces")

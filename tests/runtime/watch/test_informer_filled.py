@@ -62,7 +62,7 @@ async def test_one_list_is_folded_as_a_first_list_is():
     assert client.asked == [("pods", "ns", "l", "f")]
 
 
-async def test_a_list_that_is_refused_is_the_callers_to_hear_of():
+async def test_refused_list_raises_for_its_caller():
     informer = Informer(Listing(Forbidden(403, "Forbidden", "no")), PODS)
     with pytest.raises(Forbidden):
         await informer.list_once()
@@ -87,7 +87,7 @@ async def test_without_a_server_nothing_can_be_asked():
             await anext(client.watch(PODS, resource_version="1", timeout_seconds=1))
 
 
-def test_reply_goes_through_the_transform_and_is_told_once():
+def test_observed_reply_is_transformed_and_reported_once():
     informer = Informer(Client.offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": f"slim {obj['spec']['x']}"}})
     informer.fill([build_pod("a")])
     heard = told(informer)

@@ -302,7 +302,7 @@ async def test_an_object_that_cannot_be_slimmed_or_indexed_is_set_aside_and_stor
         assert len(informer.set_aside) == 0
 
 
-async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture):
+async def test_repeated_watch_failure_is_logged_once(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     server = ConfigMaps(faults=[*(Forbidden(403, "Forbidden", "no") for _ in range(3)), ServerError(500, "", "broken")])
     informer = make_informer(server)
@@ -312,7 +312,7 @@ async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.
     assert informer.watcher.restarts["error"] == 4
 
 
-async def test_why_nothing_is_heard_of_is_known_until_something_is():
+async def test_watcher_keeps_its_last_error_until_it_is_synced():
     server = ConfigMaps(faults=[Forbidden(403, "Forbidden", "no")])
     informer = make_informer(server)
     task = asyncio.create_task(informer.run())

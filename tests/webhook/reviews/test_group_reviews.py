@@ -183,7 +183,7 @@ def test_child_of_a_queued_object_gets_a_warning_and_no_pod_group(is_queued: boo
     assert response.get("warnings") == ([says] if is_queued else None)
 
 
-def test_where_that_cannot_be_told_the_job_is_to_come_again():
+def test_group_review_with_a_failed_lookup_is_refused_with_503():
     webhook = Webhook()
 
     async def find(*_: object) -> Obj:
@@ -250,7 +250,7 @@ def test_annotations_of_queued_jobs_on_a_template(kind: str, name: str):
 
 
 @pytest.mark.parametrize("kind", GROUPED)
-def test_all_mistakes_are_told_at_once(kind: str):
+def test_all_mistakes_of_a_grouped_job_are_reported_at_once(kind: str):
     obj = build_object(kind, "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
     obj["metadata"]["annotations"][WORKLOAD_REQUIRED_TOPOLOGY] = BLOCK
     for one in list_templates(obj):
@@ -282,7 +282,7 @@ def test_jobs_of_a_job_set_are_groups_by_themselves_or_all_together():
     assert get_causes(validate_object(later, stored)) == {field: says}
 
 
-def test_a_job_that_its_managed_namespace_queues_is_refused_and_told_why():
+def test_grouped_job_that_its_managed_namespace_queues_is_refused_with_the_reason():
     webhook = Webhook(default_queue=True)
     stored = webhook.mutate(build_object("Job"))
     refused = get_causes(validate_object(stored, webhook=webhook))

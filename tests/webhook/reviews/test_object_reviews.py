@@ -145,7 +145,7 @@ def test_a_flavor_that_no_node_or_pod_could_have_is_refused(name: str):
     assert message in found[field]
 
 
-def test_every_mistake_of_a_flavor_is_told_at_once():
+def test_all_mistakes_of_a_flavor_are_reported_at_once():
     wrong = build_flavor(labels={"no label": "a/b"}, nodeTaints=[{"effect": "x"}, {"effect": "y"}], tolerations=[{}])
     assert len(get_causes(Webhook().validate(wrong))) == 5
 
