@@ -96,7 +96,7 @@ featureGates: {TASBalancedPlacement: true, MultiKueue: false, LendingLimit: true
 """
 
 
-def test_a_file_of_the_peers_is_read():
+def test_configuration_file_of_kueue_is_read():
     found = read_configuration(BROUGHT)
     assert replace(found, warnings=()) == Configuration(
         pods_ready=PodsReadyRules(600.0, 180.0, Scope.CLUSTER, RequeueTime.CREATION, None, 10.0, 600.0),
@@ -198,7 +198,7 @@ def test_the_gate_that_switches_waiting_off_is_heard():
     assert read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": False}).pods_ready == PodsReadyRules()
 
 
-def test_defaults_that_differ_from_the_peers_of_today_are_told():
+def test_configuration_defaults_that_differ_from_kueue_get_a_warning():
     def differences(version: str, **block: Any) -> list[str]:
         return [said.split(": ")[1] for said in read(version, waitForPodsReady=block).warnings if said.startswith("different: ")]
 
@@ -226,7 +226,7 @@ def test_fair_sharing(version: str, block: Json, sharing: FairSharing | None):
     assert read(version, fairSharing=block).fair_sharing == sharing
 
 
-def test_transformations_retain_unless_they_say_replace():
+def test_resource_transformation_without_strategy_replace_retains_the_input():
     entries = [{"input": "cpu"}, {"input": "memory", "strategy": "Replace"}, {"input": "pods", "strategy": "Retain", "multiplyBy": "cpu"}]
     found = read(resources={"transformations": entries}).resources.transformations
     assert found == (Transformation("cpu"), Transformation("memory", retains=False), Transformation("pods", multiply_by="cpu"))
@@ -286,13 +286,13 @@ def test_empty_names_are_not_given():
 # --- gates ------------------------------------------------------------------------------------------------
 
 
-def test_every_gate_of_the_peer_is_known():
+def test_each_feature_gate_of_kueue_is_known():
     ours = {name for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
     assert PEER_GATES.keys() - ours == OTHER_GATES
     assert not FORMER_GATES & (PEER_GATES.keys() | GATES.keys())
 
 
-def test_gates_at_the_peers_defaults_load():
+def test_configuration_with_default_gates_of_kueue_is_read():
     assert read(featureGates=PEER_GATES).gates
 
 

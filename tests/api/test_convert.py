@@ -72,7 +72,7 @@ def test_a_note_about_v1beta1_is_taken_or_dropped_and_changes_nothing_that_is_st
 
 
 @given(objects(new=False), notes())
-def test_a_note_about_v1beta2_changes_nothing_that_v1beta1_says(obj: dict[str, Any], note: str):
+def test_v1beta2_fields_annotation_does_not_change_v1beta1_fields(obj: dict[str, Any], note: str):
     forged = with_note(obj, FIELDS_OF_V1BETA2, note)
     back = convert_there_and_back(forged)
     # It may add what v1beta1 cannot say, which is then noted anew.
@@ -250,7 +250,7 @@ def test_an_assignment_cannot_be_smuggled_in_where_v1beta1_says_there_is_none(sm
         ({}, "domains is no list"),
     ],
 )
-def test_domains_that_v1beta2_cannot_say_are_refused_with_the_field(domains: Any, message: str):
+def test_domains_that_v1beta2_cannot_express_are_refused_with_the_field(domains: Any, message: str):
     obj = assigned(OLD_API_VERSION, {"levels": ["block", "rack"], "domains": domains})
     with pytest.raises(Unconvertible) as refused:
         convert(obj, API_VERSION)

@@ -75,7 +75,7 @@ def test_a_quantity_is_nothing_else(wrong):
         ResourceQuota.from_wire({"name": "cpu", "nominalQuota": wrong})
 
 
-def test_a_topology_that_is_no_topology_says_where():
+def test_invalid_topology_error_names_the_field():
     with pytest.raises(ValidationError, match=r"spec\.levels\.0\.nodeLabel"):
         Topology.from_wire({"spec": {"levels": [{"nodeLabel": "no label"}]}})
 

@@ -225,7 +225,7 @@ def queues(cluster: Cluster, namespace: str) -> Iterator[str]:
     cluster.kubectl("delete", "-f", "-", input=text)
 
 
-def test_an_old_manifest_is_taken_and_says_the_same_in_v1beta2(cluster: Cluster, namespace: str, queues: str):
+def test_v1beta1_manifest_is_accepted_and_equal_in_v1beta2(cluster: Cluster, namespace: str, queues: str):
     queue = cluster.api.get(f"{NEW}/clusterqueues/{queues}")
     assert queue["spec"]["cohortName"] == f"{queues}-all"
     assert queue["spec"]["admissionChecksStrategy"] == {"admissionChecks": [{"name": "check"}]}

@@ -147,7 +147,7 @@ def test_one_configuration_that_may_not_be_written_keeps_it_from_ready_and_the_o
     assert replica.rotation.why_not_ready() == ""
 
 
-def test_configurations_that_do_not_exist_yet_are_said_so_and_get_theirs_when_they_come():
+def test_missing_webhook_configuration_is_reported_and_gets_its_bundle_once_created():
     server = Server([MUTATING, CRD])
     replica = Replica(server)
     replica.look()
@@ -157,7 +157,7 @@ def test_configurations_that_do_not_exist_yet_are_said_so_and_get_theirs_when_th
     assert replica.rotation.why_not_ready() == ""
 
 
-def test_without_rights_on_the_secret_it_says_so():
+def test_rotation_without_rights_on_the_secret_reports_it():
     server = Server()
     server.fail["get", "secrets"] = FORBIDDEN
     replica = Replica(server)

@@ -128,7 +128,7 @@ def test_where_it_is_not_held_any_more_its_place_is_not_called_the_tightest(topo
     assert "tightest" not in ran.out
 
 
-def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands):
+def test_explain_of_an_evicted_workload_shows_reason_and_former_place(topogate: Commands):
     documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     told = "its node was lost. It was on rack b0/b0-r0 (node n). Placed again on the same"
     workload = get_workload(documents, "a")

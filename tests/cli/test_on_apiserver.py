@@ -77,7 +77,7 @@ def test_pod_group_on_a_used_cluster_is_planned_and_explained(topogate: Commands
     assert "no pod names it" in explained.out
 
 
-def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands, scene: Scene):
+def test_explain_of_a_waiting_job_shows_exactly_its_condition_message(topogate: Commands, scene: Scene):
     scene.submit("large", pods=3, gpus=8, required=scene.rack)
     sentence = scene.until_waiting("large", REASON_TOPOLOGY_PLACEMENT_FAILED)
     ran = topogate.run(*build_live_arguments(scene, "explain", "job", "large"))

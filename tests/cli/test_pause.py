@@ -142,7 +142,7 @@ def queue(name: str, active: bool, reason: str) -> Obj:
     }
 
 
-async def test_it_is_in_force_when_no_queue_admits_anything_whatever_the_reason(server: Server):
+async def test_pause_is_in_force_when_no_queue_admits_for_any_reason(server: Server):
     for found in (queue("a", False, "AdmissionsPaused"), queue("b", False, "Stopped")):
         server.put(found)
     assert (await pause(server, wait=True))[1:] == ["in force: reported by 2 ClusterQueues after 0.0 s"]

@@ -43,7 +43,7 @@ def test_objects_that_are_there_as_suggested_are_not_remarked_on(topogate: Comma
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_local_queue_of_another_cluster_queue_is_said_not_to_be_changed(topogate: Commands):
+def test_topology_suggest_reports_an_existing_local_queue_of_another_cluster_queue(topogate: Commands):
     file = topogate.write("nodes.yaml", *build_nodes())
     suggested = list(yaml.safe_load_all(topogate.run("topology", "suggest", "--nodes", file).out))
     suggested[3]["spec"]["clusterQueue"] = "other"
@@ -210,7 +210,7 @@ def test_whatever_the_labels_the_levels_are_a_tree_of_the_nodes_and_do_not_depen
 
 
 @given(st.lists(st.fixed_dictionaries({BLOCK: values, RACK: values}), min_size=1, max_size=12), st.integers(1, 9))
-def test_whatever_is_suggested_is_accepted_as_it_is(drawn: list[dict[str, str]], gpus: int):
+def test_suggested_topology_objects_are_valid(drawn: list[dict[str, str]], gpus: int):
     cluster = [NodeFacts.read(build_node(f"n{i}", labels, **{"nvidia.com/gpu": str(gpus)})) for i, labels in enumerate(drawn)]
     suggestion = suggest(cluster, Names())
     documents = list(yaml.safe_load_all(suggestion.to_yaml()))

@@ -189,7 +189,7 @@ def test_program_with_an_unknown_kubernetes_version_names_it_with_the_accepted_o
     assert done.stderr == "TOPOGATE_KUBERNETES (make: KUBERNETES) is '1.29'; accepted are 1.34, 1.35, 1.36\n"
 
 
-def test_the_command_says_where_everything_is(cluster):
+def test_binaries_command_lists_existing_paths(cluster):
     said = subprocess.run([sys.executable, "-m", "e2e.binaries"], capture_output=True, text=True, check=True, timeout=60).stdout
     assert {line.split()[0] for line in said.splitlines()} == {*find_control_plane(find_kubernetes_minor()).tools, *KWOK.tools}
     for line in said.splitlines():

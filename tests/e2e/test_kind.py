@@ -325,14 +325,14 @@ def answers(**info: Any) -> str:
         (answers(), None),
     ],
 )
-def test_it_is_said_why_docker_will_not_do(line: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_problem_names_the_cause(line: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{a_docker(tmp_path, line)}:/usr/bin:/bin")
     found = find_docker_problem()
     assert (found is None) == (problem is None)
     assert (found or "").startswith(problem or "")
 
 
-def test_without_docker_the_command_says_so_in_one_line_and_ends_with_3(tmp_path: Path) -> None:
+def test_kind_command_without_docker_exits_with_code_three_and_one_line(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "e2e.kind"], cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=60

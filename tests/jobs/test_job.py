@@ -183,7 +183,7 @@ def test_true_is_not_one():
 
 
 @given(OBJECTS)
-def test_nothing_is_said_where_nothing_changed(value: dict[str, Any]):
+def test_diff_of_equal_objects_is_empty(value: dict[str, Any]):
     assert list(diff(value, deepcopy(value))) == []
     assert merge_patch(strip_null(value), strip_null(value)) == {}
 

@@ -84,7 +84,7 @@ def test_a_pod_cannot_choose_its_role():
     )
 
 
-def test_a_pod_cannot_say_that_it_has_been_started():
+def test_queued_pod_with_forged_start_labels_loses_them():
     marked = POD.default(build_pod({**QUEUED, PODSET_LABEL: "main"}, {WORKLOAD_ANNOTATION: "other"}), Defaults())
     assert PODSET_LABEL not in marked["metadata"]["labels"]
     assert WORKLOAD_ANNOTATION not in marked["metadata"]["annotations"]
@@ -333,7 +333,7 @@ def test_a_stateful_set_is_one_workload_however_large():
     assert list_fields(KINDS["StatefulSet"].validate_create(build_parent("StatefulSet", replicas=20_000))) == []
 
 
-def test_slices_of_a_pod_are_judged_where_its_parent_says_how_many_there_are():
+def test_slices_of_a_pod_with_a_parent_are_validated_by_the_parent():
     """Found defect E17: pods of a StatefulSet with slices in its template were all refused, while its Workload held quota."""
     notes = {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-slice-required-topology": "host"}
     notes |= {"kueue.x-k8s.io/podset-slice-size": "2"}

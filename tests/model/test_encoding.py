@@ -234,7 +234,7 @@ def mutated(draw: Any, value: Any) -> Any:
 
 
 @given(st.data(), assignments())
-def test_whatever_stands_there_is_read_or_refused(data: st.DataObject, assignment: TopologyAssignment):
+def test_random_wire_assignment_is_decoded_or_refused(data: st.DataObject, assignment: TopologyAssignment):
     wire: Any = mutated(data.draw, encode(assignment)) if data.draw(st.booleans()) else data.draw(JSON)
     try:
         found = decode(wire)

@@ -126,7 +126,7 @@ def test_few_and_many_promise_the_same(shared: list[list[int]]):
 
 @pytest.mark.parametrize("nodes", [1000, 10_000, 100_000])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_clusters_are_no_longer_than_the_peers_and_within_the_budget(scheme: str, nodes: int):
+def test_encoded_assignment_is_no_longer_than_that_of_kueue_and_within_the_budget(scheme: str, nodes: int):
     assignment = build_assignment(scheme, nodes)
     wire = encode(assignment)
     assert encoded_size(wire) <= min(PEER[scheme][0][nodes])

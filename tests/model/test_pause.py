@@ -75,7 +75,7 @@ def test_pause_in_binary_data_pauses_with_a_problem():
         | st.builds(json.dumps, st.dictionaries(st.sampled_from(["since", "by", "reason"]), st.text(max_size=500) | st.integers())),
     )
 )
-def test_whatever_stands_there_pauses_in_one_short_line(data: dict[str, Any]):
+def test_random_pause_data_pauses_with_one_short_sentence(data: dict[str, Any]):
     pause = read(**data)
     for what in PAUSABLE:
         stop = pause.of(what)

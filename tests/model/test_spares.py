@@ -56,6 +56,6 @@ def test_spares_annotation_with_an_invalid_text_holds_no_nodes(text: str | None)
 
 
 @given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5), max_size=3))
-def test_whatever_stands_there_is_read_without_a_fault(written: dict[str, object]):
+def test_random_spares_annotation_is_read_without_an_error(written: dict[str, object]):
     found = read_held_spares(json.dumps(written))
     assert all(len(set(nodes)) == len(nodes) for nodes in found.values())

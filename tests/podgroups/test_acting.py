@@ -236,7 +236,7 @@ def test_whatever_interrupts_it_a_group_is_whole_in_one_rack_or_has_no_place_at_
     assert paper.state.ledger.drift() == {}
 
 
-def test_a_pod_says_which_group_it_belongs_to() -> None:
+def test_pod_group_key_is_read_from_pod_labels() -> None:
     pod = {"metadata": {"name": "p", "namespace": "n", "labels": {MEMBER_OF_LABEL: "g", "topogate.dev/podgroup-replica": "3"}}}
     assert group_of(pod) == GroupKey("n", "g", 3)
     assert str(group_of(pod)) == "n/g[3]"

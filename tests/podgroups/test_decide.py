@@ -236,7 +236,7 @@ def test_more_capacity_never_hurts(sizes: dict[str, list[int]], count: int, cpu:
 
 
 @given(racks, small_sets)
-def test_one_at_a_time_and_all_at_once_say_the_same(sizes: dict[str, list[int]], sets: list[tuple[int, int]]):
+def test_placements_checked_in_sequence_and_together_give_the_same_outcome(sizes: dict[str, list[int]], sets: list[tuple[int, int]]):
     """Equal pods are checked in all placements at once; with a plugin's state each placement is checked by itself."""
     view = build_cluster(sizes)
     asked = group(sets[0], by=[BLOCK, RACK], min_count=1)

@@ -35,7 +35,7 @@ def test_all_that_the_kep_has_is_read():
     assert found.is_constrained
 
 
-def test_the_basic_policy_may_say_how_many_pods_are_to_come():
+def test_basic_policy_with_desired_count_is_read():
     found = read_pod_group(ours(schedulingPolicy={"basic": {"desiredCount": 8}}))
     assert (found.min_count, found.desired_count, found.is_constrained) == (None, 8, False)
 
@@ -67,7 +67,7 @@ def test_an_alias_stands_for_its_label_and_a_label_for_itself():
     )
 
 
-def test_where_no_alias_is_known_that_is_said():
+def test_unknown_level_alias_without_any_node_topology_is_reported():
     with pytest.raises(UnknownAlias, match="rak: no NodeTopology has such a level; none has any; a node label"):
         resolve((TopologyConstraint("rak"),), {})
 

@@ -59,7 +59,7 @@ def member(name: str, **labels: str) -> Member:
         ({LWS_GROUP_INDEX_LABEL: "3"}, 0),
     ],
 )
-def test_a_pod_of_a_leader_worker_set_is_of_its_replica_unless_it_says_another(labels: dict[str, str], replica: int) -> None:
+def test_leader_worker_set_pod_belongs_to_its_replica_unless_labeled_otherwise(labels: dict[str, str], replica: int) -> None:
     assert group_of(build_pod(**labels)) == GroupKey("ns", "g", replica)
 
 

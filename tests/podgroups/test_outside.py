@@ -112,7 +112,7 @@ def test_outside_plugin_that_is_skipped_does_not_change_the_decision(sizes: Mapp
 
 
 @given(racks, small_sets, st.randoms(use_true_random=False))
-def test_whatever_is_generated_keeps_the_constraint_and_the_room(
+def test_random_generated_placements_keep_constraints_and_room(
     sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]], chance: Any
 ):
     def generate(body: Body) -> list[dict[str, Any]]:
@@ -242,7 +242,7 @@ _placements = st.fixed_dictionaries({"name": st.text(max_size=2) | _odd, "rank":
 
 
 @given(_odd | st.lists(_placements, max_size=3) | st.lists(st.floats() | st.integers(), min_size=2, max_size=2))
-def test_whatever_is_answered_is_read_or_refused(answer: Any):
+def test_random_plugin_answer_is_read_or_refused(answer: Any):
     view, asked = build_cluster({"r1": [1, 1], "r2": [1, 1]}), group((1, 1))
     question = to_generate(
         GENERATOR, PlacementCycle(view), asked, TopologyPlacement().generate(PlacementCycle(view), asked, [whole(view.tree)])

@@ -162,7 +162,7 @@ def test_validate_finds_no_fault_in_an_answer_over_hostnames(file: str):
 
 
 @on_each_file
-def test_where_the_peer_has_a_valid_answer_over_hostnames_there_is_one(file: str):
+def test_hostname_case_that_kueue_can_place_is_placed(file: str):
     refused: dict[str, str] = {}
     valid = 0
     for case in filter(is_hostname, load(FILES[file])):

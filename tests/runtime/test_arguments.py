@@ -90,7 +90,7 @@ def test_numbers_that_python_would_not_read_are_refused_like_others():
         at_least_one("nan")
 
 
-def test_help_names_flags_and_how_to_say_them_otherwise(capsys: pytest.CaptureFixture[str]):
+def test_help_output_names_flags_and_variables(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         read("--port=nonsense", "--help")
     assert ended.value.code == 0

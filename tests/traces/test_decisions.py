@@ -171,7 +171,7 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     assert after.attributes["topogate.former"] == "not ready in time. It was on cloud/rack r1 (node r1-n). Placed again on the same"
 
 
-def test_a_cycle_says_whether_it_refused_anybody(collect_all: CollectAll):
+def test_cycle_span_records_a_refusal(collect_all: CollectAll):
     harness = Told()
     harness.submit("fits", count=1)
     harness.decide()

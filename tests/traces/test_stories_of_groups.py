@@ -44,7 +44,7 @@ def test_group_that_waited_has_one_complete_trace(collect_all: CollectAll):
     assert get_traceparent(harness).split("-")[1:3] == [first.trace_id, first.span_id]
 
 
-def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
+def test_group_with_a_trace_annotation_continues_its_trace(collect_all: CollectAll):
     harness = GroupsHarness({"r1": (2,)})
     group = harness.gang(1)
     story = f"00-{'a' * 32}-{'b' * 16}-01"

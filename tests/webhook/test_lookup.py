@@ -217,7 +217,7 @@ def test_an_executor_that_its_driver_makes_is_not_queued_a_second_time():
         "of nobody",
     ],
 )
-def test_a_pod_that_only_says_that_it_is_a_part_is_queued_itself(obj: Json, changes: Json):
+def test_pod_with_a_forged_part_label_is_queued_itself(obj: Json, changes: Json):
     assert is_queued_itself(THERE, obj, **changes)
 
 

@@ -30,7 +30,7 @@ OWN = [
 ]
 
 
-def test_flags_say_where_and_for_whom():
+def test_own_certificate_flags_are_parsed():
     settings = parse([*OWN, "--cert-overlap", "20", "--cert-settle", "2"])
     own = settings.own
     assert own is not None

@@ -124,7 +124,7 @@ def test_with_the_compact_profile_too():
 # --- refusals -----------------------------------------------------------------------------------------
 
 
-def test_a_refusal_says_where_there_is_room_for_the_pods_and_for_how_many_spares():
+def test_refusal_for_lack_of_spares_names_the_rack_with_the_most_room():
     nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4, 4, 4)]
     refusal = decide(nodes, request(8, Mode.REQUIRED, RACK, spares=2)).refusal
     assert refusal is not None
@@ -134,7 +134,7 @@ def test_a_refusal_says_where_there_is_room_for_the_pods_and_for_how_many_spares
     assert f"{RACK} b0/r1 has room for the pods and 1 of the 2 spare nodes" in text
 
 
-def test_where_no_rack_has_room_for_a_single_spare_that_is_said():
+def test_refusal_without_room_for_one_spare_names_it():
     refusal = decide(build_rack("r0", 4, 4), request(8, Mode.REQUIRED, RACK, spares=2)).refusal
     assert refusal is not None
     assert refusal.detail.endswith(f"no {RACK} has room for both. It would fit with fewer spare nodes, or with more nodes free")

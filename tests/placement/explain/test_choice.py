@@ -108,7 +108,7 @@ def test_choice_after_a_joint_search_is_explained_as_such():
     assert all("one after the other they would not fit" in str(choice) for choice in told)
 
 
-def test_compact_says_whether_it_is_proven():
+def test_compact_choice_reports_a_proven_answer():
     assert str(*get_choice(build_cluster([[[4], [5]]]), request(4), profile=COMPACT)).endswith("; no answer is more compact")
 
 

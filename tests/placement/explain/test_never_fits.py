@@ -134,7 +134,7 @@ def test_all_nodes_together_hold_fewer():
         (TooMany(3, 4, "slice"), "Were all its nodes usable and empty, 3 of 4 slices would fit"),
     ],
 )
-def test_it_is_said_in_one_sentence(value: Never, text: str):
+def test_never_fits_explanation_is_one_sentence(value: Never, text: str):
     assert str(value) == text
 
 

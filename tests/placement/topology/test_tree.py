@@ -101,7 +101,7 @@ def test_rack_with_room_only_across_its_nodes_fits_no_pod():
     assert refusal.fit == 0
 
 
-def test_an_empty_tree_says_that_no_node_has_the_level():
+def test_refusal_in_an_empty_tree_names_the_missing_level():
     refusal = place(build_view([RACK], []), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.detail == f"pod set main: no topology domains at level {RACK}; no node of the flavor has it"

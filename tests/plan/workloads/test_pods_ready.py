@@ -80,9 +80,7 @@ MARK = build_condition(REQUEUED, False, reason=REASON_DEACTIVATED_BY_LIMIT)
         ((build_condition(PODS_READY, False, reason="PodsReady"),), NOT_READY, False, "WaitForStart"),
     ],
 )
-def test_the_condition_says_whether_pods_are_ready_and_since_when_they_are_not(
-    before: tuple[Json, ...], seen: Seen, status: bool, reason: str
-):
+def test_pods_ready_condition_has_status_and_reason_of_the_pods(before: tuple[Json, ...], seen: Seen, status: bool, reason: str):
     action = plan(build_admitted_workload(*before), seen, 1)
     assert isinstance(action, Amend)
     (said,) = action.set

@@ -183,7 +183,7 @@ def test_another_workloads_request_is_left_alone():
     assert superseded(wire, {"nodes": entry(retryCount=1)}, {"w-nodes-1": found, "w-nodes-2": request(wire, attempt=2)}) == []
 
 
-def test_a_check_that_cannot_be_performed_waits_and_says_so():
+def test_provisioning_check_without_its_config_waits_with_a_message():
     assert judged(plan(build_workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
     assert plan(build_workload(), entry("Ready"), config=None) == WaitForProvider()
 

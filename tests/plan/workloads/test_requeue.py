@@ -102,7 +102,7 @@ def test_evicted_workload_reports_its_requeue_time_and_reason():
     assert count_in_a_row(life.wire) == 2, "an admission alone is no end of it"
 
 
-def test_a_message_of_any_length_says_when_it_is_queued_again():
+def test_eviction_message_of_any_length_names_the_requeue_time():
     life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
     life.admit(0)
     step = evict_for_lost_nodes(life.wire, "no room " * 1000, RULES, T0)

@@ -246,7 +246,7 @@ def test_a_refused_workload_is_judged_again_when(how: str, judged: Counter[str])
     assert judged["w"] == 2
 
 
-def test_a_verdict_that_says_the_same_is_not_said_again(judged: Counter[str]):
+def test_unchanged_refusal_is_not_reported_again(judged: Counter[str]):
     scene = build_waiting_scene(judged)
     helps(scene, "quota grows")
     assert scene.run() == {}

@@ -41,7 +41,7 @@ def test_where_all_others_are_about_to_go_one_of_them_is_taken() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
 
 
-def test_which_taints_say_so_can_be_chosen() -> None:
+def test_taints_of_leaving_nodes_are_configurable() -> None:
     scene = build_running_scene(NodeReplacement(leaving_taints=frozenset({"example.com/upgrade"})))
     scene.submit("w", 2, cpu="4")
     scene.run()

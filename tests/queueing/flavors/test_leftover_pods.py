@@ -61,7 +61,7 @@ def test_terminating_pods_within_their_grace_period_keep_their_room() -> None:
     get_refusal(scene.run()["w"])
 
 
-def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
+def test_workload_with_leftover_pods_is_judged_separately_from_its_equivalence_class() -> None:
     scene = build_running_scene(nodes=1)
     submit(scene, "first", created="2026-01-01T00:00:00Z")
     leave(scene, "p", "r0-n0")
@@ -151,7 +151,7 @@ def test_it_is_taken_where_there_is_no_other() -> None:
 
 
 @pytest.mark.parametrize("reason", ["", "Evicted"])
-def test_a_pod_that_failed_by_itself_says_nothing_of_its_node(reason: str) -> None:
+def test_node_of_a_pod_that_failed_by_itself_is_not_avoided(reason: str) -> None:
     scene = build_running_scene(nodes=2)
     reject(scene, "p", "r0-n0", reason=reason)
     submit(scene)

@@ -172,7 +172,7 @@ def test_an_admission_names_the_domain_of_the_level_that_the_workload_asks_for(a
     assert outcome.together == told
 
 
-def test_an_admission_says_where_a_preferred_level_could_not_be_kept_at_all():
+def test_admission_reports_a_preferred_workload_level_that_was_not_kept():
     scene = Scene()
     scene.rack("r1", 1, cpu=4)
     scene.rack("r2", 1, cpu=4)

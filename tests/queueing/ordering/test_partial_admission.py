@@ -92,7 +92,7 @@ def test_pod_sets_without_a_least_keep_theirs_and_the_others_shrink_together():
     assert list_counts(made.run()["w"]) == [2, 5, 3]
 
 
-def test_the_refusal_says_that_fewer_do_not_fit_either():
+def test_refusal_after_partial_admission_reports_that_fewer_pods_do_not_fit():
     made = build_scene("1")
     submit(made, "w", build_pod_set(8, 2))
     outcome = made.run()["w"]

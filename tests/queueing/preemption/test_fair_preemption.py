@@ -119,7 +119,7 @@ def test_reclaim_within_cohort_policy_limits_victims_by_priority(policy: str, pr
     assert bool(preempted(made, "b", 6, priority=priority)) == goes
 
 
-def test_borrow_within_cohort_says_nothing():
+def test_borrow_within_cohort_has_no_effect_under_fair_sharing():
     made = build_scene(a="1", b="1", policy={"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}})
     hog(made, "a", 6)
     hog(made, "b", 6)

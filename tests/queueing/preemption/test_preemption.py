@@ -57,7 +57,7 @@ def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
 
 
 @pytest.mark.parametrize(("policy", "goes"), [("Never", False), ("LowerPriority", False), ("LowerOrNewerEqualPriority", True)])
-def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, goes: bool):
+def test_workload_of_equal_priority_is_preempted_only_if_newer_and_permitted_by_the_policy(policy: str, goes: bool):
     scene = build_one_queue(withinClusterQueue=policy)
     early = "2025-01-01T00:00:00Z"
     scene.submit("newer", 8, queue="q")

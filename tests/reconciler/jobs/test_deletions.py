@@ -45,7 +45,7 @@ def test_deleted_object_that_is_in_use_reports_its_users_in_one_event(harness: Q
     assert harness.told(name) == [(EVENT_STILL_IN_USE, told)]
 
 
-def test_the_status_says_so_too_as_long_as_it_is_true(harness: QueuesHarness):
+def test_status_of_a_deleted_object_in_use_names_its_users_while_they_exist(harness: QueuesHarness):
     for plural, kind, name in OBJECTS:
         deleted(harness, kind, name)
         harness.reconcile(plural, name)

@@ -130,7 +130,7 @@ def test_node_that_rejected_pods_of_a_job_is_not_assigned_to_the_job_again(open_
     assert set(get_places(now, "train").values()) == others, "it was stopped, and begins anew"
 
 
-def test_the_next_admission_says_where_it_was_and_where_it_is(open_scene: Callable[..., Scene]) -> None:
+def test_admitted_event_after_a_node_failure_names_former_and_new_place(open_scene: Callable[..., Scene]) -> None:
     wide = open_scene(racks=2, nodes=2)
     wide.submit("train", pods=2, gpus=8, required=wide.rack, indexed=True, spec=PATIENT)
     now = wide.until_bound("train", 2)

@@ -187,7 +187,7 @@ def test_spare_node_after_a_failed_write_is_not_held() -> None:
     assert harness.free("r0-n1") == 7000
 
 
-def test_a_workload_that_lost_its_place_has_nothing_kept_and_says_so() -> None:
+def test_evicted_workload_holds_no_spares_and_its_condition_reports_it() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
     harness.keep()

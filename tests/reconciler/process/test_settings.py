@@ -47,7 +47,7 @@ def get_refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = 
 # --- the table ----------------------------------------------------------------------------------------
 
 
-def test_names_and_defaults_are_the_peers_of_today():
+def test_feature_gate_names_and_defaults_equal_those_of_kueue():
     ours = {name: gate.default for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
     assert ours == {name: PEER[name] for name in ours}
     assert not PEER.keys() & (GATES.keys() - ours.keys()), "a gate that the peer has is not removed"
@@ -128,13 +128,13 @@ def test_profiles_are_chosen_by_name():
     assert parse(["--placement-profile", "compact"]).profiles.default == COMPACT
 
 
-def test_compact_respects_preferred_affinity_if_the_gate_says_so():
+def test_compact_profile_respects_preferred_affinity_with_the_gate_on():
     settings = with_gates("TASRespectNodeAffinityPreferred=true", profile="compact")
     assert settings.profiles.default == Profile("compact", compact=True, respects_preferred_affinity=True)
 
 
 @pytest.mark.parametrize("gate", ["TASBalancedPlacement=true", "TASProfileBestFit=true", "TASProfileMixed=false"])
-def test_compact_and_a_gate_that_says_otherwise_contradict_each_other(capsys: pytest.CaptureFixture[str], gate: str):
+def test_compact_profile_with_a_contradicting_gate_is_refused(capsys: pytest.CaptureFixture[str], gate: str):
     line = get_refusal(capsys, gate, profile="compact")
     assert f"{gate} and the placement profile compact each say how pods are placed; leave one out" in line
     assert PLACEMENT_PROFILE in line
@@ -167,7 +167,7 @@ def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture
     assert said in line
 
 
-def test_the_process_itself_says_so_and_ends():
+def test_reconciler_process_with_an_unknown_gate_exits_with_one_line():
     command = [sys.executable, "-m", "reconciler", "--feature-gates", "TASNoSuchThing=true"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2

@@ -107,7 +107,7 @@ async def test_a_process_that_starts_anew_keeps_to_the_same_times() -> None:
     assert harness.tried == [41.0, 71.0, 151.0], "at once, since it does not know what was tried, and then as before"
 
 
-async def test_whatever_could_help_makes_it_be_tried_at_once() -> None:
+async def test_second_pass_is_retried_at_once_after_a_helpful_change() -> None:
     harness = PassHarness()
     harness.submit(5)
     async with harness.running():

@@ -129,7 +129,7 @@ def test_rejected_deactivates_and_reactivation_asks_anew(scene: Scene, judges: l
     scene.until_bound("train", 1)
 
 
-def test_a_queue_says_which_check_is_missing_or_inactive(scene: Scene, judges: list[Judge]) -> None:
+def test_cluster_queue_condition_names_its_missing_or_inactive_check(scene: Scene, judges: list[Judge]) -> None:
     judge = Judge(scene, CUSTOM)
     judges.append(judge)
     judge.set_active(active=False)

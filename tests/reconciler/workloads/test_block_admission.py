@@ -117,7 +117,7 @@ def test_two_jobs_of_kep_349_story_1_without_blocking_deadlock(scene: Scene, fol
 
 
 @pytest.mark.usefixtures("quota_only")
-def test_story_1_with_blocking_they_finish_one_after_the_other(scene: Scene, follow: Follow) -> None:
+def test_two_jobs_of_kep_349_story_1_with_blocking_finish_in_sequence(scene: Scene, follow: Follow) -> None:
     follow(BLOCKING)
     kept = both_start(scene)
     scene.until_waiting("two", "WaitingForPodsReady")

@@ -97,7 +97,7 @@ async def test_workload_that_ran_well_starts_requeue_counting_anew_also_after_a_
     assert counted == {"reason": "NodeFailures", "underlyingCause": "", "count": 4}
 
 
-async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: Any) -> None:
+async def test_next_admission_message_names_former_and_new_place_also_after_a_restart(looptime: Any) -> None:
     """Also where the reconciler was started anew between the eviction and the admission."""
     harness = LosingHarness()
     async with harness.running(requeue=RULES):

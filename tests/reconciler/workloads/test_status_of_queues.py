@@ -49,7 +49,7 @@ def test_queue_status_counts_admitted_and_pending_workloads_with_their_usage(sce
     _wait_until(scene, path, "usage to be given back", lambda obj: obj["status"]["flavorsUsage"][0]["resources"][1]["total"] == "0")
 
 
-def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_comes(cluster: Cluster, topogate: Topogate) -> None:
+def test_cluster_queue_names_its_missing_flavor_or_topology_and_recovers(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster)
     cluster.add_nodes(scene.pool)
     cluster.create_namespace(scene.namespace)

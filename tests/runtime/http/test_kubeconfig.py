@@ -61,7 +61,7 @@ async def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
     assert await get_refusal(None) == "kubeconfig /nowhere/a:/nowhere/b: there is no such file ($KUBECONFIG names it)"
 
 
-async def test_no_kubeconfig_outside_a_pod_says_where_one_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+async def test_missing_kubeconfig_outside_a_pod_is_reported_with_the_searched_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -77,7 +77,7 @@ def test_of_several_files_one_that_is_there_is_enough(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("process", ["reconciler", "webhook"])
-def test_each_process_says_so_in_one_line_and_ends_with_status_2(process: str, tmp_path: Path):
+def test_each_process_with_a_missing_kubeconfig_exits_with_status_two_and_one_line(process: str, tmp_path: Path):
     command = [sys.executable, "-m", process, "--kubeconfig", "/nowhere/config"]
     if process == "webhook":
         now = datetime.now(UTC)

@@ -51,7 +51,7 @@ class Story:
         self.held.take(Span(name, Of(trace), attributes, Ends(not failed), 0, int(took_s * 1e9)))
 
 
-def test_a_story_in_which_nothing_happened_is_not_sent():
+def test_unsampled_trace_without_a_refusal_is_not_sent():
     story = Story()
     for name in ("create", "queued", "solve", "admit", "bound"):
         story.tell(name, refused=False)

@@ -230,7 +230,7 @@ def tell_many(sending: Telemetry) -> float:
 
 
 @pytest.mark.parametrize("protocol", [GRPC, HTTP])
-def test_a_collector_that_is_not_there_costs_one_line_that_says_which(
+def test_unreachable_trace_collector_is_logged_once_with_its_endpoint(
     protocol: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")  # of one batch, ten seconds else

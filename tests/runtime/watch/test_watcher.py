@@ -105,7 +105,7 @@ async def test_a_server_that_closes_at_once_is_not_hammered():
 
 
 @pytest.mark.parametrize("fault", ["gone", Gone(410, "Expired")], ids=["in stream", "status"])
-async def test_a_server_that_always_says_gone_is_not_hammered(fault: Any):
+async def test_server_that_always_answers_gone_is_not_requested_too_often(fault: Any):
     server = ConfigMaps(faults=[None, fault] * 1000)
     informer = make_informer(server)
     async with running(informer):

@@ -164,7 +164,7 @@ async def test_a_bug_of_ours_is_answered_with_500_and_an_id_that_the_log_has(
     assert vars(record)["error_id"] in text
 
 
-def test_where_the_api_server_asks_is_said_by_url_or_by_service():
+def test_conversion_client_config_names_a_url_or_a_service():
     by_url = conversion("Q0E=", {"url": "https://127.0.0.1:9443/"})
     assert by_url["webhook"]["clientConfig"] == {"caBundle": "Q0E=", "url": "https://127.0.0.1:9443/convert"}
     service = {"namespace": "n", "name": "s", "port": 443}

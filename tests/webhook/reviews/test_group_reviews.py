@@ -88,7 +88,7 @@ def list_groups(obj: Obj) -> list[str | None]:
     return [one["metadata"]["labels"].get(MEMBER_OF_LABEL) for one in list_templates(obj)]
 
 
-def test_the_kinds_that_are_said_to_read_it_do():
+def test_documented_kinds_of_pod_groups_equal_the_supported_kinds():
     assert set(BY_NAME) == set(GROUPED)
 
 

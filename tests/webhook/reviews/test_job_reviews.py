@@ -99,7 +99,7 @@ def test_warning_about_a_missing_queue_names_the_kind_of_the_object(kind: str):
     assert f"this {kind} is neither queued nor placed" in warning
 
 
-def test_a_queue_that_cannot_be_looked_up_refuses_the_job_and_says_to_try_again():
+def test_job_of_a_queue_that_cannot_be_looked_up_is_refused_with_a_retry_hint():
     response = Webhook(default_queue=None).ask(MUTATE_JOB, build_job(queue=None))
     assert response["allowed"] is False
     status = response["status"]
