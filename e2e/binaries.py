@@ -73,7 +73,7 @@ def find_kubernetes_minor(environ: Mapping[str, str] = os.environ) -> str:
     return minor
 
 
-def _kubernetes_stamps(version: str) -> dict[str, str]:
+def _build_version_stamps(version: str) -> dict[str, str]:
     # Without these `kubectl version` fails and the API server calls itself v0.0.0.
     major, minor, _ = version.split(".")
     base = "k8s.io/component-base/version."
@@ -100,7 +100,7 @@ OLDER_KUBECTL = Module(
     folder=_HERE / "controlplane" / "kubectl",
     package=".",
     tools={"kubectl-1.33": (OLDER_KUBECTL_VERSION, ("version", "--client"))},
-    stamps=_kubernetes_stamps(OLDER_KUBECTL_VERSION),
+    stamps=_build_version_stamps(OLDER_KUBECTL_VERSION),
 )
 
 
@@ -118,12 +118,12 @@ def find_control_plane(minor: str) -> Module:
             "kube-scheduler": (version, ("--version",)),
             "kubectl": (version, ("version", "--client")),
         },
-        stamps=_kubernetes_stamps(version),
+        stamps=_build_version_stamps(version),
         modfile="go.mod" if minor == NEWEST_KUBERNETES else f"go-{minor}.mod",
     )
 
 
-def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
+def get_cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Where built things are kept, outside any checkout, so that all checkouts of one user share them."""
     root = environ.get("TOPOGATE_CACHE") or environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root).expanduser().absolute() / "topogate"
@@ -134,7 +134,7 @@ def ensure_binaries(environ: Mapping[str, str] = os.environ, modules: Sequence[M
     minutes the first time. Raises UnknownVersion, and CommandFailed where a build fails."""
     if modules is None:
         modules = [find_control_plane(find_kubernetes_minor(environ)), KWOK]
-    cache = cache_dir(environ)
+    cache = get_cache_dir(environ)
     found: dict[str, Path] = {}
     for module in modules:
         here = {tool: find_binary(module, tool, environ, cache) for tool in module.tools}
@@ -152,13 +152,13 @@ def find_binary(module: Module, tool: str, environ: Mapping[str, str], cache: Pa
         return Path(assets) / tool
     on_path = shutil.which(tool, path=environ.get("PATH", ""))
     version, question = module.tools[tool]
-    if on_path and _says_version(Path(on_path), question, version):
+    if on_path and _has_version(Path(on_path), question, version):
         return Path(on_path)
     cached = cache / module.key / tool
     return cached if os.access(cached, os.X_OK) else None
 
 
-def _says_version(binary: Path, question: tuple[str, ...], version: str) -> bool:
+def _has_version(binary: Path, question: tuple[str, ...], version: str) -> bool:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run([binary, *question], capture_output=True, text=True, check=False, timeout=VERSION_PROBE_TIMEOUT_S)
         words = (said.stdout + said.stderr).split()

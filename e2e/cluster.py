@@ -28,7 +28,7 @@ from typing import Any
 from e2e import parts
 from e2e.api import PATIENCE_S, STRATEGIC_PATCH, Api, wait_for
 from e2e.binaries import ensure_binaries
-from e2e.nodes import NodePool, is_schedulable, node_objects
+from e2e.nodes import NodePool, build_nodes, is_schedulable
 from e2e.pki import write_kubeconfig, write_pki, write_tokens
 from e2e.process import Guard, Process, find_free_ports
 
@@ -79,7 +79,7 @@ class Cluster:
         root = self._given_root or Path(tempfile.mkdtemp(prefix="topogate-e2e-"))
         ports = parts.Ports(*find_free_ports(6))
         # Only what is guarded may have its data in memory: nobody takes that away after a cluster that outlives us.
-        in_memory = parts.data_in_memory() if self._guarded else None
+        in_memory = parts.create_data_in_memory() if self._guarded else None
         self._layout = parts.Layout(root, ports, write_pki(root / "pki"), in_memory or root / "etcd")
         self._layout.logs.mkdir()
         self.api = Api(self.server, self.ca_file, self.token)
@@ -92,14 +92,14 @@ class Cluster:
         if self._guard is not None:
             self._guard.remove_in_the_end(self._layout.data)
         try:
-            self._spawn("etcd", parts.etcd_flags(self._layout)).wait_healthy(f"http://{parts.HOST}:{ports.etcd_client}/health")
+            self._spawn("etcd", parts.build_etcd_flags(self._layout)).wait_healthy(f"http://{parts.HOST}:{ports.etcd_client}/health")
             self.start_apiserver()
             self._spawn(
-                "kube-controller-manager", parts.controller_manager_flags(self._layout, self._gates, self._controller_manager_extra)
+                "kube-controller-manager", parts.build_controller_manager_flags(self._layout, self._gates, self._controller_manager_extra)
             )
-            self._spawn("kube-scheduler", parts.scheduler_flags(self._layout, self._gates, self._scheduler_extra))
+            self._spawn("kube-scheduler", parts.build_scheduler_flags(self._layout, self._gates, self._scheduler_extra))
             # Its home is the cluster's folder: a configuration of kwok's that the user has must not play a part here.
-            self._spawn("kwok", parts.kwok_flags(self._layout, self._kwok_extra), env={**os.environ, "HOME": str(root)})
+            self._spawn("kwok", parts.build_kwok_flags(self._layout, self._kwok_extra), env={**os.environ, "HOME": str(root)})
             self._processes["kube-controller-manager"].wait_healthy(f"https://{parts.HOST}:{ports.controller_manager}/healthz")
             self._processes["kube-scheduler"].wait_healthy(f"https://{parts.HOST}:{ports.scheduler}/readyz")
             self._processes["kwok"].wait_healthy(f"http://{parts.HOST}:{ports.kwok}/healthz")
@@ -212,7 +212,7 @@ class Cluster:
     def start_apiserver(self, **extra: str) -> None:
         """Start it on its old port and data; `extra` flags (`watch_cache="false"`) hold until the next start."""
         flags = {**self._apiserver_extra, **{name.replace("_", "-"): value for name, value in extra.items()}}
-        process = self._spawn("kube-apiserver", parts.apiserver_flags(self._layout, self._gates, flags))
+        process = self._spawn("kube-apiserver", parts.build_apiserver_flags(self._layout, self._gates, flags))
         process.wait_healthy(f"{self.server}/readyz", headers={"Authorization": f"Bearer {self.token}"})
 
     def stop_apiserver(self, *, gracefully: bool = False) -> None:
@@ -231,7 +231,7 @@ class Cluster:
 
     def add_nodes(self, nodes: NodePool | Sequence[dict[str, Any]], timeout_s: float = PATIENCE_S) -> list[str]:
         """Create simulated nodes and wait until pods can be bound to each; their names in order."""
-        objects = node_objects(nodes) if isinstance(nodes, NodePool) else list(nodes)
+        objects = build_nodes(nodes) if isinstance(nodes, NodePool) else list(nodes)
         names = [node["metadata"]["name"] for node in objects]
         self._in_parallel("POST", (("/api/v1/nodes", node) for node in objects))
         self._nodes.update(names)

@@ -25,12 +25,12 @@ from core.names import ADMITTED, QUOTA_RESERVED
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.audit import stories, truth
-from e2e.audit.cluster_picture import GPU, draw_seats, seats, to_svg
+from e2e.audit.cluster_picture import GPU, draw_seats, find_seats, to_svg
 from e2e.audit.otlp import Receiver, SpanRecord
 from e2e.audit.recount import recount
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
-from e2e.nodes import HOSTNAME_LABEL, NodePool, node_object
+from e2e.nodes import HOSTNAME_LABEL, NodePool, build_node
 from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
 
@@ -98,10 +98,10 @@ class Demo:
         self.cluster.create_namespace(self.namespace)
         topology, flavor, queue = f"{self.prefix}default", f"{self.prefix}gpu", f"{self.prefix}research"
         for obj in (
-            manifests.topology(topology, pool.levels),
-            manifests.flavor(flavor, pool.labels, topology),
-            manifests.cluster_queue(queue, {flavor: {"cpu": 2000, GPU: 1000}}),
-            manifests.local_queue(QUEUE, self.namespace, queue),
+            manifests.build_topology(topology, pool.levels),
+            manifests.build_flavor(flavor, pool.labels, topology),
+            manifests.build_cluster_queue(queue, {flavor: {"cpu": 2000, GPU: 1000}}),
+            manifests.build_local_queue(QUEUE, self.namespace, queue),
         ):
             self._create(obj)
         self._say(f"{pool.blocks} blocks x {pool.racks} racks x {pool.nodes} nodes with 8 GPUs; queue {QUEUE} is open")
@@ -116,56 +116,60 @@ class Demo:
             "ranked": {"pods": 12, "gpus": 2, "required": rack, "indexed": True},
         }
         for name, asked in jobs.items():
-            self._create(manifests.job(name, self.namespace, queue=QUEUE, **asked))
+            self._create(manifests.build_job(name, self.namespace, queue=QUEUE, **asked))
             shape = ", ".join(SHOWN[key].format(value) for key, value in asked.items() if key in SHOWN)
             self._say(f"applied job [bold]{name}[/]: {asked['pods']} pods x {asked['gpus']} GPUs, {shape}")
             self._until_bound(name, asked["pods"])
         self._meddle("placed", self)
         now = self.read()
         for name, asked in jobs.items():
-            self._promise(f"{name}: all pods bound, none gated", truth.all_bound(now, name, asked["pods"]))
+            self._promise(f"{name}: all pods bound, none gated", truth.check_all_bound(now, name, asked["pods"]))
             self._promise(f"{name}: pods where the assignment says", truth.as_assigned(now, name))
-        self._promise("one-rack: in one rack", truth.together(now, "one-rack", rack))
+        self._promise("one-rack: in one rack", truth.check_one_domain(now, "one-rack", rack))
         blocks = Counter(now.label_of(pod, block) for pod in now.pods_of("wider"))
         self._promise(
             "wider: in both blocks, since no block has 25 free nodes", [] if len(blocks) == 2 else [f"job wider is in {dict(blocks)}"]
         )
-        self._promise("slices: in one block", truth.together(now, "slices", block))
-        self._promise("slices: each slice of 4 pods in one rack", truth.slices_whole(now, "slices", rack, 4))
-        self._promise("ranked: in one rack", truth.together(now, "ranked", rack))
-        self._promise("ranked: consecutive ranks share nodes", truth.in_rank_order(now, "ranked", [HOSTNAME_LABEL]))
-        self._promise("no node over capacity, no place assigned to two pods", truth.always(now))
+        self._promise("slices: in one block", truth.check_one_domain(now, "slices", block))
+        self._promise("slices: each slice of 4 pods in one rack", truth.check_slices(now, "slices", rack, 4))
+        self._promise("ranked: in one rack", truth.check_one_domain(now, "ranked", rack))
+        self._promise("ranked: consecutive ranks share nodes", truth.check_rank_order(now, "ranked", [HOSTNAME_LABEL]))
+        self._promise("no node over capacity, no place assigned to two pods", truth.check_invariants(now))
         self._settle()
         self._tell_why(*jobs)
 
     def _wait_and_help(self) -> None:
         rack, free = self._roomiest_rack()
-        self._create(manifests.job("waits", self.namespace, queue=QUEUE, pods=free + 1, gpus=8, required=self.pool.rack_label))
+        self._create(manifests.build_job("waits", self.namespace, queue=QUEUE, pods=free + 1, gpus=8, required=self.pool.rack_label))
         self._say(f"applied job [bold]waits[/]: {free + 1} pods x 8 GPUs in one rack, but no rack has more than {free} free nodes")
-        self._until("job waits to be explained", lambda: not truth.waits_with_reason(self.read(), "waits"))
+        self._until("job waits to be explained", lambda: not truth.check_waiting_reason(self.read(), "waits"))
         self._meddle("waiting", self)
         now = self.read()
         self._promise(
             "waits: its condition names what is missing",
-            truth.waits_with_reason(now, "waits", self.pool.rack_label, f"{free} out of {free + 1} pod(s)", GPU),
+            truth.check_waiting_reason(now, "waits", self.pool.rack_label, f"{free} out of {free + 1} pod(s)", GPU),
         )
         with suppress(TimeoutError):  # then the promise is broken
-            wait_for("spans of who is refused", lambda: not stories.untold(now.workloads, self.receiver.spans), timeout_s=15)
-        self._promise("waits: its trace has the same message as its condition", stories.untold(now.workloads, self.receiver.spans))
+            wait_for(
+                "spans of who is refused", lambda: not stories.find_unreported_refusals(now.workloads, self.receiver.spans), timeout_s=15
+            )
+        self._promise(
+            "waits: its trace has the same message as its condition", stories.find_unreported_refusals(now.workloads, self.receiver.spans)
+        )
         self._settle()
-        self._say(f"[yellow]why waits is pending:[/] {truth.condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
+        self._say(f"[yellow]why waits is pending:[/] {truth.get_condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
         labels = now.nodes[rack[0]]["metadata"]["labels"]
         block_number, rack_number = (int(part[1:]) for part in labels[self.pool.rack_label].removeprefix(self.prefix).split("-"))
-        extra = node_object(self.pool, block_number, rack_number, self.pool.nodes + 1)
+        extra = build_node(self.pool, block_number, rack_number, self.pool.nodes + 1)
         began = time.monotonic()
         self.cluster.add_nodes([extra])
         self._say(f"added node {extra['metadata']['name']} to rack {labels[self.pool.rack_label]}")
         self._until_bound("waits", free + 1)
         self._say(f"bound {time.monotonic() - began:.1f} s after the node was added")
         now = self.read()
-        self._promise("waits: placed once a node that helps was added", truth.together(now, "waits", self.pool.rack_label))
+        self._promise("waits: placed once a node that helps was added", truth.check_one_domain(now, "waits", self.pool.rack_label))
         self._promise("waits: pods where the assignment says", truth.as_assigned(now, "waits"))
-        self._promise("no node over capacity, and no quota exceeded", [*truth.always(now), *recount(self.cluster.api)])
+        self._promise("no node over capacity, and no quota exceeded", [*truth.check_invariants(now), *recount(self.cluster.api)])
         self._settle()
 
     def _roomiest_rack(self) -> tuple[list[str], int]:
@@ -183,7 +187,7 @@ class Demo:
         now = self.read()
         group = self.pool.labels["node-group"]
         mine = [node for node in now.nodes.values() if node["metadata"]["labels"].get("node-group") == group]
-        picture = seats(replace(now, read_nodes=lambda: mine), self.pool.block_label, self.pool.rack_label)
+        picture = find_seats(replace(now, read_nodes=lambda: mine), self.pool.block_label, self.pool.rack_label)
         draw_seats(picture, self.console)
         OUT.mkdir(exist_ok=True)
         (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))
@@ -195,7 +199,7 @@ class Demo:
         trace_id = stories.trace_of(workload)
         self._until("the trace to arrive", lambda: set(stories.STORY) <= {span.name for span in self.receiver.spans(trace_id)})
         spans = self.receiver.spans(trace_id)
-        self._promise(f"{name}: one trace from admission to bound", stories.problems(spans))
+        self._promise(f"{name}: one trace from admission to bound", stories.find_problems(spans))
         self._settle()
         self._say(f"trace {trace_id} of job {name}:")
         start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
@@ -221,7 +225,7 @@ class Demo:
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _create(self, obj: dict[str, Any]) -> None:
-        self.cluster.api.create(manifests.path(obj), obj)
+        self.cluster.api.create(manifests.get_path(obj), obj)
 
     def read(self) -> truth.Snapshot:
         return truth.read(self.cluster.api, [self.namespace])
@@ -233,7 +237,7 @@ class Demo:
             raise Broken([str(error)]) from error
 
     def _until_bound(self, job: str, pods: int) -> None:
-        self._until(f"job {job} to be bound", lambda: not truth.all_bound(self.read(), job, pods))
+        self._until(f"job {job} to be bound", lambda: not truth.check_all_bound(self.read(), job, pods))
 
     def _promise(self, what: str, problems: list[str]) -> None:
         self._broken += problems
@@ -249,7 +253,7 @@ class Demo:
         self.console.print(f"[dim]{time.monotonic() - self._began:5.1f}s[/] {text}", highlight=False, soft_wrap=True)
 
 
-def tell(demo: Demo) -> int:
+def run_scenes(demo: Demo) -> int:
     """Runs the scenes and says what is broken, if anything; the exit code."""
     try:
         demo.run()
@@ -274,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
             cluster = stack.enter_context(Cluster())
             console.print(f"control plane is up at {cluster.server}; starting topogate's webhook and reconciler ...")
             topogate = stack.enter_context(Topogate(cluster, otlp_endpoint=receiver.endpoint))
-            code = tell(Demo(cluster, topogate, receiver, console))
+            code = run_scenes(Demo(cluster, topogate, receiver, console))
             console.print("stopping all processes and deleting their files ...")
         console.print("done")
         return code

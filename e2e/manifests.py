@@ -26,21 +26,21 @@ ANNOTATIONS = {
 RUN_SECONDS = "e2e.topogate.dev/run-seconds"
 
 
-def _object(kind: str, name: str, spec: Mapping[str, Any], namespace: str | None = None) -> dict[str, Any]:
+def _build_object(kind: str, name: str, spec: Mapping[str, Any], namespace: str | None = None) -> dict[str, Any]:
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
-def topology(name: str, levels: Sequence[str]) -> dict[str, Any]:
-    return _object("Topology", name, {"levels": [{"nodeLabel": label} for label in levels]})
+def build_topology(name: str, levels: Sequence[str]) -> dict[str, Any]:
+    return _build_object("Topology", name, {"levels": [{"nodeLabel": label} for label in levels]})
 
 
-def flavor(name: str, node_labels: Mapping[str, str], topology_name: str | None) -> dict[str, Any]:
+def build_flavor(name: str, node_labels: Mapping[str, str], topology_name: str | None) -> dict[str, Any]:
     spec: dict[str, Any] = {"nodeLabels": dict(node_labels)}
-    return _object("ResourceFlavor", name, spec | ({"topologyName": topology_name} if topology_name else {}))
+    return _build_object("ResourceFlavor", name, spec | ({"topologyName": topology_name} if topology_name else {}))
 
 
-def cluster_queue(
+def build_cluster_queue(
     name: str, flavors: Mapping[str, Mapping[str, str | int]], *, strategy: str = "BestEffortFIFO", **spec: Any
 ) -> dict[str, Any]:
     """`flavors` maps each flavor to its nominal quotas; all flavors cover the same resources, in the order given."""
@@ -51,14 +51,14 @@ def cluster_queue(
             {"name": name, "resources": [{"name": r, "nominalQuota": quotas[r]} for r in covered]} for name, quotas in flavors.items()
         ],
     }
-    return _object("ClusterQueue", name, {"namespaceSelector": {}, "queueingStrategy": strategy, "resourceGroups": [group], **spec})
+    return _build_object("ClusterQueue", name, {"namespaceSelector": {}, "queueingStrategy": strategy, "resourceGroups": [group], **spec})
 
 
-def local_queue(name: str, namespace: str, queue: str) -> dict[str, Any]:
-    return _object("LocalQueue", name, {"clusterQueue": queue}, namespace)
+def build_local_queue(name: str, namespace: str, queue: str) -> dict[str, Any]:
+    return _build_object("LocalQueue", name, {"clusterQueue": queue}, namespace)
 
 
-def job(
+def build_job(
     name: str,
     namespace: str,
     *,
@@ -104,7 +104,7 @@ def job(
 def make_elastic_ray(kind: str, name: str, namespace: str, *, workers: int, gpus: int = 1, **topology_request: str) -> dict[str, Any]:
     """A RayCluster, RayJob or RayService in which an autoscaler adds and takes away workers: between 0 and 40."""
     asked: dict[str, Any] = {**topology_request}
-    head, worker = (job(name, namespace, pods=1, gpus=each, **asked)["spec"]["template"] for each in (0, gpus))
+    head, worker = (build_job(name, namespace, pods=1, gpus=each, **asked)["spec"]["template"] for each in (0, gpus))
     for template in (head, worker):
         del template["spec"]["restartPolicy"]
     half = {"cpu": "500m"}
@@ -123,7 +123,7 @@ def make_elastic_ray(kind: str, name: str, namespace: str, *, workers: int, gpus
     return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": specs[kind]}
 
 
-def path(obj: Mapping[str, Any]) -> str:
+def get_path(obj: Mapping[str, Any]) -> str:
     """Where an object is created."""
     group_version, plural = obj["apiVersion"], _PLURALS.get(obj["kind"], obj["kind"].lower() + "s")
     root = f"/api/{group_version}" if "/" not in group_version else f"/apis/{group_version}"

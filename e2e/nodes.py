@@ -33,17 +33,17 @@ class NodePool:
         return [self.block_label, self.rack_label, HOSTNAME_LABEL]
 
 
-def node_objects(pool: NodePool) -> list[dict[str, Any]]:
+def build_nodes(pool: NodePool) -> list[dict[str, Any]]:
     """The Node objects, in the order of their names' numbers."""
     return [
-        node_object(pool, block, rack, node)
+        build_node(pool, block, rack, node)
         for block in range(1, pool.blocks + 1)
         for rack in range(1, pool.racks + 1)
         for node in range(1, pool.nodes + 1)
     ]
 
 
-def node_object(pool: NodePool, block: int, rack: int, node: int) -> dict[str, Any]:
+def build_node(pool: NodePool, block: int, rack: int, node: int) -> dict[str, Any]:
     """One node of the pool's kind; its place may lie outside the pool, to add one more later."""
     block_name = f"{pool.prefix}b{block}"
     rack_name = f"{block_name}-r{rack}"

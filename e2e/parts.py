@@ -56,7 +56,7 @@ class Layout:
         return self.root / f"{user}.kubeconfig"
 
 
-def data_in_memory() -> Path | None:
+def create_data_in_memory() -> Path | None:
     """A new folder in memory, where there is plenty: on a disk that others keep busy an etcd stands still for seconds, unsynced or not."""
     if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED:
         return None
@@ -72,7 +72,7 @@ def to_gates(gates: Mapping[str, bool]) -> dict[str, str]:
     return {"feature-gates": ",".join(f"{name}={str(on).lower()}" for name, on in gates.items())} if gates else {}
 
 
-def etcd_flags(layout: Layout) -> list[str]:
+def build_etcd_flags(layout: Layout) -> list[str]:
     client, peer = (f"http://{HOST}:{port}" for port in (layout.ports.etcd_client, layout.ports.etcd_peer))
     flags = {
         "data-dir": str(layout.data),
@@ -87,7 +87,7 @@ def etcd_flags(layout: Layout) -> list[str]:
     return [*to_flags(flags), "--unsafe-no-fsync"]
 
 
-def apiserver_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
+def build_apiserver_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
     flags = {
         "etcd-servers": f"http://{HOST}:{layout.ports.etcd_client}",
         "bind-address": HOST,
@@ -112,7 +112,7 @@ def apiserver_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[st
     return to_flags({**flags, **extra})
 
 
-def controller_manager_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
+def build_controller_manager_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
     flags = {
         "kubeconfig": str(layout.kubeconfig("controller-manager")),
         "leader-elect": "false",
@@ -132,7 +132,7 @@ def controller_manager_flags(layout: Layout, gates: Mapping[str, bool], extra: M
     return to_flags({**flags, **extra})
 
 
-def scheduler_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
+def build_scheduler_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
     flags = {
         "config": str(layout.root / "scheduler.yaml"),
         "bind-address": HOST,
@@ -156,7 +156,7 @@ def write_scheduler_config(layout: Layout) -> None:
     (layout.root / "scheduler.yaml").write_text(json.dumps(config))
 
 
-def kwok_flags(layout: Layout, extra: Mapping[str, str]) -> list[str]:
+def build_kwok_flags(layout: Layout, extra: Mapping[str, str]) -> list[str]:
     flags = {
         "kubeconfig": str(layout.kubeconfig("kwok")),
         "config": str(layout.root / "stages.yaml"),

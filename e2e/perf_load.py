@@ -99,15 +99,15 @@ class Load:
     def configuration(self) -> Iterator[Obj]:
         """Topology, flavor, queues, in the order in which they are to be made."""
         levels = [{"nodeLabel": label} for label in LEVELS]
-        yield _object("Topology", TOPOLOGY, {"levels": levels})
-        yield _object("ResourceFlavor", FLAVOR, {"nodeLabels": NODE_LABELS, "topologyName": TOPOLOGY})
+        yield _build_object("Topology", TOPOLOGY, {"levels": levels})
+        yield _build_object("ResourceFlavor", FLAVOR, {"nodeLabels": NODE_LABELS, "topologyName": TOPOLOGY})
         for cohort, name in self.queue_names():
             quota = {"name": "cpu", "nominalQuota": "20", "borrowingLimit": "100"}
             group = {"coveredResources": ["cpu"], "flavors": [{"name": FLAVOR, "resources": [quota]}]}
             preemption = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
             spec = {"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
-            yield _object("ClusterQueue", name, spec)
-            yield _object("LocalQueue", name, {"clusterQueue": name}, NAMESPACE)
+            yield _build_object("ClusterQueue", name, spec)
+            yield _build_object("LocalQueue", name, {"clusterQueue": name}, NAMESPACE)
 
     def streams(self) -> Iterator[tuple[Class, str, list[str]]]:
         """Per queue and class: the kinds of the workloads that come one after the other."""
@@ -118,12 +118,12 @@ class Load:
                 yield each, queue, kinds
 
 
-def _object(kind: str, name: str, spec: Mapping[str, Any], namespace: str | None = None) -> Obj:
+def _build_object(kind: str, name: str, spec: Mapping[str, Any], namespace: str | None = None) -> Obj:
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
-def workload(each: Class, queue: str, kind: str, number: int) -> Obj:
+def build_workload(each: Class, queue: str, kind: str, number: int) -> Obj:
     """One workload of a class."""
     request: dict[str, Any] = (
         {kind: RACK_LABEL}
@@ -137,7 +137,7 @@ def workload(each: Class, queue: str, kind: str, number: int) -> Obj:
     container = {"name": "c", "image": "example/none", "resources": {"requests": {"cpu": f"{each.cpu_milli}m"}}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     pod_set = {"name": "main", "count": each.pods, "template": template, "topologyRequest": request}
-    made = _object(
+    made = _build_object(
         "Workload", f"{queue}-{each.name}-{number}", {"queueName": queue, "priority": each.priority, "podSets": [pod_set]}, NAMESPACE
     )
     made["metadata"]["labels"] = {CLASS_LABEL: each.name, RUNNING_MS: str(each.running_ms)}
@@ -193,7 +193,7 @@ class Player:
         for number, kind in enumerate(kinds):
             await asyncio.sleep(max(0.0, began + number * each.every_s - time.monotonic()))
             async with self._gate:
-                await self._client.create(WORKLOADS, workload(each, queue, kind, number), field_manager="perf-load")
+                await self._client.create(WORKLOADS, build_workload(each, queue, kind, number), field_manager="perf-load")
             self.outcome.created += 1
 
     def _on_workload(self, change: Change) -> None:
@@ -218,7 +218,7 @@ class Player:
         if self._running.get(key) != admitted:
             return
         generation = int(obj["metadata"].get("generation") or 0)
-        condition = set_conditions([], [Condition(FINISHED, True, "ByTest", "")], now=_now(), generation=generation)[0]
+        condition = set_conditions([], [Condition(FINISHED, True, "ByTest", "")], now=_format_now(), generation=generation)[0]
         body = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": {"conditions": [condition]}}
         async with self._gate:
             await self._apply(obj, body, MANAGER_JOB_CONTROLLER)
@@ -241,7 +241,7 @@ class Player:
                     Condition(ADMITTED, False, "NoReservation", ""),
                 ]
                 generation = int(now["metadata"].get("generation") or 0)
-                status["conditions"] = set_conditions(status["conditions"], released, now=_now(), generation=generation)
+                status["conditions"] = set_conditions(status["conditions"], released, now=_format_now(), generation=generation)
                 async with self._gate:
                     guard = {name: now["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
                     await self._apply(now, {"metadata": guard, "status": status}, MANAGER_ADMISSION)
@@ -260,5 +260,5 @@ class Player:
             self._done.set()
 
 
-def _now() -> str:
+def _format_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

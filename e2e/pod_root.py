@@ -27,7 +27,7 @@ _CLONE_NEWUSER = 0x10000000
 def main(arguments: Sequence[str]) -> None:
     spec: dict[str, Any] = json.loads(Path(arguments[0]).read_text())
     root = Path(spec["root"])
-    _mount("-t", "tmpfs", "-o", "mode=755", "none", str(root))
+    _run_mount("-t", "tmpfs", "-o", "mode=755", "none", str(root))
     source = Path(spec["image"] or "/")
     _mirror(source, root)
     _open(source, root)
@@ -36,8 +36,8 @@ def main(arguments: Sequence[str]) -> None:
         at.mkdir(parents=True, exist_ok=True)
         _bind(volume["from"], at)
         if volume["read_only"]:
-            _mount("-o", "remount,bind,ro", str(at))
-    _mount("-o", "remount,ro", str(root))
+            _run_mount("-o", "remount,bind,ro", str(at))
+    _run_mount("-o", "remount,ro", str(root))
     # Not chroot: who is in one may have no user namespace of its own.
     os.chdir(root)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -67,7 +67,7 @@ def _mirror(source: Path, target: Path) -> None:
             at.mkdir()
             _bind(Path("/", entry.name) if entry.name in _SPECIAL else entry, at)
             if entry.name not in _SPECIAL:
-                _mount("-o", "remount,bind,ro", str(at))
+                _run_mount("-o", "remount,bind,ro", str(at))
 
 
 def _open(source: Path, root: Path) -> None:
@@ -85,10 +85,10 @@ def _open(source: Path, root: Path) -> None:
 
 
 def _bind(source: Path | str, at: Path) -> None:
-    _mount("--rbind", str(source), str(at))
+    _run_mount("--rbind", str(source), str(at))
 
 
-def _mount(*arguments: str) -> None:
+def _run_mount(*arguments: str) -> None:
     _run("mount", *arguments)
 
 

@@ -44,14 +44,14 @@ def find_free_ports(count: int) -> list[int]:
             one = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 one.bind(("", port))
-                if _claim(port):
+                if _reserve_port(port):
                     found.append(port)
             if len(found) == count:
                 return found
     raise StartFailed(f"{count} ports are wanted, and of those from {PORTS.start} to {PORTS.stop - 1} only {len(found)} are free")
 
 
-def _claim(port: int) -> bool:
+def _reserve_port(port: int) -> bool:
     """Whether a port is ours now, for a while: nobody else has said that he is about to listen on it."""
     claims = Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}"
     claims.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from e2e.binaries import UnknownVersion, cache_dir, ensure_binaries
+from e2e.binaries import UnknownVersion, ensure_binaries, get_cache_dir
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.operators.build import ensure_operators
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--operators", default="", help="names of operators to start beside topogate, with commas between them")
     options = parser.parse_args(arguments)
     command, operators = options.command, [name for name in options.operators.split(",") if name]
-    state = cache_dir() / STATE_FILE
+    state = get_cache_dir() / STATE_FILE
     if command == "stop":
         print("stopped" if stop_standing(state) else "no cluster was running")
         return 0

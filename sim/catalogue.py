@@ -94,7 +94,7 @@ def make_elastic_job(name: str, namespace: str, chance: random.Random, most: int
     if kind != "Job":
         return manifests.make_elastic_ray(kind, name, namespace, workers=count, gpus=gpus, **level)
     spec = {"completions": 3 * most if ends else 1000}
-    job = manifests.job(name, namespace, pods=count, gpus=gpus, indexed=chance.random() < 0.3, spec=spec, **level)
+    job = manifests.build_job(name, namespace, pods=count, gpus=gpus, indexed=chance.random() < 0.3, spec=spec, **level)
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
     if ends:
         job["spec"]["template"]["metadata"]["annotations"][RUN_SECONDS] = "60"

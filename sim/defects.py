@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sim.past_defects import DEFECTS, Defect, Part
-from sim.run import play, prepare, use_fixed_hashes
+from sim.run import prepare, run_scenario, use_fixed_hashes
 from sim.scenario import Size
 
 SMALL = Size(8, 8, 5)
@@ -56,10 +56,10 @@ def find_first_failure(defect: Defect, seeds: Sequence[int], size: Size, seconds
         if time.process_time() > until:
             break
         with put_back(defect) as calls:
-            problem = play(seed, size, limit_s=LIMIT_S).problem
+            problem = run_scenario(seed, size, limit_s=LIMIT_S).problem
         called += calls
         played += 1
-        if problem and not play(seed, size, limit_s=LIMIT_S).problem:
+        if problem and not run_scenario(seed, size, limit_s=LIMIT_S).problem:
             return seed, problem
     uncalled = "".join(f"; {name} was never called" for name in attributes if not called[name])
     return 0, f"none of {played} seeds{uncalled}"

@@ -25,7 +25,7 @@ from core.names import (
 from e2e.audit.recount_places import get_family, get_named_family, list_present, read_domains
 from e2e.standins.pods import has_condition
 from sim.models.apps import REPLICA_SET, STATEFUL_SET
-from sim.models.base import JOB, POD, controller_of, is_over, phase_of
+from sim.models.base import JOB, POD, get_controller, get_phase, is_over
 from sim.models.jobs import TRACKED, JobController
 from sim.models.operators import Operator
 from sim.world import WORKLOADS, World
@@ -42,7 +42,7 @@ def list_roots(world: World) -> list[Json]:
     operators = {model.resource for model in world.models if isinstance(model, Operator)}
     groups = [resource for resource in world.server.objects if resource[0] in _OF_USERS or resource in operators]
     found = (obj for resource in groups for obj in world.objects(*resource))
-    alone = (obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and controller_of(obj) is None)
+    alone = (obj for obj in found if QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) and get_controller(obj) is None)
     return [obj for obj in alone if SUSPENDING_PARENT not in (obj["metadata"].get("annotations") or {})]  # pods that a parent has let go
 
 
@@ -50,7 +50,7 @@ def find_unsettled(world: World) -> Iterator[str]:
     """Sentences about what is left over."""
     workloads = world.objects("kueue.x-k8s.io", "workloads")
     for root in list_roots(world):
-        owned = [each for each in workloads if _owns(root, each)]
+        owned = [each for each in workloads if _is_owner(root, each)]
         if owned or not _is_in_part(world, root):
             yield from _judge_root(root, owned)
     uids = {stored.obj["metadata"]["uid"] for objects in world.server.objects.values() for stored in objects.values()}
@@ -72,7 +72,7 @@ def find_unsettled(world: World) -> Iterator[str]:
         yield from _judge_pod(world, pod, by_key)
 
 
-def _owns(root: Json, workload: Json) -> bool:
+def _is_owner(root: Json, workload: Json) -> bool:
     metadata, of_root = workload["metadata"], root["metadata"]
     is_group = metadata["name"] == _group_of(root) and metadata["namespace"] == of_root["namespace"]
     return is_group or any(owner["uid"] == of_root["uid"] for owner in metadata.get("ownerReferences") or ())
@@ -96,10 +96,10 @@ def _is_kept(pod: Json) -> bool:
     return bool(_group_of(pod)) and is_over(pod) and MANAGED in (pod["metadata"].get("finalizers") or ())
 
 
-def _waits_for_another(world: World, pod: Json) -> bool:
+def _is_kept_for_replacement(world: World, pod: Json) -> bool:
     """Whether the Job controller keeps a pod that has failed until it makes another of its index, which it does not while the Job is
     suspended (backoffLimitPerIndex)."""
-    owner = controller_of(pod)
+    owner = get_controller(pod)
     job = next((job for job in world.objects(*JOB) if owner is not None and job["metadata"]["uid"] == owner["uid"]), None)
     is_kept = job is not None and job["spec"].get("suspend") and "backoffLimitPerIndex" in job["spec"]
     return bool(is_kept) and is_over(pod) and pod["metadata"].get("finalizers") == [TRACKED]
@@ -187,7 +187,7 @@ def _judge_makers(world: World) -> Iterator[str]:
     for resource in (JOB, REPLICA_SET, STATEFUL_SET):
         for maker in world.objects(*resource):
             uid, name = maker["metadata"]["uid"], maker["metadata"]["name"]
-            live = sum((controller_of(pod) or {}).get("uid") == uid and not is_over(pod) for pod in world.objects(*POD))
+            live = sum((get_controller(pod) or {}).get("uid") == uid and not is_over(pod) for pod in world.objects(*POD))
             wanted = _count_wanted(maker)
             if live != wanted and not (live < wanted and resource == JOB and is_backing_off(world, maker)):
                 yield f"{maker['kind']} {name} has {live} pods, and wants {wanted}"
@@ -255,7 +255,7 @@ def _has_namesakes(workload: Json) -> bool:
 def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) -> Iterator[str]:
     """A pod of a queue is over, or bound and its workload is admitted, or it has gates and its workload waits."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
-    if metadata.get("deletionTimestamp") and not _is_kept(pod) and not _waits_for_another(world, pod):
+    if metadata.get("deletionTimestamp") and not _is_kept(pod) and not _is_kept_for_replacement(world, pod):
         yield f"pod {name} is ending"
     elif is_over(pod):
         named = (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION) or _group_of(pod)
@@ -271,4 +271,4 @@ def _judge_pod(world: World, pod: Json, workloads: dict[tuple[str, str], Json]) 
             if not is_admitted:
                 yield f"pod {name} runs, and its workload {named} is not admitted"
         elif (is_admitted and not _may_stay_gated(world, pod, workload)) or not gates:
-            yield f"pod {name} is {phase_of(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"
+            yield f"pod {name} is {get_phase(pod)} with gates {gates}, and its workload {named} is {'' if is_admitted else 'not '}admitted"

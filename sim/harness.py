@@ -29,7 +29,7 @@ from reconciler.observe.observed import Observed
 from sim.apiserver import fields
 from sim.apiserver.fields import Manager
 from sim.apiserver.kinds import POD_LISTS, Kind, build_in, read_definitions
-from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.routes import find_request, handle_request
 from sim.apiserver.server import Change, Refused, Request, Server, Stored, to_bytes
 from sim.loop import VirtualLoop
 from sim.transport import Faults, Sender, SimTransport
@@ -103,7 +103,7 @@ class DirectTransport(Transport):
         request = find_request(self._server, method, path, options.get("params") or {}, body, content_type, self._user)
         await self._meet(request)
         try:
-            return to_bytes(carry_out(self._server, request))
+            return to_bytes(handle_request(self._server, request))
         except Refused as refused:
             raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
 
@@ -195,7 +195,7 @@ class Harness:
             body["status"]["conditions"] = [{"reason": each["type"], **missing, **each} for each in conditions]
         managers = dict(stored.managers) if stored is not None else {}
         if kind.kind == "Workload":
-            managers |= _own_admission(kind, body)
+            managers |= _get_own_admission(kind, body)
         self.server._store(
             Request("update", kind, *key), stored, self.server._complete(kind, body, stored.obj if stored is not None else None), managers
         )
@@ -273,7 +273,7 @@ class Harness:
         self.server._remove(Request("delete", kind, ""), stored)
 
 
-def _own_admission(kind: Kind, workload: Json) -> dict[Manager, fields.Paths]:
+def _get_own_admission(kind: Kind, workload: Json) -> dict[Manager, fields.Paths]:
     status = {name: value for name, value in managed_status(workload).items() if value}
-    owned = fields.list_owned(fields.schema_of(kind), {"status": status}) if status else fields.NO_PATHS
+    owned = fields.list_owned(fields.get_schema(kind), {"status": status}) if status else fields.NO_PATHS
     return {Manager(MANAGER_ADMISSION, "Apply", "status"): owned} if owned else {}

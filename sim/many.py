@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.run import OUT, play, prepare, use_fixed_hashes
+from sim.run import OUT, prepare, run_scenario, use_fixed_hashes
 
 STATE = OUT / "simulated.json"
 RECORD = Path(__file__).parent / "played.json"  # in the repository: a new machine goes on from there
@@ -39,11 +39,11 @@ class Done(NamedTuple):
     renewals: int = 0  # of leases, which are no part of `writes`
 
 
-def play_some(first: int, count: int, until: float) -> Done:
+def run_some(first: int, count: int, until: float) -> Done:
     """Plays seeds in this process, and begins none after a time of the monotonic clock, which all processes of a machine share."""
     logging.getLogger().setLevel(logging.CRITICAL)
     prepare()
-    played = {seed: play(seed) for seed in range(first, first + count) if time.monotonic() < until}
+    played = {seed: run_scenario(seed) for seed in range(first, first + count) if time.monotonic() < until}
     return Done(
         first,
         first + len(played),
@@ -93,20 +93,20 @@ class State:
         self._path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def play_many(state: State, last: int, processes: int, until: float) -> Iterator[Done]:
+def run_many(state: State, last: int, processes: int, until: float) -> Iterator[Done]:
     """Plays seeds up to the last one, or until a time of the monotonic clock; yields what came of them: first those that have failed."""
     following = ((first, min(AT_ONCE, last + 1 - first)) for first in range(state.next, last + 1, AT_ONCE))
     pieces = chain([(seed, 1) for seed in state.again], following)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, max_tasks_per_child=PIECES_PER_PROCESS) as pool:
-        begun = [pool.submit(play_some, *piece, until) for piece in islice(pieces, 2 * processes)]
+        begun = [pool.submit(run_some, *piece, until) for piece in islice(pieces, 2 * processes)]
         while begun:
             done = begun.pop(0).result()
             if done.next > done.first:
                 yield done
             piece = next(pieces, None) if time.monotonic() < until else None
             if piece is not None:
-                begun.append(pool.submit(play_some, *piece, until))
+                begun.append(pool.submit(run_some, *piece, until))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -128,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     if state.next > 1:
         print(f"it goes on with seed {state.next}; played with each source: {state.sources}", flush=True)
     until = began + 60 * options.minutes
-    for done in play_many(state, options.seeds, options.processes, until):
+    for done in run_many(state, options.seeds, options.processes, until):
         state.add(done)
         writes, renewals = writes + done.writes, renewals + done.renewals
         for seed, problem in done.failures.items():

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from core.runtime.garbage import spare_what_lives
 from sim.apiserver.server import LEASES
-from sim.scenario import Scenario, Size, Step, draw_size, plan
-from sim.shrink import classify, shrink
+from sim.scenario import Scenario, Size, Step, choose_size, plan
+from sim.shrink import get_failure_kind, shrink
 
 LIMIT_S = 600.0  # of CPU, for a seed
 LIVES_PER_COLLECTION = 8  # each looks at all that there is, the program too
@@ -62,7 +62,7 @@ def limit_time(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def play(
+def run_scenario(
     seed: int, size: Size | None = None, steps: Sequence[Step] | None = None, *, tells: bool = False, limit_s: float = LIMIT_S
 ) -> Played:
     """Plays a scenario to its end, or until something is broken, or it takes too long."""
@@ -80,7 +80,7 @@ def play(
     finally:
         with suppress(TooLong), limit_time(limit_s):
             world.close()
-        free_what_is_left(seed)
+        collect_garbage(seed)
     deaths, lost = (sum(counts) for counts in zip(*((each.deaths, each.lost) for each in world.replicas), strict=True))
     renewals, told = world.server.written[LEASES], digest.hexdigest()[:16]
     return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, scenario.stale_reasons, scenario.log)
@@ -98,7 +98,7 @@ def prepare() -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
-def free_what_is_left(seed: int) -> None:
+def collect_garbage(seed: int) -> None:
     """Collects what scenarios have made, now and then. The reconciler keeps its lists out of all collections: a process has one life."""
     if seed % LIVES_PER_COLLECTION:
         return
@@ -124,8 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
     prepare()
     began, failed, writes, renewals = time.process_time(), 0, 0, 0
     for seed in range(options.seed, options.seed + options.count):
-        size = draw_size(seed)._replace(**asked)
-        played = play(seed, size, steps, tells=options.log)
+        size = choose_size(seed)._replace(**asked)
+        played = run_scenario(seed, size, steps, tells=options.log)
         if played.problem and not failed and not steps:
             shortest = find_shortest(seed, size, played.problem, options.shrink_s)
             path = write_steps(seed, shortest)
@@ -148,10 +148,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def find_shortest(seed: int, size: Size, problem: str, seconds: float) -> list[Step]:
     """The fewest steps of a seed found in some seconds that fail as all of them do."""
-    until, kind = time.monotonic() + seconds, classify(problem)
+    until, kind = time.monotonic() + seconds, get_failure_kind(problem)
 
     def fails(steps: Sequence[Step]) -> bool:
-        return classify(play(seed, size, steps).problem) == kind
+        return get_failure_kind(run_scenario(seed, size, steps).problem) == kind
 
     return shrink(plan(seed, size), fails, lambda: time.monotonic() < until)
 

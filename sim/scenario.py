@@ -56,7 +56,7 @@ class Size(NamedTuple):
     faults: int
 
 
-def draw_size(seed: int) -> Size:
+def choose_size(seed: int) -> Size:
     """How much there is in the scenario of a seed where nothing else is asked for.
 
     Some have many steps that meet each other, others few: more scenarios are played in the same time.
@@ -113,7 +113,7 @@ class Scenario:
     def __init__(self, seed: int, size: Size | None = None, steps: Sequence[Step] | None = None) -> None:
         """`size` and `steps` are those of the seed if none are given."""
         self.seed, self.chance = seed, random.Random(seed)
-        self.steps = plan(seed, size or draw_size(seed)) if steps is None else steps
+        self.steps = plan(seed, size or choose_size(seed)) if steps is None else steps
         self.world = World(seed)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self._records = Records(self.world.server)
@@ -134,12 +134,12 @@ class Scenario:
     def _set_up(self) -> None:
         world, whole = self.world, 4 * self.pool.nodes * GPUS
         self._administrators.make_nodes()
-        world.apply(manifests.topology("t", self.pool.levels))
+        world.apply(manifests.build_topology("t", self.pool.levels))
         # One flavor of all nodes, or two of which each has its own, or one of all and one of some.
         labels = self.chance.choice([*[("", None)] * 4, *[(POOLS[0], POOLS[1])] * 2, ("", POOLS[1])])
         flavors = {name: {POOL_LABEL: pool} if pool else {} for name, pool in zip("fg", labels, strict=True) if pool is not None}
         for name, of_nodes in flavors.items():
-            world.apply(manifests.flavor(name, of_nodes, "t"))
+            world.apply(manifests.build_flavor(name, of_nodes, "t"))
         configured = random.Random(f"configuration of {self.seed}")
         has_check = configured.random() < 0.25
         if has_check:
@@ -152,10 +152,10 @@ class Scenario:
             spec: Json = {"cohortName": "all", **({"preemption": preemption} if preemption else {})}
             if has_check:
                 spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
-            world.apply(manifests.cluster_queue(team, quota, strategy=strategy, **spec))
+            world.apply(manifests.build_cluster_queue(team, quota, strategy=strategy, **spec))
             world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
             for name in ("main", "other"):
-                world.apply(manifests.local_queue(name, team, team))
+                world.apply(manifests.build_local_queue(name, team, team))
         for name, value in (("low", 1), ("high", 100)):
             world.apply(
                 {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
@@ -285,14 +285,14 @@ class Scenario:
         """Whether workloads that wait in one StrictFIFO queue have been there since the same second: after a start the order of names
         decides (core/queueing/ordering/queue_order.py)."""
         strict = {queue["metadata"]["name"] for queue in self.world.objects(KUEUE, "clusterqueues") if _is_strict(queue)}
-        waiting = [each for each in self.world.objects(*WORKLOADS) if _reason_of(each) and each["metadata"]["namespace"] in strict]
+        waiting = [each for each in self.world.objects(*WORKLOADS) if _get_reason(each) and each["metadata"]["namespace"] in strict]
         times = [(each["metadata"]["namespace"], time) for each in waiting for time in _list_times(each)]
         return len(set(times)) < len(times)
 
     def _has_ties_with_promises(self) -> bool:
         """Whether a workload that waits until evicted ones are gone came in the same second as another that waits: those behind it see its
         room as taken, and after a start the order of names says which those are."""
-        waiting = [each for each in self.world.objects(*WORKLOADS) if _reason_of(each)]
+        waiting = [each for each in self.world.objects(*WORKLOADS) if _get_reason(each)]
         times = {each["metadata"]["uid"]: _list_times(each) for each in waiting}
         promised = {each["metadata"]["uid"] for each in waiting if _waits_for_evicted(each)}
         return any(times[one] & times[other] for one in promised for other in times if one != other)
@@ -312,7 +312,7 @@ class Scenario:
         # A place that proves too large to be written counts as taken meanwhile, and the reason with its size is part of that size: whether
         # a Workload fits in so little depends on what it says already.
         told_anew = [] if self._has_size_limit or spares else told
-        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_reason_of(change.old)}" for change in told_anew)
+        self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_get_reason(change.old)}" for change in told_anew)
         others = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written if change not in told})
         if others and not has_ties and not self._has_size_limit and not spares:
             raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
@@ -348,7 +348,7 @@ def _list_times(workload: Json) -> set[str]:
     return {workload["metadata"]["creationTimestamp"], *evicted}
 
 
-def _reason_of(workload: Json | None) -> str:
+def _get_reason(workload: Json | None) -> str:
     """Why a workload waits, as it says."""
     conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
     return next((c["message"] for c in conditions if c["type"] == QUOTA_RESERVED and c["status"] == "False"), "")
@@ -375,4 +375,4 @@ def _has_another_reason(change: Change) -> bool:
         states = {c["type"]: c["status"] for c in status.get("conditions") or ()}
         return {**found, "metadata": found.get("metadata", {}).get("uid"), "status": {**status, "conditions": states}}
 
-    return bool(_reason_of(change.old) and _reason_of(change.new)) and strip(change.old) == strip(change.new)
+    return bool(_get_reason(change.old) and _get_reason(change.new)) and strip(change.old) == strip(change.new)

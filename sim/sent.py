@@ -7,7 +7,7 @@ from core.plan.workloads.workload_steps import may_run
 from e2e.standins.pods import has_condition
 from reconciler.observe.observed import Observed
 from sim.apiserver.server import Request
-from sim.models.base import POD, controller_of, is_over
+from sim.models.base import POD, get_controller, is_over
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ def find_wrong_delete(observed: Observed, request: Request, pod: Json) -> str:
     host = (spec.get("nodeSelector") or {}).get(HOSTNAME_LABEL)
     is_waiting = not (spec.get("nodeName") or spec.get("schedulingGates") or metadata.get("deletionTimestamp") or is_over(pod))
     workload = observed.workloads.store.get(f"{metadata['namespace']}/{(metadata.get('annotations') or {}).get(WORKLOAD_ANNOTATION)}")
-    if not host or not is_waiting or workload is None or not may_run(workload) or (controller_of(pod) or {}).get("kind") != "Job":
+    if not host or not is_waiting or workload is None or not may_run(workload) or (get_controller(pod) or {}).get("kind") != "Job":
         return ""
     return "" if _is_up(observed, host) else f"deletes pod {metadata['name']}, which waits for host {host}, which is lost"
 

@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 _NAMES = re.compile(r"\b[\w.-]*\d[\w.-]*\b")
 
 
-def classify(problem: str) -> str:
+def get_failure_kind(problem: str) -> str:
     """What kind of failure a problem is: its first sentence without numbers and names of objects, which have one; empty for none."""
     return _NAMES.sub("#", problem.partition(";")[0].partition(", ")[0].strip())
 

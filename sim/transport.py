@@ -11,7 +11,7 @@ from typing import Any
 
 from core.runtime.http.errors import KubeError, NotLeading, Unreachable, error_for
 from core.runtime.http.transport import Fence, Transport
-from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.routes import find_request, handle_request
 from sim.apiserver.server import Refused, Request, Server, to_bytes
 from sim.loop import NOBODY, Process
 
@@ -116,7 +116,7 @@ class SimTransport(Transport):
                 raise Refused(429, "TooManyRequests", "too many requests, please try again later", retryAfterSeconds=1)
             if is_write:
                 self._sender.before_write(request)
-            answered = carry_out(self._server, request)
+            answered = handle_request(self._server, request)
             if request.verb == "list":
                 result = self._server.write_list(answered)
             else:

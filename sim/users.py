@@ -10,7 +10,7 @@ from e2e.standins.pods import has_condition
 from sim.apiserver.server import Refused
 from sim.catalogue import make_elastic_job, make_job
 from sim.ending import has_ended, is_suspended, list_roots, strip_suspension
-from sim.models.base import controller_of, is_over
+from sim.models.base import get_controller, is_over
 from sim.world import Broken, World
 
 Json = dict[str, Any]
@@ -94,7 +94,7 @@ class Users:
         if job["kind"] == "Job":
             return self._patch(job, {"spec": {"parallelism": self._chance.randint(1, self._most)}})
         below = self._world.objects("ray.io", "rayclusters")
-        mine = [each for each in below if job["metadata"]["uid"] in (each["metadata"]["uid"], (controller_of(each) or {}).get("uid"))]
+        mine = [each for each in below if job["metadata"]["uid"] in (each["metadata"]["uid"], (get_controller(each) or {}).get("uid"))]
         if not mine:
             return "none"
         groups = [{**group, "replicas": self._chance.randint(0, self._most)} for group in mine[0]["spec"]["workerGroupSpecs"]]
@@ -116,7 +116,7 @@ class Users:
 
     def _make_job_anew(self) -> str:
         """Deletes a job and submits it under the same name at once."""
-        known = [(root, made) for root in list_roots(self._world) if (made := self._made.get(_key_of(root))) and len(made) == 1]
+        known = [(root, made) for root in list_roots(self._world) if (made := self._made.get(_get_key(root))) and len(made) == 1]
         if not known:
             return "none"
         job, made = self._chance.choice(known)
@@ -186,11 +186,11 @@ class Users:
         known = [root for root in list_roots(self._world) if root["metadata"]["uid"] in self._written and is_suspended(root) is False]
         known = [root for root in known if not has_ended(root) and not root["metadata"].get("deletionTimestamp")]
         # Tolerations of the manifest alone replace those that the start added, which is refused (open: seed 125 of small ones).
-        known = [root for root in known if "tolerations" not in str(self._made[_key_of(root)][-1])]
+        known = [root for root in known if "tolerations" not in str(self._made[_get_key(root)][-1])]
         if not known:
             return "none"
         job = self._chance.choice(known)
-        manifest = self._made[_key_of(job)][-1]
+        manifest = self._made[_get_key(job)][-1]
         body = {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
         try:
             self._world.patch(*self._world.resource_of(job), job, body)
@@ -200,8 +200,8 @@ class Users:
 
     def _sync_manifest(self) -> str:
         """A tool applies the manifest of a job again and again, whatever has become of the job meanwhile."""
-        known = [root for root in list_roots(self._world) if len(self._made.get(_key_of(root), ())) == 1 and not has_ended(root)]
-        known = [root for root in known if "tolerations" not in str(self._made[_key_of(root)][-1])]
+        known = [root for root in list_roots(self._world) if len(self._made.get(_get_key(root), ())) == 1 and not has_ended(root)]
+        known = [root for root in known if "tolerations" not in str(self._made[_get_key(root)][-1])]
         if not known:
             return "none"
         job, times = self._chance.choice(known), self._chance.choice([3, 8])
@@ -212,10 +212,10 @@ class Users:
     def _apply_manifest(self, job: Json) -> None:
         """Applies the manifest of a job that is still there. A user may have changed the job so that it is refused."""
         uid, resource = job["metadata"]["uid"], self._world.resource_of(job)
-        stored = self._world.server.objects[resource].get(_key_of(job))
+        stored = self._world.server.objects[resource].get(_get_key(job))
         if stored is None or stored.obj["metadata"]["uid"] != uid or stored.obj["metadata"].get("deletionTimestamp"):
             return
-        manifest = self._made[_key_of(job)][-1]
+        manifest = self._made[_get_key(job)][-1]
         body = {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
         try:
             self._world.patch(*resource, job, body)
@@ -283,7 +283,7 @@ class Users:
             for pod in self._world.objects("", "pods")
             if pod["spec"].get("nodeName")
             and not (is_over(pod) or pod["metadata"].get("deletionTimestamp"))
-            and (controller_of(pod) or {}).get("kind") == "Job"
+            and (get_controller(pod) or {}).get("kind") == "Job"
         ]
         if not pods:
             return "none"
@@ -330,5 +330,5 @@ def _compare(before: Any, now: Any, path: str = "spec") -> Iterator[str]:
         yield path
 
 
-def _key_of(obj: Json) -> tuple[str, str]:
+def _get_key(obj: Json) -> tuple[str, str]:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]

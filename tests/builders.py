@@ -33,7 +33,7 @@ class Node:
         return NodeState(self.allocatable, self.taints, self.ready, self.unschedulable)
 
 
-def grid(blocks: int, racks: int, nodes: int, *, cpu: int = 4, pods: int = 110) -> list[Node]:
+def build_grid(blocks: int, racks: int, nodes: int, *, cpu: int = 4, pods: int = 110) -> list[Node]:
     """A regular cluster with levels block, rack, hostname: nodes are b0-r0-n0, ..."""
     return [
         Node(
@@ -47,7 +47,7 @@ def grid(blocks: int, racks: int, nodes: int, *, cpu: int = 4, pods: int = 110) 
     ]
 
 
-def view_of(levels: Sequence[str], nodes: Iterable[Node]) -> FreeCapacity:
+def build_view(levels: Sequence[str], nodes: Iterable[Node]) -> FreeCapacity:
     """Free capacity over nodes that nobody uses yet."""
     nodes = list(nodes)
     tree = TopologyTree(levels, [NodeLabels(node.name, node.labels) for node in nodes])
@@ -71,7 +71,7 @@ def request(
 # --- JSON of API objects ----------------------------------------------------------------------------
 
 
-def node_json(node: Node) -> dict[str, Any]:
+def build_node_json(node: Node) -> dict[str, Any]:
     """A Node as the API server has it."""
     amounts = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in node.allocatable.items()}
     taints = [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints]
@@ -82,7 +82,7 @@ def node_json(node: Node) -> dict[str, Any]:
     }
 
 
-def pod_json(
+def build_pod_json(
     name: str,
     *,
     node: str = "",
@@ -115,17 +115,19 @@ def pod_json(
     return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
 
-def topology_json(name: str, levels: Sequence[str]) -> dict[str, Any]:
+def build_topology_json(name: str, levels: Sequence[str]) -> dict[str, Any]:
     """A Topology."""
     return {"metadata": {"name": name}, "spec": {"levels": [{"nodeLabel": level} for level in levels]}}
 
 
-def flavor_json(name: str, topology: str | None = None, **spec: Any) -> dict[str, Any]:
+def build_flavor_json(name: str, topology: str | None = None, **spec: Any) -> dict[str, Any]:
     """A ResourceFlavor."""
     return {"metadata": {"name": name}, "spec": spec | ({"topologyName": topology} if topology else {})}
 
 
-def cluster_queue_json(name: str, quotas: Mapping[str, str], *, strict: bool = False, resource: str = "cpu", **spec: Any) -> dict[str, Any]:
+def build_cluster_queue_json(
+    name: str, quotas: Mapping[str, str], *, strict: bool = False, resource: str = "cpu", **spec: Any
+) -> dict[str, Any]:
     """A ClusterQueue with one resource group; `quotas` is flavor -> nominal quota."""
     flavors = [{"name": flavor, "resources": [{"name": resource, "nominalQuota": quota}]} for flavor, quota in quotas.items()]
     return {
@@ -139,12 +141,12 @@ def cluster_queue_json(name: str, quotas: Mapping[str, str], *, strict: bool = F
     }
 
 
-def local_queue_json(name: str, cluster_queue: str) -> dict[str, Any]:
+def build_local_queue_json(name: str, cluster_queue: str) -> dict[str, Any]:
     """A LocalQueue in the tests' namespace."""
     return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"clusterQueue": cluster_queue}}
 
 
-def pod_set_json(
+def build_pod_set_json(
     name: str = "main", count: int = 1, *, cpu: str = "1", topology: Mapping[str, Any] | None = None, **spec: Any
 ) -> dict[str, Any]:
     """`spec.podSets[i]` of a Workload."""
@@ -152,7 +154,7 @@ def pod_set_json(
     return {"name": name, "count": count, "template": template} | ({"topologyRequest": dict(topology)} if topology is not None else {})
 
 
-def workload_json(
+def build_workload_json(
     name: str,
     pod_sets: Sequence[Mapping[str, Any]],
     *,
@@ -184,7 +186,7 @@ def workload_json(
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def condition_json(
+def build_condition_json(
     kind: str, status: bool = True, *, message: str = "", time: str = "2026-01-01T00:00:00Z", reason: str = ""
 ) -> dict[str, Any]:
     """A condition as it stands in a status."""

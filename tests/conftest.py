@@ -19,9 +19,9 @@ import hypothesis
 import pytest
 from xdist.remote import Producer
 
-from e2e.accounts import PARTS, user_of
+from e2e.accounts import PARTS, get_user_name
 from e2e.audit.asked import write_policy
-from e2e.audit.findings import findings
+from e2e.audit.findings import describe_cluster
 from e2e.audit.otlp import Receiver
 from e2e.audit.recount import recount
 from e2e.binaries import KUBERNETES_VERSIONS, UnknownVersion, find_kubernetes_minor
@@ -110,7 +110,7 @@ def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Cluster]:
     """The real control plane, without nodes; built if it has to be, never skipped. Add a pool of nodes of your own."""
-    running = Cluster(apiserver_flags=write_policy(audit_folder, (user_of(part, SYSTEM_NAMESPACE) for part in PARTS))).start()
+    running = Cluster(apiserver_flags=write_policy(audit_folder, (get_user_name(part, SYSTEM_NAMESPACE) for part in PARTS))).start()
     request.config.stash[_RUNNING] = running
     try:
         yield running
@@ -155,7 +155,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, Cluster):
         try:
-            said = findings(running)
+            said = describe_cluster(running)
         except Exception as error:  # a failure of this must not hide that of the test
             said = f"could not be found out: {error!r}"
         report.sections.append(("the control plane at that moment", said))

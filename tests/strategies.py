@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.topology.free_capacity import FreeCapacity
-from tests.builders import Node, view_of
+from tests.builders import Node, build_view
 
 TAINTS = [("dedicated", "ml", "NoSchedule"), ("dedicated", "web", "NoSchedule"), ("maintenance", "", "NoExecute")]
 TOLERATIONS: list[dict[str, Any]] = [
@@ -41,7 +41,7 @@ class Cluster:
 
     def view(self, order: Sequence[int] | None = None) -> FreeCapacity:
         nodes = self.nodes if order is None else [self.nodes[i] for i in order]
-        view = view_of(self.levels, nodes)
+        view = build_view(self.levels, nodes)
         for name, amounts, times in self.used:
             view.take(name, amounts, times)
         return view

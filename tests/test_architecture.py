@@ -22,7 +22,7 @@ SCREEN_LINES = 60
 GENERATED = ("requirements.lock", "requirements-run.lock", "e2e/controlplane/go.sum", "e2e/tools/go.sum", "e2e/jaeger/go.sum")
 
 
-def tracked() -> list[Path]:
+def list_tracked() -> list[Path]:
     """Files that git knows."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
@@ -30,13 +30,13 @@ def tracked() -> list[Path]:
     return [path for name in done.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def modules(*packages: str) -> Iterator[tuple[str, Path]]:
+def list_modules(*packages: str) -> Iterator[tuple[str, Path]]:
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
             yield ".".join(path.relative_to(ROOT).with_suffix("").parts), path
 
 
-def imports(path: Path) -> set[str]:
+def list_imports(path: Path) -> set[str]:
     """Every module a file names in an import, wherever it stands."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -47,12 +47,12 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def importers(*names: str) -> set[str]:
+def find_importers(*names: str) -> set[str]:
     """Product modules that import one of some modules, or what is inside of them."""
     return {
         module
-        for module, path in modules(*PRODUCT)
-        if any(used == name or used.startswith(f"{name}.") for used in imports(path) for name in names)
+        for module, path in list_modules(*PRODUCT)
+        if any(used == name or used.startswith(f"{name}.") for used in list_imports(path) for name in names)
     }
 
 
@@ -66,19 +66,19 @@ def test_the_dependency_law_holds():
 
 
 def test_only_the_modules_of_traces_and_metrics_know_the_opentelemetry_sdk():
-    assert importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.report.telemetry", "core.runtime.report.metrics"}
-    assert importers("opentelemetry.metrics", "prometheus_client") == {"core.runtime.report.metrics"}
+    assert find_importers("opentelemetry.sdk", "opentelemetry.exporter") == {"core.runtime.report.telemetry", "core.runtime.report.metrics"}
+    assert find_importers("opentelemetry.metrics", "prometheus_client") == {"core.runtime.report.metrics"}
 
 
 def test_only_the_shells_know_aiohttp():
     allowed = {"webhook.server", "webhook.intake", "webhook.__main__"}
-    found = importers("aiohttp")
+    found = find_importers("aiohttp")
     assert found
     assert {module for module in found if module not in allowed and not module.startswith("core.runtime.")} == set()
 
 
 def test_only_the_client_knows_kubernetes_asyncio():
-    assert importers("kubernetes_asyncio") == {"core.runtime.http.client"}
+    assert find_importers("kubernetes_asyncio") == {"core.runtime.http.client"}
 
 
 def test_every_package_of_the_product_is_in_the_wheel():
@@ -86,12 +86,14 @@ def test_every_package_of_the_product_is_in_the_wheel():
     listed = re.search(r"packages.find.include = \[(.*?)\]", text)
     assert listed is not None
     assert {name.rstrip("*") for name in re.findall(r'"([\w*]+)"', listed[1])} == set(PRODUCT)
-    assert {path.parent for _, path in modules(*PRODUCT)} == {path.parent for _, path in modules(*PRODUCT) if path.name == "__init__.py"}
+    assert {path.parent for _, path in list_modules(*PRODUCT)} == {
+        path.parent for _, path in list_modules(*PRODUCT) if path.name == "__init__.py"
+    }
 
 
 @pytest.mark.parametrize("folder", [*PRODUCT, "e2e", "tools", "tests"])
-def test_no_file_tells_more_than_one_story(folder: str):
-    long = {module: lines for module, path in modules(folder) if (lines := len(path.read_text().splitlines())) > MAX_LINES}
+def test_each_module_has_at_most_the_maximum_number_of_lines(folder: str):
+    long = {module: lines for module, path in list_modules(folder) if (lines := len(path.read_text().splitlines())) > MAX_LINES}
     assert long == {}
 
 
@@ -108,7 +110,7 @@ def test_file_in_the_table_of_ways_exists_and_controller_is_in_it():
 def test_function_of_the_product_is_no_longer_than_a_screen(package: str):
     lengths = {
         f"{module}.{node.name}": node.end_lineno - node.lineno + 1
-        for module, path in modules(package)
+        for module, path in list_modules(package)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
     }
@@ -126,7 +128,7 @@ def test_tracked_files_name_no_machine_and_no_registry():
     words += [r"\b(?:artifactory|nexus|pypi-mirror|goproxy)\.[\w.-]+\.\w+", r"\.internal\b(?!_)"]
     forbidden = re.compile("|".join(words))
     found = {}
-    for path in tracked():
+    for path in list_tracked():
         name = path.relative_to(ROOT).as_posix()
         if name in GENERATED or path == Path(__file__) or path.suffix in (".jsonl", ".svg", ".png"):
             continue

@@ -9,12 +9,12 @@ from core.model.pod_resources import pod_requests
 from core.names import WORKLOAD_ANNOTATION
 from e2e.audit.truth import Snapshot, is_terminal
 
-__all__ = ["GPU", "draw_seats", "seats", "to_svg"]
+__all__ = ["GPU", "draw_seats", "find_seats", "to_svg"]
 
 GPU = "nvidia.com/gpu"
 
 
-def seats(snapshot: Snapshot, block_label: str, rack_label: str) -> Seats:
+def find_seats(snapshot: Snapshot, block_label: str, rack_label: str) -> Seats:
     """Who holds which GPUs, by the pods that are bound."""
     tree: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     owners: dict[str, list[str | None]] = {}

@@ -75,7 +75,7 @@ class Follower:
         self._connection = connection
         try:
             connection.request("GET", f"{self._path}?{urllib.parse.urlencode(query)}", headers=self._headers)
-            for line in _lines(connection.getresponse()):
+            for line in _read_lines(connection.getresponse()):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise RuntimeError(f"the watch of {self._path} has a gap: {event['object'].get('message')}")
@@ -86,7 +86,7 @@ class Follower:
             connection.close()
 
 
-def _lines(reply: http.client.HTTPResponse) -> Iterator[bytes]:
+def _read_lines(reply: http.client.HTTPResponse) -> Iterator[bytes]:
     rest = b""
     while chunk := reply.read1(_CHUNK):
         *whole, rest = (rest + chunk).split(b"\n")

@@ -17,7 +17,7 @@ from core.model.admission import Admission, admission_from_wire
 from core.model.pod_resources import PODS, pod_requests
 from core.names import EVICTED, FINISHED, PODSET_LABEL, PREEMPTED, WORKLOAD_ANNOTATION
 from e2e.audit.follow import Follower
-from e2e.audit.truth import condition, has_gate, is_terminal, is_true
+from e2e.audit.truth import get_condition, has_gate, is_terminal, is_true
 from e2e.cluster import Cluster
 
 Obj = dict[str, Any]
@@ -138,8 +138,8 @@ class History:
             admission_from_wire(status.get("admission")),
             {entry["name"]: int(entry["count"]) for entry in status.get("reclaimablePods") or ()},
             is_true(workload, FINISHED),
-            _reason(workload, EVICTED),
-            _reason(workload, PREEMPTED),
+            _get_reason(workload, EVICTED),
+            _get_reason(workload, PREEMPTED),
             kind == "DELETED",
         )
         self._add(fact, gets_on=fact.admission is not None or fact.finished)
@@ -162,6 +162,6 @@ class History:
         self._add(fact, gets_on=complete)
 
 
-def _reason(workload: Obj, kind: str) -> str:
+def _get_reason(workload: Obj, kind: str) -> str:
     """Of a condition that is true."""
-    return str(condition(workload, kind).get("reason", "")) if is_true(workload, kind) else ""
+    return str(get_condition(workload, kind).get("reason", "")) if is_true(workload, kind) else ""

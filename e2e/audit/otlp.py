@@ -75,7 +75,7 @@ class Receiver:
     def _take(self, request: ExportTraceServiceRequest) -> None:
         records = []
         for resource in request.resource_spans:
-            service = _attributes(resource.resource.attributes).get("service.name", "")
+            service = _read_attributes(resource.resource.attributes).get("service.name", "")
             for scope in resource.scope_spans:
                 records += [_record(service, span) for span in scope.spans]
         with self._lock:
@@ -100,12 +100,12 @@ def _record(service: str, span: Any) -> SpanRecord:
         span.parent_span_id.hex(),
         span.start_time_unix_nano,
         span.end_time_unix_nano,
-        _attributes(span.attributes),
-        [(event.name, _attributes(event.attributes)) for event in span.events],
+        _read_attributes(span.attributes),
+        [(event.name, _read_attributes(event.attributes)) for event in span.events],
         [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
         span.status.code == 2,
     )
 
 
-def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+def _read_attributes(pairs: Iterable[Any]) -> dict[str, Any]:
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs if pair.value.WhichOneof("value")}

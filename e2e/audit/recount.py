@@ -64,24 +64,24 @@ def find_broken(objects: Objects) -> Iterator[str]:
     """The same for objects at hand."""
     live = [pod for pod in objects.pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
     bound = [pod for pod in live if (pod.get("spec") or {}).get("nodeName")]
-    admitted = {_key(workload): workload for workload in list_present(objects.workloads)}
-    yield from _nodes(objects.nodes, bound)
-    yield from _promises(admitted, live)
-    yield from _quotas(objects, admitted, bound)
-    yield from _uncounted(objects, admitted, bound)
+    admitted = {_get_key(workload): workload for workload in list_present(objects.workloads)}
+    yield from _check_nodes(objects.nodes, bound)
+    yield from _check_promises(admitted, live)
+    yield from _check_quotas(objects, admitted, bound)
+    yield from _find_uncounted_pods(objects, admitted, bound)
 
 
-def _key(workload: Obj) -> str:
+def _get_key(workload: Obj) -> str:
     return f"{workload['metadata'].get('namespace')}/{get_family(workload)}"
 
 
-def _named(pod: Obj) -> str | None:
+def _find_workload_key(pod: Obj) -> str | None:
     """Key of the Workload that a pod names."""
     name = get_named_family(pod)
     return f"{pod['metadata'].get('namespace')}/{name}" if name else None
 
 
-def _nodes(nodes: Iterable[Obj], bound: Iterable[Obj]) -> Iterator[str]:
+def _check_nodes(nodes: Iterable[Obj], bound: Iterable[Obj]) -> Iterator[str]:
     has = {node["metadata"]["name"]: read_amounts((node.get("status") or {}).get("allocatable")) for node in nodes}
     used: dict[str, dict[str, Amount]] = {name: {} for name in has}
     for pod in bound:
@@ -95,11 +95,11 @@ def _nodes(nodes: Iterable[Obj], bound: Iterable[Obj]) -> Iterator[str]:
                 yield f"node {name} has {has_now} {resource}, and its pods use {show_amount(amount)}"
 
 
-def _promises(admitted: Mapping[str, Obj], live: Iterable[Obj]) -> Iterator[str]:
+def _check_promises(admitted: Mapping[str, Obj], live: Iterable[Obj]) -> Iterator[str]:
     """No more pods than were admitted are past the gates, those aside that are on their way out."""
     counts: Counter[tuple[str, str]] = Counter()
     for pod in live:
-        key, pod_set = _named(pod), (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
+        key, pod_set = _find_workload_key(pod), (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
         gates = (pod.get("spec") or {}).get("schedulingGates")
         if key is not None and key in admitted and pod_set and not gates and not pod["metadata"].get("deletionTimestamp"):
             counts[key, pod_set] += 1
@@ -109,18 +109,18 @@ def _promises(admitted: Mapping[str, Obj], live: Iterable[Obj]) -> Iterator[str]
                 yield f"workload {key} was admitted {given.get('count')} pods as {given['name']}, and {counts[key, given['name']]} run"
 
 
-def _quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:
+def _check_quotas(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:
     """What bound pods that name a Workload use is within the quota of its queue and cohorts, also where the Workload is not admitted
     (any more): finished, evicted or deleted."""
     quotas = Quotas(objects.cluster_queues, objects.cohorts)
-    workloads = {_key(workload): workload for workload in objects.workloads}
+    workloads = {_get_key(workload): workload for workload in objects.workloads}
     ended = {key: workload for key, workload in workloads.items() if (workload.get("status") or {}).get("admission")}
     given = {**ended, **admitted}
     nodes = {node["metadata"]["name"]: node for node in objects.nodes}
     used: defaultdict[Use, Amount] = defaultdict(int)
     others: list[tuple[str, Obj]] = []
     for pod in bound:
-        key, name = _named(pod), f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        key, name = _find_workload_key(pod), f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         is_lost = pod["metadata"].get("deletionTimestamp") and not _is_ready(nodes.get(pod["spec"]["nodeName"]))
         if key is None or is_lost:  # another may run in its place, and what was promised is counted elsewhere (e2e.audit.recount_promises)
             continue
@@ -193,7 +193,7 @@ def _fits(quotas: Quotas, used: Mapping[Use, Amount], use: Use, amount: Amount) 
     return not list(quotas.find_excess({**same, use: same.get(use, 0) + amount}))
 
 
-def _uncounted(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:
+def _find_uncounted_pods(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Obj]) -> Iterator[str]:
     """In a managed namespace with a default queue no pod runs that no admitted Workload has; DaemonSets and mirror pods aside."""
     managed = {
         n["metadata"]["name"] for n in objects.namespaces if (n["metadata"].get("labels") or {}).get(MANAGED_NAMESPACE_LABEL) == "true"
@@ -205,7 +205,7 @@ def _uncounted(objects: Objects, admitted: Mapping[str, Obj], bound: Iterable[Ob
         is_system = owner.get("kind") == "DaemonSet" or "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
         if metadata.get("namespace") not in managed & queued or is_system:
             continue
-        if _named(pod) is not None and metadata.get("deletionTimestamp"):
+        if _find_workload_key(pod) is not None and metadata.get("deletionTimestamp"):
             continue  # of a Workload that has ended before its last pod
-        if _named(pod) not in admitted:
+        if _find_workload_key(pod) not in admitted:
             yield f"pod {metadata['namespace']}/{metadata['name']} runs in a managed namespace, and no admitted Workload has it"

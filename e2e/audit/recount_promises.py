@@ -28,9 +28,9 @@ def find_overbooked(
     Promises count as long as all pods of the pod set may come: none of them has ended, and the Workload is neither evicted nor finished.
     Nodes that are `doubted`, by name, are not judged, and neither are those that share a hostname with any other.
     """
-    hosts = Counter(_host_of(node) for node in nodes)
-    known = (node for node in nodes if hosts[_host_of(node)] == 1 and node["metadata"]["name"] not in doubted)
-    judged = {_host_of(node): node for node in known if is_well(node)}
+    hosts = Counter(_get_host(node) for node in nodes)
+    known = (node for node in nodes if hosts[_get_host(node)] == 1 and node["metadata"]["name"] not in doubted)
+    judged = {_get_host(node): node for node in known if is_well(node)}
     names = {node["metadata"]["name"]: host for host, node in judged.items()}
     used: dict[str, dict[str, Amount]] = {host: {} for host in judged}
     live: dict[tuple[str, str, str], Counter[str]] = {}
@@ -74,7 +74,7 @@ def find_misshapen(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterat
     """Sentences about places that are not as a pod set asks (API field topologyRequest): too many or too few, broken slices, or a pod set
     or a group of pod sets in several domains though one is required; none if all is well. Hosts that are not among the nodes are left out,
     and slices of which a host is."""
-    here = {_host_of(node): node["metadata"].get("labels") or {} for node in nodes}
+    here = {_get_host(node): node["metadata"].get("labels") or {} for node in nodes}
     for workload in filter(_is_promised, workloads):
         name = f"workload {workload['metadata']['namespace']}/{workload['metadata']['name']}"
         asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
@@ -145,7 +145,7 @@ def find_unnoticed(workloads: Collection[Obj], pods: Collection[Obj], gone: Coll
             yield f"workload {key[0]}/{workload['metadata']['name']} does not say that {', '.join(silent)} are gone"
 
 
-def _host_of(node: Obj) -> str:
+def _get_host(node: Obj) -> str:
     return str((node["metadata"].get("labels") or {}).get(HOSTNAME_LABEL) or node["metadata"]["name"])
 
 

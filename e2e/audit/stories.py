@@ -24,16 +24,16 @@ def trace_of(workload: dict[str, Any] | None) -> str:
     return str(annotations.get(TRACEPARENT_ANNOTATION, "--").split("-")[1])
 
 
-def problems(spans: list[SpanRecord], steps: Iterable[str] = STORY) -> list[str]:
+def find_problems(spans: list[SpanRecord], steps: Iterable[str] = STORY) -> list[str]:
     """What a trace lacks to be a whole story."""
     names = {span.name for span in spans}
     found = [f"the trace lacks the step {name}" for name in steps if name not in names]
     known = {span.span_id for span in spans}
     found += [f"span {span.name} has a parent outside of the trace" for span in spans if span.parent_id and span.parent_id not in known]
-    return found + [f"nothing is told of the {gap:.1f} s before {name}" for name, gap in gaps(spans) if gap > MOST_GAP_S]
+    return found + [f"nothing is told of the {gap:.1f} s before {name}" for name, gap in find_gaps(spans) if gap > MOST_GAP_S]
 
 
-def gaps(spans: list[SpanRecord]) -> list[tuple[str, float]]:
+def find_gaps(spans: list[SpanRecord]) -> list[tuple[str, float]]:
     """Times of a story that none of its spans covers, in seconds, and the span that ended each."""
     found, covered = [], None
     for span in sorted(spans, key=lambda span: span.start_ns):
@@ -43,11 +43,11 @@ def gaps(spans: list[SpanRecord]) -> list[tuple[str, float]]:
     return found
 
 
-def untold(workloads: Iterable[dict[str, Any]], spans: Spans) -> list[str]:
+def find_unreported_refusals(workloads: Iterable[dict[str, Any]], spans: Spans) -> list[str]:
     """Refused workloads whose trace does not have the sentence of their condition, word for word."""
     found = []
     for workload in workloads:
-        condition = truth.condition(workload, QUOTA_RESERVED)
+        condition = truth.get_condition(workload, QUOTA_RESERVED)
         if condition.get("status") != "False":
             continue
         told = {span.attributes.get(t.MESSAGE) for span in spans(trace_of(workload)) if span.attributes.get(t.REFUSED)}

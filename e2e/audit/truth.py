@@ -1,7 +1,7 @@
 """What topogate promises, checked from the API server's state alone.
 
 Each check takes a snapshot and returns sentences about what is broken; none means the promise is
-kept. The demo ends non-zero on any, and tests run `always` after every scenario.
+kept. The demo ends non-zero on any, and tests run `check_invariants` after every scenario.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ class Snapshot:
         workload = self.workload_of(job)
         if workload is None:
             return []
-        name, namespace = named_by_pods(workload), workload["metadata"]["namespace"]
+        name, namespace = get_name_in_pods(workload), workload["metadata"]["namespace"]
         return [
-            pod for pod in self.pods if pod["metadata"]["namespace"] == namespace and workload_named(pod) == name and not is_terminal(pod)
+            pod
+            for pod in self.pods
+            if pod["metadata"]["namespace"] == namespace and get_workload_name(pod) == name and not is_terminal(pod)
         ]
 
     def pods_in(self, namespace: str) -> list[Obj]:
@@ -107,23 +109,23 @@ def is_terminal(pod: Obj) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def condition(obj: Obj | None, kind: str) -> Obj:
+def get_condition(obj: Obj | None, kind: str) -> Obj:
     """A condition, empty where it is not set."""
     conditions = ((obj or {}).get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c["type"] == kind), {})
 
 
 def is_true(obj: Obj | None, kind: str) -> bool:
-    return condition(obj, kind).get("status") == "True"
+    return get_condition(obj, kind).get("status") == "True"
 
 
-def workload_named(pod: Obj) -> str:
+def get_workload_name(pod: Obj) -> str:
     """The workload that a pod names; of an elastic job the first one."""
     notes = pod["metadata"].get("annotations") or {}
     return str(notes.get(SLICE_NAME) or notes.get(WORKLOAD_ANNOTATION) or "")
 
 
-def named_by_pods(workload: Obj) -> str:
+def get_name_in_pods(workload: Obj) -> str:
     """What the pods of a workload name."""
     metadata = workload["metadata"]
     return str((metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"])
@@ -132,12 +134,12 @@ def named_by_pods(workload: Obj) -> str:
 # --- always -------------------------------------------------------------------------------------------
 
 
-def always(snapshot: Snapshot) -> list[str]:
+def check_invariants(snapshot: Snapshot) -> list[str]:
     """What must hold at any moment, whatever was killed: no node over capacity, no slot promised twice, no half admission."""
-    return nodes_within_capacity(snapshot) + admissions_are_whole(snapshot)
+    return check_node_capacity(snapshot) + check_admissions(snapshot)
 
 
-def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
+def check_node_capacity(snapshot: Snapshot) -> list[str]:
     """Pods on a node, and pods promised to it that are not there yet, within what it has."""
     used: dict[str, Counter[str]] = {name: Counter() for name in snapshot.nodes}
     there: Counter[tuple[str, str, str]] = Counter()  # workload, pod set, node -> pods bound
@@ -146,8 +148,8 @@ def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
         if node in used and not is_terminal(pod):
             used[node].update(pod_requests(pod["spec"]))
             used[node][PODS] += 1
-            there[(*_pod_set_of(pod), node)] += 1
-    for node, requests, missing in _still_to_come(snapshot, there):
+            there[(*_get_pod_set(pod), node)] += 1
+    for node, requests, missing in _list_expected_pods(snapshot, there):
         for resource, amount in requests.items():
             used[node][resource] += amount * missing
     broken = []
@@ -161,16 +163,16 @@ def nodes_within_capacity(snapshot: Snapshot) -> list[str]:
     return broken
 
 
-def _still_to_come(snapshot: Snapshot, there: Counter[tuple[str, str, str]]) -> Iterable[tuple[str, Mapping[str, int], int]]:
+def _list_expected_pods(snapshot: Snapshot, there: Counter[tuple[str, str, str]]) -> Iterable[tuple[str, Mapping[str, int], int]]:
     """Pods per node that are promised, not there, and that somebody still makes: where pods are reclaimable, those that have
     succeeded are not made again."""
-    succeeded = Counter((_pod_set_of(p), p["spec"].get("nodeName")) for p in snapshot.pods if p["status"].get("phase") == "Succeeded")
+    succeeded = Counter((_get_pod_set(p), p["spec"].get("nodeName")) for p in snapshot.pods if p["status"].get("phase") == "Succeeded")
     reclaimable = {
-        (f"{w['metadata']['namespace']}/{named_by_pods(w)}", entry["name"]): entry["count"]
+        (f"{w['metadata']['namespace']}/{get_name_in_pods(w)}", entry["name"]): entry["count"]
         for w in snapshot.workloads
         for entry in (w.get("status") or {}).get("reclaimablePods") or ()
     }
-    for key, node, requests, count in _promised(snapshot):
+    for key, node, requests, count in _list_promised_pods(snapshot):
         missing = max(0, count - there[(*key, node)])
         over = min(missing, succeeded[key, node], reclaimable.get(key, 0))
         if over:
@@ -178,7 +180,7 @@ def _still_to_come(snapshot: Snapshot, there: Counter[tuple[str, str, str]]) -> 
         yield node, requests, missing - over
 
 
-def _promised(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mapping[str, int], int]]:
+def _list_promised_pods(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mapping[str, int], int]]:
     """Pods per node that assignments of host topologies name: (workload, pod set), node, requests, count."""
     by_hostname = {node["metadata"]["labels"].get(HOSTNAME_LABEL): name for name, node in snapshot.nodes.items()}
     admitted = [w for w in snapshot.workloads if is_true(w, QUOTA_RESERVED)]
@@ -188,7 +190,7 @@ def _promised(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mappin
         own = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         if admission is None or is_true(workload, FINISHED) or own in replaced:
             continue
-        key = f"{workload['metadata']['namespace']}/{named_by_pods(workload)}"
+        key = f"{workload['metadata']['namespace']}/{get_name_in_pods(workload)}"
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets, strict=True):
             if given.assignment is None or given.assignment.levels != (HOSTNAME_LABEL,):
                 continue
@@ -199,13 +201,13 @@ def _promised(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], str, Mappin
                     yield (key, given.name), node, requests, domain.count
 
 
-def _pod_set_of(pod: Obj) -> tuple[str, str]:
+def _get_pod_set(pod: Obj) -> tuple[str, str]:
     metadata = pod["metadata"]
-    workload = workload_named(pod)
+    workload = get_workload_name(pod)
     return f"{metadata['namespace']}/{workload}", (metadata.get("labels") or {}).get(PODSET_LABEL, "")
 
 
-def admissions_are_whole(snapshot: Snapshot) -> list[str]:
+def check_admissions(snapshot: Snapshot) -> list[str]:
     """Admission and its conditions stand or fall together, and assignments hold all pods, of who can do with fewer all admitted."""
     broken = []
     for workload in snapshot.workloads:
@@ -225,7 +227,7 @@ def admissions_are_whole(snapshot: Snapshot) -> list[str]:
 # --- of one job -----------------------------------------------------------------------------------------
 
 
-def all_bound(snapshot: Snapshot, job: str, count: int) -> list[str]:
+def check_all_bound(snapshot: Snapshot, job: str, count: int) -> list[str]:
     """Every pod of a job is there, without a gate, and on a node."""
     pods = snapshot.pods_of(job)
     broken = [f"pod {pod['metadata']['name']} still has the gate {TOPOLOGY_GATE}" for pod in pods if has_gate(pod)]
@@ -239,13 +241,13 @@ def has_gate(pod: Obj) -> bool:
     return any(gate["name"] == TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
-def together(snapshot: Snapshot, job: str, level: str) -> list[str]:
+def check_one_domain(snapshot: Snapshot, job: str, level: str) -> list[str]:
     """All pods of a job are in one domain of a level."""
     found = Counter(snapshot.label_of(pod, level) for pod in snapshot.pods_of(job) if pod["spec"].get("nodeName"))
     return [] if len(found) == 1 else [f"job {job} is in {len(found)} domains of {level}, not in one: {dict(found)}"]
 
 
-def slices_whole(snapshot: Snapshot, job: str, level: str, size: int) -> list[str]:
+def check_slices(snapshot: Snapshot, job: str, level: str, size: int) -> list[str]:
     """Every domain of a level holds whole slices of a job."""
     found = Counter(snapshot.label_of(pod, level) for pod in snapshot.pods_of(job) if pod["spec"].get("nodeName"))
     return [f"job {job} has {count} pods in {level} {name}, no whole slices of {size}" for name, count in found.items() if count % size]
@@ -269,7 +271,7 @@ def as_assigned(snapshot: Snapshot, job: str) -> list[str]:
     return broken
 
 
-def in_rank_order(snapshot: Snapshot, job: str, levels: Iterable[str]) -> list[str]:
+def check_rank_order(snapshot: Snapshot, job: str, levels: Iterable[str]) -> list[str]:
     """Consecutive ranks share a domain: going through the ranks, no domain is left and entered again."""
 
     def rank_of(pod: Obj) -> int:
@@ -289,10 +291,10 @@ def in_rank_order(snapshot: Snapshot, job: str, levels: Iterable[str]) -> list[s
     return broken
 
 
-def waits_with_reason(snapshot: Snapshot, job: str, *facts: str) -> list[str]:
+def check_waiting_reason(snapshot: Snapshot, job: str, *facts: str) -> list[str]:
     """A job that is not admitted says why: condition and event name the facts."""
     workload = snapshot.workload_of(job)
-    why = condition(workload, QUOTA_RESERVED)
+    why = get_condition(workload, QUOTA_RESERVED)
     if workload is None or why.get("status") != "False" or not why.get("message"):
         return [f"job {job} waits without an explanation"]
     broken = [f"the explanation of job {job} does not name {fact!r}: {why['message']}" for fact in facts if fact not in why["message"]]
@@ -302,7 +304,7 @@ def waits_with_reason(snapshot: Snapshot, job: str, *facts: str) -> list[str]:
     return broken
 
 
-def never_stuck(snapshot: Snapshot) -> list[str]:
+def check_never_stuck(snapshot: Snapshot) -> list[str]:
     """No pod of a workload that is admitted and not evicted is left gated."""
     admitted = {
         f"{w['metadata']['namespace']}/{w['metadata']['name']}"
@@ -312,5 +314,5 @@ def never_stuck(snapshot: Snapshot) -> list[str]:
     return [
         f"pod {pod['metadata']['name']} is left gated"
         for pod in snapshot.pods
-        if has_gate(pod) and not is_terminal(pod) and _pod_set_of(pod)[0] in admitted
+        if has_gate(pod) and not is_terminal(pod) and _get_pod_set(pod)[0] in admitted
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from core.model.pod_resources import pod_requests
 from core.names import EVICTED, QUOTA_RESERVED
-from e2e.audit.truth import Snapshot, condition, has_gate, is_terminal, is_true
+from e2e.audit.truth import Snapshot, get_condition, has_gate, is_terminal, is_true
 
 Obj = dict[str, Any]
 Standing = tuple[str, str]  # in short, and the words of the example
@@ -25,7 +25,7 @@ def describe_waiting(snapshot: Snapshot, resource: str = "nvidia.com/gpu") -> st
     open_jobs = [job for job in snapshot.jobs if not is_true(job, "Complete")]
     for job in open_jobs:
         uid = job["metadata"]["uid"]
-        short, words = _standing(job, workloads.get(uid), pods[uid])
+        short, words = _get_standing(job, workloads.get(uid), pods[uid])
         groups[short].append((job["metadata"]["name"], words))
     lines = [f"{len(open_jobs)} of {len(snapshot.jobs)} jobs are not complete; {_use(snapshot, resource)}"]
     for short, members in sorted(groups.items(), key=lambda item: -len(item[1])):
@@ -34,25 +34,25 @@ def describe_waiting(snapshot: Snapshot, resource: str = "nvidia.com/gpu") -> st
     return "\n".join(lines)
 
 
-def _standing(job: Obj, workload: Obj | None, pods: Iterable[Obj]) -> Standing:
+def _get_standing(job: Obj, workload: Obj | None, pods: Iterable[Obj]) -> Standing:
     live = [pod for pod in pods if not is_terminal(pod)]
     if is_true(job, "Failed"):
-        return "failed", str(condition(job, "Failed").get("message"))
+        return "failed", str(get_condition(job, "Failed").get("message"))
     if workload is None:
         return "have no workload", f"suspended: {job['spec'].get('suspend')}"
-    reserved = condition(workload, QUOTA_RESERVED)
+    reserved = get_condition(workload, QUOTA_RESERVED)
     if reserved.get("status") != "True":
         queue = workload["spec"].get("queueName")
         return f"wait in {queue} ({reserved.get('reason', 'not looked at yet')})", str(reserved.get("message", ""))
     if is_true(workload, EVICTED):
-        evicted = condition(workload, EVICTED)
+        evicted = get_condition(workload, EVICTED)
         return f"are being stopped, {evicted['reason']}", f"{len(live)} pods left; suspended: {job['spec'].get('suspend')}"
     if job["spec"].get("suspend"):
         return "are admitted and not started", str(reserved.get("message", ""))
-    return _started(job, live)
+    return _get_standing_of_started(job, live)
 
 
-def _started(job: Obj, live: list[Obj]) -> Standing:
+def _get_standing_of_started(job: Obj, live: list[Obj]) -> Standing:
     gated = [pod for pod in live if has_gate(pod)]
     unbound = [pod for pod in live if not has_gate(pod) and not pod["spec"].get("nodeName")]
     words = f"{len(live)} pods of {job['spec']['completions']}, {len(gated)} gated, {len(unbound)} on no node"
@@ -60,7 +60,7 @@ def _started(job: Obj, live: list[Obj]) -> Standing:
     if gated:
         return "run with pods left gated", words
     if unbound:
-        return "have pods on no node", f"{words}: {condition(unbound[0], 'PodScheduled').get('message', '')}"
+        return "have pods on no node", f"{words}: {get_condition(unbound[0], 'PodScheduled').get('message', '')}"
     if len(live) + succeeded < int(job["spec"]["completions"]):
         return "have too few pods", f"{words}, {succeeded} succeeded"
     return "run", words

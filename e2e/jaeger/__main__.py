@@ -34,12 +34,12 @@ OUT = demo.OUT
 REFUSED_FIRST = "waits"  # of the demo's jobs
 
 
-def problems_of(workloads: list[Obj], jaeger: Jaeger) -> list[str]:
+def find_problems(workloads: list[Obj], jaeger: Jaeger) -> list[str]:
     """Whatever the traces of the demo's workloads lack: all of them have been admitted by its end."""
     found = []
     for workload in workloads:
         spans = jaeger.spans(stories.trace_of(workload))
-        found += [f"{workload['metadata']['name']}: {problem}" for problem in stories.problems(spans)]
+        found += [f"{workload['metadata']['name']}: {problem}" for problem in stories.find_problems(spans)]
     return found
 
 
@@ -49,7 +49,7 @@ def was_refused_then_admitted(spans: list[SpanRecord]) -> list[str]:
     return [] if True in answers and answers[-1] is False else [f"decisions were {answers}, not a refusal and then a place"]
 
 
-def perform(console: Console, picture: Path, *, stay: bool) -> int:
+def run_demo(console: Console, picture: Path, *, stay: bool) -> int:
     """The exit code."""
     ensure_binaries()
     ensure_binaries(modules=(JAEGER,))
@@ -61,7 +61,7 @@ def perform(console: Console, picture: Path, *, stay: bool) -> int:
         cluster = stack.enter_context(Cluster())
         topogate = stack.enter_context(Topogate(cluster, otlp_endpoint=jaeger.grpc, flags=["--otlp-protocol", "grpc"]))
         scenes = demo.Demo(cluster, topogate, jaeger, console)
-        code = demo.tell(scenes)
+        code = demo.run_scenes(scenes)
         if code:
             return code
         return _check(console, scenes, jaeger, picture, stay=stay)
@@ -70,9 +70,9 @@ def perform(console: Console, picture: Path, *, stay: bool) -> int:
 def _check(console: Console, scenes: demo.Demo, jaeger: Jaeger, picture: Path, *, stay: bool) -> int:
     workloads = scenes.read().workloads
     with suppress(TimeoutError):  # then it is told what is missing
-        wait_for("the last spans", lambda: not problems_of(workloads, jaeger) or None, timeout_s=30)
+        wait_for("the last spans", lambda: not find_problems(workloads, jaeger) or None, timeout_s=30)
     refused = jaeger.spans(stories.trace_of(scenes.read().workload_of(REFUSED_FIRST)))
-    broken = problems_of(workloads, jaeger) + was_refused_then_admitted(refused)
+    broken = find_problems(workloads, jaeger) + was_refused_then_admitted(refused)
     for problem in broken:
         console.print(f"[bold red]broken:[/] {problem}", soft_wrap=True)
     traces = jaeger.traces()
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(highlight=False)
     console.width = max(console.width, demo.MIN_WIDTH)
     try:
-        return perform(console, options.picture, stay=options.stay)
+        return run_demo(console, options.picture, stay=options.stay)
     except (CommandFailed, StartFailed, TimeoutError) as error:
         console.print(f"[bold red]failed:[/] {error}", soft_wrap=True)
         return 1

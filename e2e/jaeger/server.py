@@ -78,7 +78,7 @@ class Jaeger:
     def spans(self, trace_id: str | None = None) -> list[SpanRecord]:
         """A trace, by start; nothing of one that it does not have. The whole, if none is named."""
         traces = self.traces(trace_id)
-        return sorted((span for trace in traces for span in _records(trace)), key=lambda span: span.start_ns)
+        return sorted((span for trace in traces for span in _read_records(trace)), key=lambda span: span.start_ns)
 
     def traces(self, trace_id: str | None = None) -> list[dict[str, Any]]:
         """As its query API gives them."""
@@ -99,7 +99,7 @@ class Jaeger:
             raise
 
 
-def _records(trace: dict[str, Any]) -> list[SpanRecord]:
+def _read_records(trace: dict[str, Any]) -> list[SpanRecord]:
     services = {key: process["serviceName"] for key, process in trace["processes"].items()}
     return [_record(span, services) for span in trace["spans"]]
 

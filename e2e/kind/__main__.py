@@ -16,9 +16,9 @@ from contextlib import ExitStack
 
 from e2e.kind.cluster import KindCluster
 from e2e.kind.install import install
-from e2e.kind.operators import UnknownKind, kinds_named, operators_of
-from e2e.kind.tools import ToolFailed, docker_problem
-from e2e.operators.scenes import Act, acts_of
+from e2e.kind.operators import UnknownKind, find_kinds, list_operators
+from e2e.kind.tools import ToolFailed, find_docker_problem
+from e2e.operators.scenes import Act, list_acts
 from e2e.process import StartFailed
 from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
@@ -26,7 +26,7 @@ from e2e.topogate import Topogate
 OK, FAILED, USAGE, NO_DOCKER, INTERRUPTED = 0, 1, 2, 3, 130
 
 
-def play(acts: Sequence[Act], cluster: KindCluster, topogate: Topogate) -> int:
+def run_scenes(acts: Sequence[Act], cluster: KindCluster, topogate: Topogate) -> int:
     """Every scene, whatever became of those before it; how many failed."""
     failed = 0
     for act in acts:
@@ -42,16 +42,16 @@ def play(acts: Sequence[Act], cluster: KindCluster, topogate: Topogate) -> int:
     return failed
 
 
-def perform(kinds: Sequence[str], *, keep: bool) -> int:
+def run_command(kinds: Sequence[str], *, keep: bool) -> int:
     """The exit code."""
-    acts = [act for act in acts_of(kinds) if not act.is_simulated]
+    acts = [act for act in list_acts(kinds) if not act.is_simulated]
     with ExitStack() as stack:
         print("creating a kind cluster ...", flush=True)
         cluster = KindCluster(keep=keep)
         stack.enter_context(cluster)
-        install(cluster, operators_of(kinds), cluster.log_dir.parent)
+        install(cluster, list_operators(kinds), cluster.log_dir.parent)
         topogate = stack.enter_context(Topogate(cluster, leader_election=False, address=cluster.address_of_host()))
-        failed = play(acts, cluster, topogate)
+        failed = run_scenes(acts, cluster, topogate)
         print(f"{len(acts) - failed} of {len(acts)} scenes went well")
         if failed:
             # Told by its own code; an exception on the way out is what makes the cluster keep its logs.
@@ -69,18 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the cluster there")
     options = parser.parse_args(arguments)
     try:
-        kinds = kinds_named(word.strip() for word in options.kinds.split(",") if word.strip())
+        kinds = find_kinds(word.strip() for word in options.kinds.split(",") if word.strip())
     except UnknownKind as unknown:
         print(unknown, file=sys.stderr)
         return USAGE
-    problem = docker_problem()
+    problem = find_docker_problem()
     if problem is not None:
         print(f"e2e.kind did not run: {problem}", file=sys.stderr)
         return NO_DOCKER
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # stopped by whatever, it cleans up as on Ctrl-C
     try:
-        return perform(kinds, keep=options.keep)
+        return run_command(kinds, keep=options.keep)
     except ScenesFailed:
         return FAILED
     except (ToolFailed, CommandFailed, StartFailed, TimeoutError) as failure:

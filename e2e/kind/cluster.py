@@ -21,7 +21,7 @@ import yaml
 
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
-from e2e.kind.nodes import NODE_IMAGE, OPERATORS_LABEL, POOL_LABEL, config, places
+from e2e.kind.nodes import NODE_IMAGE, OPERATORS_LABEL, POOL_LABEL, build_config, build_places
 from e2e.kind.tools import KIND, ToolFailed, ensure_kubectl, ensure_tool, run
 from e2e.nodes import NodePool, is_schedulable
 from e2e.pki import write_kubeconfig
@@ -51,7 +51,7 @@ class KindCluster(Cluster):
         self._root = Path(tempfile.mkdtemp(prefix="topogate-kind-"))
         self.log_dir.mkdir()
         path = self._root / "kind.yaml"
-        path.write_text(yaml.safe_dump(config()))
+        path.write_text(yaml.safe_dump(build_config()))
         try:
             create: list[str | Path] = [
                 "create",
@@ -132,7 +132,7 @@ class KindCluster(Cluster):
 
     def address_of_host(self) -> str:
         """This machine, as the nodes see it."""
-        return gateway(run(["docker", "network", "inspect", NETWORK]))
+        return find_gateway(run(["docker", "network", "inspect", NETWORK]))
 
     def load_image(self, image: str) -> None:
         """Pulls it once and gives it to every node, which each would pull it else while a scene waits."""
@@ -152,7 +152,7 @@ class KindCluster(Cluster):
         """Makes workers nodes of a pool; their names. GPUs are extended resources that nobody checks."""
         if not isinstance(nodes, NodePool):
             raise TypeError("nodes of a kind cluster are known by their pool alone")
-        labels, workers = places(nodes), self.workers()
+        labels, workers = build_places(nodes), self.workers()
         if len(labels) > len(workers):
             raise ValueError(f"a scene wants {len(labels)} nodes, and there are {len(workers)} workers")
         extended = {name: amount for name, amount in nodes.allocatable.items() if "/" in name}
@@ -180,7 +180,7 @@ class KindCluster(Cluster):
         wait_for("all nodes to be ready", look, timeout_s)
 
 
-def gateway(inspected: str) -> str:
+def find_gateway(inspected: str) -> str:
     """The IPv4 gateway in what `docker network inspect` says."""
     for network in json.loads(inspected):
         for block in (network.get("IPAM") or {}).get("Config") or ():

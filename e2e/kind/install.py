@@ -30,7 +30,7 @@ def install(cluster: KindCluster, operators: Iterable[Operator], folder: Path) -
             home = write_kustomization(operator.source, folder / operator.name)
             # Server-side: their CRDs are larger than the annotation of a client-side apply may be.
             cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(home))
-        until_it_works(cluster.api, operator)
+        wait_until_available(cluster.api, operator)
         for image in operator.images:
             print(f"loading {image} ...", flush=True)
             cluster.load_image(image)
@@ -53,10 +53,10 @@ def write_kustomization(source: Manifests, home: Path) -> Path:
 def _install_chart(cluster: KindCluster, name: str, chart: Chart, folder: Path) -> None:
     values = folder / f"{name}-values.json"
     values.write_text(json.dumps(chart.values))
-    run([ensure_tool(HELM), *chart_arguments(name, chart, values), "--kubeconfig", cluster.kubeconfig])
+    run([ensure_tool(HELM), *build_chart_arguments(name, chart, values), "--kubeconfig", cluster.kubeconfig])
 
 
-def chart_arguments(name: str, chart: Chart, values: Path) -> list[str]:
+def build_chart_arguments(name: str, chart: Chart, values: Path) -> list[str]:
     """What Helm is told."""
     repository = ["--repo", chart.repository] if chart.repository else []
     place = ["--namespace", chart.namespace, "--create-namespace"]
@@ -64,7 +64,7 @@ def chart_arguments(name: str, chart: Chart, values: Path) -> list[str]:
     return ["upgrade", "--install", name, chart.name, *repository, "--version", chart.version, *place, *waiting, "--values", str(values)]
 
 
-def until_it_works(api: Api, operator: Operator) -> None:
+def wait_until_available(api: Api, operator: Operator) -> None:
     """Its kinds are served and its controllers are available; webhooks answer from then on."""
     for crd in operator.crds:
         wait_for(f"{crd} to be served", partial(has_condition, api, f"{CRDS}/{crd}", "Established"), AVAILABLE_TIMEOUT_S)

@@ -196,7 +196,7 @@ class UnknownKind(ValueError):
     """Neither a kind nor an operator; the message lists what there is."""
 
 
-def kinds_named(words: Iterable[str]) -> tuple[str, ...]:
+def find_kinds(words: Iterable[str]) -> tuple[str, ...]:
     """Kinds by their names or their operators', in whatever case; all if there are no words. Raises UnknownKind."""
     by_word: dict[str, tuple[str, ...]] = {operator.name: operator.kinds for operator in OPERATORS}
     by_word |= {kind.lower(): (kind,) for operator in OPERATORS for kind in operator.kinds}
@@ -208,7 +208,7 @@ def kinds_named(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen)) or tuple(kind for operator in OPERATORS for kind in operator.kinds)
 
 
-def operators_of(kinds: Iterable[str]) -> tuple[Operator, ...]:
+def list_operators(kinds: Iterable[str]) -> tuple[Operator, ...]:
     """The operators that some kinds need, each after those that it needs itself."""
     wanted = set(kinds)
     names = {operator.name for operator in OPERATORS if wanted & set(operator.kinds)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.binaries import build_lock, cache_dir, ensure_binaries, find_control_plane, find_kubernetes_minor
+from e2e.binaries import build_lock, ensure_binaries, find_control_plane, find_kubernetes_minor, get_cache_dir
 from e2e.progress import run_with_progress
 from e2e.toolchain import ensure_go
 
@@ -38,7 +38,7 @@ class ToolFailed(Exception):
     """A program ended with a code other than 0; the message has what it said."""
 
 
-def docker_problem() -> str | None:
+def find_docker_problem() -> str | None:
     """Why kind cannot work here, in one sentence; None if it can."""
     docker = shutil.which("docker")
     if docker is None:
@@ -51,7 +51,7 @@ def docker_problem() -> str | None:
         return f"Docker did not answer within {DOCKER_TIMEOUT_S} s."
     except OSError as error:
         return f"docker cannot be started: {error}."
-    info = _parsed(said.stdout)
+    info = _parse_object(said.stdout)
     if said.returncode != 0 or not info.get("ServerVersion"):
         words = (said.stderr.strip() or "; ".join(map(str, info.get("ServerErrors") or ())) or "it did not say why").splitlines()[-1]
         return f"Docker does not answer: {words.rstrip('.?!')}."
@@ -64,7 +64,7 @@ def docker_problem() -> str | None:
     return None
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError:
@@ -74,7 +74,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def ensure_tool(tool: Tool) -> Path:
     """Where it is; built into the cache the first time."""
-    cache = cache_dir()
+    cache = get_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
     home = cache / f"{tool.name}-{tool.version}"
     if not (home / tool.name).exists():

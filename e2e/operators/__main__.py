@@ -19,7 +19,7 @@ from e2e.cluster import Cluster
 from e2e.operators.build import ensure_operators
 from e2e.operators.catalogue import OPERATORS, Operator, UnknownOperator, find_operators
 from e2e.operators.running import start_operators
-from e2e.operators.scenes import acts_of
+from e2e.operators.scenes import list_acts
 from e2e.topogate import Topogate
 from tests.reconciler.kinds.lives import LIVES
 
@@ -30,13 +30,13 @@ OK = "ok"
 Results = dict[str, dict[str, str]]  # by kind and scene: `ok`, or the first line of what was wrong
 
 
-def play(operator: Operator, results: Results) -> None:
+def run_scenes(operator: Operator, results: Results) -> None:
     """Plays all scenes of an operator's kinds on a cluster of its own, and notes what came of each."""
     with Cluster() as cluster:
         running = start_operators(cluster, [operator.name])
         try:
             with Topogate(cluster, leader_election=False) as topogate:
-                for act in acts_of(operator.kinds):
+                for act in list_acts(operator.kinds):
                     began, came = time.monotonic(), OK
                     try:
                         act.play(cluster, topogate)
@@ -50,7 +50,7 @@ def play(operator: Operator, results: Results) -> None:
                 each.stop()
 
 
-def draw_table(results: Mapping[str, Mapping[str, str]]) -> str:
+def render_table(results: Mapping[str, Mapping[str, str]]) -> str:
     """The table of kinds and scenes in Markdown, and the list of the scenes that one kind alone has."""
     names = [*LIVES, "deleted while gated"]
     lines = [f"| kind | operator | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
@@ -58,9 +58,9 @@ def draw_table(results: Mapping[str, Mapping[str, str]]) -> str:
     for operator in OPERATORS:
         for kind in operator.kinds:
             found = results.get(kind, {})
-            cells = [_draw_cell(found.get(name)) for name in names]
+            cells = [_render_cell(found.get(name)) for name in names]
             lines.append(f"| {kind} | {operator.name} {operator.version} | {' | '.join(cells)} |")
-            more += [f"- {kind}, {_show_name(name)}: {_draw_cell(came)}" for name, came in found.items() if name not in names]
+            more += [f"- {kind}, {_show_name(name)}: {_render_cell(came)}" for name, came in found.items() if name not in names]
     return "\n".join([*lines, "", "Further scenes, of one kind each:", "", *more])
 
 
@@ -69,7 +69,7 @@ def _show_name(name: str) -> str:
     return re.sub(r"^[a-z]+-(\d)-(.*)", lambda found: f"example {found[1]} of KEP-2724 ({found[2].replace('-', ' ')})", name)
 
 
-def _draw_cell(came: str | None) -> str:
+def _render_cell(came: str | None) -> str:
     return "" if came is None else came if came == OK else "failed"
 
 
@@ -93,11 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = list(wanted.values()) if options.names or options.write else [operator for operator in OPERATORS if operator.kinds]
     ensure_operators(operator.name for operator in chosen)
     for operator in chosen:
-        play(operator, results)
+        run_scenes(operator, results)
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if options.write:
-        write_page(draw_table(results))
+        write_page(render_table(results))
     failed = [came for operator in chosen for kind in operator.kinds for came in results.get(kind, {}).values() if came != OK]
     return 1 if failed else 0
 

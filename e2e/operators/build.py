@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from e2e.binaries import BUILD_ENVIRONMENT, build_lock, cache_dir, ensure_binaries
+from e2e.binaries import BUILD_ENVIRONMENT, build_lock, ensure_binaries, get_cache_dir
 from e2e.operators.catalogue import OPERATORS, Operator, Part, UnknownOperator, find_operators
 from e2e.progress import CommandFailed, run_with_progress
 from e2e.toolchain import ensure_go
@@ -64,7 +64,7 @@ def find_key(operator: Operator) -> str:
 
 def ensure_operators(names: Iterable[str], environ: Mapping[str, str] = os.environ) -> tuple[Built, ...]:
     """Operators and what they need, built where they are not yet. Raises UnknownOperator, or CommandFailed where a build fails."""
-    cache = cache_dir(environ)
+    cache = get_cache_dir(environ)
     return tuple(_ensure(operator, cache, environ) for operator in find_operators(names))
 
 
@@ -79,8 +79,8 @@ def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Buil
         if home.exists():  # another process built it while this one waited
             return built
         go = ensure_go(cache)
-        module = _download(operator, go)
-        parts = {part.folder: _download(part, go) for part in operator.parts}
+        module = _fetch_source(operator, go)
+        parts = {part.folder: _fetch_source(part, go) for part in operator.parts}
         with tempfile.TemporaryDirectory(dir=cache, prefix=f".{operator.name}-") as scratch:
             out = Path(scratch) / "out"
             out.mkdir()
@@ -103,7 +103,7 @@ def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Buil
     return built
 
 
-def _download(module: Operator | Part, go: Path) -> Path:
+def _fetch_source(module: Operator | Part, go: Path) -> Path:
     """The folder of a module's source. Raises CommandFailed where it is not the one that is pinned."""
     with tempfile.TemporaryDirectory() as nowhere:  # in no module of ours
         asked: list[str | Path] = [go, "mod", "download", "-json", f"{module.module}@{module.version}"]
@@ -128,10 +128,10 @@ def change_source(operator: Operator, source: Path) -> None:
 
 
 def _render(kubectl: Path, path: Path) -> list[Obj]:
-    return [obj for obj in yaml.load_all(path.read_text() if path.is_file() else _kustomize(kubectl, path), yaml.CSafeLoader) if obj]
+    return [obj for obj in yaml.load_all(path.read_text() if path.is_file() else _run_kustomize(kubectl, path), yaml.CSafeLoader) if obj]
 
 
-def _kustomize(kubectl: Path, folder: Path) -> str:
+def _run_kustomize(kubectl: Path, folder: Path) -> str:
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CommandFailed(f"kubectl kustomize {folder} failed: {done.stderr}")

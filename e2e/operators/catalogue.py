@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from e2e.nodes import HOSTNAME_LABEL, RACK_LABEL, NodePool, node_object
+from e2e.nodes import HOSTNAME_LABEL, RACK_LABEL, NodePool, build_node
 from e2e.operators.spark import build_environment, ensure_spark
 
 Obj = dict[str, Any]
@@ -103,7 +103,7 @@ class Operator:
     kubeconfig_flag: str = "kubeconfig"
 
 
-def _configure(api_version: str) -> Callable[[Place], Obj]:
+def _build_configuration(api_version: str) -> Callable[[Place], Obj]:
     """The configuration of managers that have one in a file: all at this host, no election, certificates of ours."""
 
     def build(place: Place) -> Obj:
@@ -120,7 +120,7 @@ def _configure(api_version: str) -> Callable[[Place], Obj]:
 
 
 def _configure_with_own_certificates(api_version: str) -> Callable[[Place], Obj]:
-    build = _configure(api_version)
+    build = _build_configuration(api_version)
 
     def build_all(place: Place) -> Obj:
         config = build(place)
@@ -130,8 +130,8 @@ def _configure_with_own_certificates(api_version: str) -> Callable[[Place], Obj]
     return build_all
 
 
-def _configure_trainer(place: Place) -> Obj:
-    return _configure("config.trainer.kubeflow.org/v1alpha1")(place) | {"certManagement": {"enable": False}}
+def _build_trainer_configuration(place: Place) -> Obj:
+    return _build_configuration("config.trainer.kubeflow.org/v1alpha1")(place) | {"certManagement": {"enable": False}}
 
 
 def _read_configuration(place: Place) -> Sequence[str]:
@@ -151,7 +151,7 @@ def _start_training_operator(place: Place) -> Sequence[str]:
     return [*_bind(place, metrics_bind_address=f"{HOST}:{place.metrics}", webhook_server_port=str(place.webhook)), *schemes]
 
 
-def _configure_appwrapper(place: Place) -> Sequence[Obj]:
+def _build_appwrapper_objects(place: Place) -> Sequence[Obj]:
     """It has a job reconciler of Kueue's inside, which would queue AppWrappers by itself."""
     config = {
         "appwrapper": {"enableKueueIntegrations": False, "kueueJobReconciller": {"manageJobsWithoutQueueName": False}},
@@ -187,9 +187,9 @@ def _start_autoscaler(place: Place) -> Sequence[str]:
     ]
 
 
-def _configure_autoscaler(_: Place) -> Sequence[Obj]:
+def _build_autoscaler_objects(_: Place) -> Sequence[Obj]:
     """Rights for provisioning as its FAQ lists them, those that its kwok provider needs, and the provider's template nodes."""
-    groups = [node_object(AUTOSCALED, block, rack, 0) for block in (1, 2) for rack in (1, 2)]
+    groups = [build_node(AUTOSCALED, block, rack, 0) for block in (1, 2) for rack in (1, 2)]
     for node in groups:
         node["metadata"]["annotations"] |= {f"{_GROUP}/max-count": str(AUTOSCALED.nodes), f"{_GROUP}/min-count": "0"}
     config = {
@@ -339,7 +339,7 @@ OPERATORS = (
         "kubeflow-trainer-controller-manager",
         ("TrainJob",),
         arguments=_read_configuration,
-        configuration=_configure_trainer,
+        configuration=_build_trainer_configuration,
         needs=("jobset",),
     ),
     Operator(
@@ -373,7 +373,7 @@ OPERATORS = (
         ("AppWrapper",),
         arguments=lambda place: [f"--webhook-port={place.webhook}"],
         environment=lambda _: {"NAMESPACE": "appwrapper-system"},
-        objects=_configure_appwrapper,
+        objects=_build_appwrapper_objects,
         changes=(
             Change("cmd/main.go", "var configMapName string", f"{_WEBHOOK_PORT}\n\tvar configMapName string"),
             Change("cmd/main.go", "Port:    9443", f"{_SERVE_AT_HOST}*webhookPort"),
@@ -439,7 +439,7 @@ OPERATORS = (
             "KUBECONFIG": str(place.kubeconfig),
             "POD_NAMESPACE": "cluster-autoscaler",
         },
-        objects=_configure_autoscaler,
+        objects=_build_autoscaler_objects,
         # A kubelet names its node by this label; the provider gives all nodes that of their template.
         changes=(Change("cloudprovider/kwok/kwok_nodegroups.go", _NAMED, f'{_NAMED}\n\t\tnode.Labels["{HOSTNAME_LABEL}"] = node.Name'),),
         tags="kwok",

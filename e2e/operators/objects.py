@@ -28,7 +28,7 @@ _CONTAINERS = {
 }
 
 
-def real(obj: Mapping[str, Any]) -> Obj:
+def build_real_object(obj: Mapping[str, Any]) -> Obj:
     """The object as its operator takes it."""
     made: Obj = deepcopy(dict(obj))
     _walk(made, str(made.get("kind") or ""))
@@ -60,7 +60,7 @@ def _make_real(container: Obj, kind: str) -> None:
     container["name"] = _CONTAINERS.get(kind, container.get("name"))
 
 
-def _ray_cluster(spec: Obj) -> None:
+def _adjust_ray_cluster(spec: Obj) -> None:
     spec.setdefault("rayVersion", RAY)
     spec["headGroupSpec"].setdefault("rayStartParams", {})
     for group in spec.get("workerGroupSpecs") or ():
@@ -69,12 +69,12 @@ def _ray_cluster(spec: Obj) -> None:
         group.setdefault("maxReplicas", group["replicas"])
 
 
-def _ray_job(spec: Obj) -> None:
-    _ray_cluster(spec["rayClusterSpec"])
+def _adjust_ray_job(spec: Obj) -> None:
+    _adjust_ray_cluster(spec["rayClusterSpec"])
     spec["entrypoint"] = "sleep 86400"
 
 
-def _spark(spec: Obj) -> None:
+def _adjust_spark(spec: Obj) -> None:
     spec |= {
         "image": SPARK_IMAGE,
         "sparkVersion": SPARK,
@@ -86,7 +86,7 @@ def _spark(spec: Obj) -> None:
     spec["driver"]["serviceAccount"] = SPARK_ACCOUNT
 
 
-def _training_job(spec: Obj) -> None:
+def _adjust_training_job(spec: Obj) -> None:
     """By default some fail with the first pod that is lost."""
     for name, roles in spec.items():
         for replicas in roles.values() if name.endswith("ReplicaSpecs") else ():
@@ -94,15 +94,15 @@ def _training_job(spec: Obj) -> None:
 
 
 _MORE: dict[str, Callable[[Obj], None]] = {
-    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), _training_job),
-    "RayCluster": _ray_cluster,
-    "RayJob": _ray_job,
-    "RayService": lambda spec: _ray_cluster(spec["rayClusterConfig"]),
-    "SparkApplication": _spark,
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), _adjust_training_job),
+    "RayCluster": _adjust_ray_cluster,
+    "RayJob": _adjust_ray_job,
+    "RayService": lambda spec: _adjust_ray_cluster(spec["rayClusterConfig"]),
+    "SparkApplication": _adjust_spark,
 }
 
 
-def account_objects(namespace: str) -> list[Obj]:
+def build_account_objects(namespace: str) -> list[Obj]:
     """Whom a Spark driver makes its executors as."""
     metadata = {"name": SPARK_ACCOUNT, "namespace": namespace}
     return [
@@ -121,4 +121,4 @@ class RealStory(Story):
     """A story whose images run."""
 
     def load(self) -> Obj:
-        return real(super().load())
+        return build_real_object(super().load())

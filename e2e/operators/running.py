@@ -25,7 +25,7 @@ from e2e.accounts import issue_token
 from e2e.api import APPLY_PATCH, Api, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import is_established, remove_crds
-from e2e.manifests import path as path_of
+from e2e.manifests import get_path as path_of
 from e2e.operators.build import Built, ensure_operators
 from e2e.operators.catalogue import HOST, Operator, Place
 from e2e.pki import write_kubeconfig

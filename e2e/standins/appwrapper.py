@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from e2e.manifests import path as path_of
+from e2e.manifests import get_path as path_of
 from e2e.standins.base import StandIn
-from e2e.standins.pods import Obj, condition, has_condition
+from e2e.standins.pods import Obj, build_condition, has_condition
 
 # Where kinds that it knows hold their pod templates, in the order of their pod sets.
 _TEMPLATES = {
@@ -41,7 +41,7 @@ class AppWrapperStandIn(StandIn):
             path = path_of(wrapped)
             there = self.api.find(f"{path}/{wrapped['metadata']['name']}")
             deployed |= there is not None or not suspended
-            outcomes.append(_outcome_of(there or {}))
+            outcomes.append(_get_outcome(there or {}))
             if suspended and there is not None:
                 self.api.request("DELETE", f"{path}/{wrapped['metadata']['name']}?propagationPolicy=Background")
             elif not suspended and there is None:
@@ -51,13 +51,13 @@ class AppWrapperStandIn(StandIn):
         phase = "Failed" if "Failed" in outcomes else "Succeeded" if set(outcomes) == {"Succeeded"} else "Running"
         status: Obj = {"phase": "Suspended" if suspended else phase}
         if deployed:
-            status["conditions"] = [condition("ResourcesDeployed", "components are deployed")]
+            status["conditions"] = [build_condition("ResourcesDeployed", "components are deployed")]
         elif (obj.get("status") or {}).get("conditions"):
             status["conditions"] = []
         self.set_status(obj, status)
 
 
-def _outcome_of(component: Obj) -> str:
+def _get_outcome(component: Obj) -> str:
     """How a component ended, empty where it has not."""
     if component.get("kind") == "Pod":
         return str((component.get("status") or {}).get("phase"))

@@ -71,7 +71,7 @@ class AutoscalerStandIn(StandIn):
             case Refusal(message):
                 self._say(obj, {"Accepted": "accepted", "Failed": message})
             case Eta(message):
-                conditions = [_condition("Accepted", "True", "accepted"), _condition("Provisioned", "False", message)]
+                conditions = [_build_condition("Accepted", "True", "accepted"), _build_condition("Provisioned", "False", message)]
                 self.set_status(obj, {"conditions": conditions})
 
     def _make(self, node: Obj, *, ready: bool) -> None:
@@ -89,15 +89,15 @@ class AutoscalerStandIn(StandIn):
         """Adds a condition to a request."""
         request = self.api.get(f"{self.path}/namespaces/{namespace}/{self.plural}/{name}")
         known = {c["type"]: c for c in (request.get("status") or {}).get("conditions") or ()}
-        conditions = [*(c for c in known.values() if c["type"] != kind), _condition(kind, "True", message)]
+        conditions = [*(c for c in known.values() if c["type"] != kind), _build_condition(kind, "True", message)]
         self.set_status(request, {"conditions": conditions})
 
     def _say(self, obj: Obj, messages: Mapping[str, str], details: Mapping[str, str] | None = None) -> None:
-        conditions = [_condition(kind, "True", message) for kind, message in messages.items()]
+        conditions = [_build_condition(kind, "True", message) for kind, message in messages.items()]
         self.set_status(obj, {"conditions": conditions} | ({"provisioningClassDetails": dict(details)} if details else {}))
 
 
-def _condition(kind: str, status: str, message: str) -> Obj:
+def _build_condition(kind: str, status: str, message: str) -> Obj:
     return {"type": kind, "status": status, "reason": kind, "message": message, "lastTransitionTime": _SINCE}
 
 

@@ -41,7 +41,7 @@ class StandIn(ABC):
     @classmethod
     def definitions(cls) -> list[dict[str, Any]]:
         """Of its kind, first, and of what that kind cannot do without."""
-        return [crd(cls.group, cls.version, cls.kind, cls.plural)]
+        return [build_crd(cls.group, cls.version, cls.kind, cls.plural)]
 
     def install(self) -> None:
         """Registers its kinds and waits until they are served."""
@@ -134,12 +134,12 @@ class StandIn(ABC):
             self.api.patch(path, {"status": dict(status)})
 
 
-def pods_path(obj: Mapping[str, Any]) -> str:
+def get_pods_path(obj: Mapping[str, Any]) -> str:
     """Where pods of an object's namespace live."""
     return f"/api/v1/namespaces/{obj['metadata']['namespace']}/pods"
 
 
-def crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+def build_crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
     """A definition that keeps whatever is written."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {

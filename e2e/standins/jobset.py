@@ -82,8 +82,8 @@ class JobSetStandIn(StandIn):
             return
         now, wanted = job["spec"]["template"], template["spec"]
         spec = {
-            GATES: _merged(now["spec"].get(GATES), wanted.get(GATES)),
-            TOLERATIONS: _merged(now["spec"].get(TOLERATIONS), wanted.get(TOLERATIONS)),
+            GATES: _merge_entries(now["spec"].get(GATES), wanted.get(GATES)),
+            TOLERATIONS: _merge_entries(now["spec"].get(TOLERATIONS), wanted.get(TOLERATIONS)),
             SELECTOR: {**(now["spec"].get(SELECTOR) or {}), **(wanted.get(SELECTOR) or {})},
         }
         metadata = {
@@ -93,6 +93,6 @@ class JobSetStandIn(StandIn):
         self.api.patch(f"{path}/{name}", version | {"spec": {"suspend": False, "template": {"metadata": metadata, "spec": spec}}})
 
 
-def _merged(now: list[Any] | None, wanted: list[Any] | None) -> list[Any]:
+def _merge_entries(now: list[Any] | None, wanted: list[Any] | None) -> list[Any]:
     kept = list(now or ())
     return kept + [entry for entry in wanted or () if entry not in kept]

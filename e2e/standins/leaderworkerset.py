@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from e2e.api import ApiError
-from e2e.standins.base import StandIn, pods_path
+from e2e.standins.base import StandIn, get_pods_path
 
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{}/statefulsets"
 NAME, GROUP, WORKER = (f"leaderworkerset.sigs.k8s.io/{part}" for part in ("name", "group-index", "worker-index"))
@@ -39,7 +39,7 @@ class LeaderWorkerSetStandIn(StandIn):
             return
         if leaders["spec"]["replicas"] != replicas:
             self.api.patch(f"{path}/{name}", {"spec": {"replicas": replicas}})
-        pods = self.api.list(pods_path(obj))
+        pods = self.api.list(get_pods_path(obj))
         for pod in pods:
             self._label(obj, pod)
         of_workers = {s["metadata"]["name"] for s in self.api.list(path) if s["metadata"].get("labels", {}).get(NAME) == name}
@@ -87,4 +87,4 @@ class LeaderWorkerSetStandIn(StandIn):
             return
         ordinal = metadata["name"].rpartition("-")[2]
         told = {WORKER: ordinal} if GROUP in labels else {WORKER: "0", GROUP: ordinal}
-        self.api.patch(f"{pods_path(obj)}/{metadata['name']}", {"metadata": {"labels": told}})
+        self.api.patch(f"{get_pods_path(obj)}/{metadata['name']}", {"metadata": {"labels": told}})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
-from e2e.standins.pods import Obj, PodStandIn, Wanted, condition, has_condition, phase_of
+from e2e.standins.pods import Obj, PodStandIn, Wanted, build_condition, compute_phase, has_condition
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 JOB_NAME, ROLE, INDEX = (f"training.kubeflow.org/{name}" for name in ("job-name", "job-role", "replica-index"))
@@ -32,13 +32,13 @@ class MPIJobStandIn(PodStandIn):
             yield Wanted(f"{name}-worker-{i}", worker["template"], labels, "Worker")
 
     def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
-        workers = sum(phase_of([pod]) == "Running" for pod in pods.values())
+        workers = sum(compute_phase([pod]) == "Running" for pod in pods.values())
         launcher = self.children(self._jobs(obj), obj).get(f"{obj['metadata']['name']}-launcher") or {}
         active = (launcher.get("status") or {}).get("active") or 0
         status: Obj = {"replicaStatuses": {"Launcher": {"active": active}, "Worker": {"active": workers}}}
         for theirs, ours in (("Complete", "Succeeded"), ("Failed", "Failed")):
             if has_condition(launcher, theirs):
-                status["conditions"] = [condition(ours, f"the launcher has {ours.lower()}")]
+                status["conditions"] = [build_condition(ours, f"the launcher has {ours.lower()}")]
         return status
 
     def _jobs(self, obj: Obj) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from e2e.standins.base import StandIn, pods_path
+from e2e.standins.base import StandIn, get_pods_path
 
 Obj = dict[str, Any]
 
@@ -44,7 +44,7 @@ class PodStandIn(StandIn):
     def reconcile(self, obj: Obj) -> None:
         if obj["metadata"].get("deletionTimestamp"):
             return
-        path, suspended = pods_path(obj), self.is_suspended(obj)
+        path, suspended = get_pods_path(obj), self.is_suspended(obj)
         mine = self.find_pods(obj)
         wanted = list(self.wanted(obj, mine))
         if self.is_over(obj):
@@ -68,7 +68,7 @@ class PodStandIn(StandIn):
 
     def find_pods(self, obj: Obj) -> dict[str, Obj]:
         """The pods that were made for an object, by name."""
-        return {pod["metadata"]["name"]: pod for pod in self.api.list(pods_path(obj)) if _belongs(pod, obj)}
+        return {pod["metadata"]["name"]: pod for pod in self.api.list(get_pods_path(obj)) if _is_made_for(pod, obj)}
 
     def is_over(self, obj: Obj) -> bool:
         """Whether the status says that an object has finished."""
@@ -88,7 +88,7 @@ class PodStandIn(StandIn):
 MADE_FOR = "e2e.topogate.dev/made-for"
 
 
-def _belongs(pod: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
+def _is_made_for(pod: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
     return bool((pod["metadata"].get("labels") or {}).get(MADE_FOR) == obj["metadata"]["uid"])
 
 
@@ -101,11 +101,11 @@ def has_condition(obj: Mapping[str, Any], kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in (obj.get("status") or {}).get("conditions") or ())
 
 
-def phase_of(pods: Iterable[Mapping[str, Any]]) -> str:
+def compute_phase(pods: Iterable[Mapping[str, Any]]) -> str:
     """Succeeded once all pods have, Failed once one has, else Running."""
     phases = {str((pod.get("status") or {}).get("phase")) for pod in pods}
     return "Failed" if "Failed" in phases else "Succeeded" if phases == {"Succeeded"} else "Running"
 
 
-def condition(kind: str, message: str) -> Obj:
+def build_condition(kind: str, message: str) -> Obj:
     return {"type": kind, "status": "True", "reason": kind, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}

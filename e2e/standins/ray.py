@@ -23,7 +23,7 @@ class RayClusterStandIn(PodStandIn):
         yield Wanted(f"{name}-head", obj["spec"]["headGroupSpec"]["template"], labels | {"ray.io/node-type": "head"})
         for group in obj["spec"].get("workerGroupSpecs") or ():
             hosts = group.get("numOfHosts", 1)
-            for replica in range(_replicas(group)):
+            for replica in range(_count_replicas(group)):
                 for host in range(hosts):
                     indexes = {"ray.io/worker-group-replica-index": str(replica)} | (
                         {"ray.io/replica-host-index": str(host)} if hosts > 1 else {}
@@ -35,7 +35,7 @@ class RayClusterStandIn(PodStandIn):
         return {"state": "suspended" if self.is_suspended(obj) else "ready"}
 
 
-def _replicas(group: Mapping[str, Any]) -> int:
+def _count_replicas(group: Mapping[str, Any]) -> int:
     """As KubeRay: between the two bounds, and none while the group is suspended."""
     least, most = group.get("minReplicas", 0), group.get("maxReplicas", 2**31 - 1)
     wanted = most if least > most else min(max(group.get("replicas", 1), least), most)

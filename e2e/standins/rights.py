@@ -9,7 +9,7 @@ from typing import Any
 
 from e2e.accounts import issue_token
 from e2e.api import APPLY_PATCH, Api
-from e2e.manifests import path
+from e2e.manifests import get_path
 
 RIGHTS = Path(__file__).with_name("rights.json")  # written by e2e.operators.rights
 NAMESPACE = "stand-ins"
@@ -40,5 +40,5 @@ def act_as_operator(api: Api, kind: str) -> Api | None:
         {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": metadata, "roleRef": reference, "subjects": subjects},
     ]
     for obj in objects:
-        api.patch(f"{path(obj)}/{obj['metadata']['name']}?fieldManager=e2e&force=true", obj, APPLY_PATCH)
+        api.patch(f"{get_path(obj)}/{obj['metadata']['name']}?fieldManager=e2e&force=true", obj, APPLY_PATCH)
     return api.for_token(issue_token(api, NAMESPACE, account))

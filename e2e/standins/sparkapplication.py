@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from e2e.standins.pods import Obj, PodStandIn, Wanted, phase_of
+from e2e.standins.pods import Obj, PodStandIn, Wanted, compute_phase
 
 _STATES = {"Succeeded": "COMPLETED", "Failed": "FAILED", "Running": "RUNNING"}
 
@@ -19,7 +19,7 @@ class SparkApplicationStandIn(PodStandIn):
 
     def wanted(self, obj: Obj, pods: Mapping[str, Obj]) -> Iterable[Wanted]:
         name = obj["metadata"]["name"]
-        yield Wanted(f"{name}-driver", _template(obj, "driver"), {"spark-role": "driver", "spark-app-name": name})
+        yield Wanted(f"{name}-driver", _build_template(obj, "driver"), {"spark-role": "driver", "spark-app-name": name})
         driver = pods.get(f"{name}-driver")
         if driver is None or not driver["spec"].get("nodeName"):
             return
@@ -27,13 +27,13 @@ class SparkApplicationStandIn(PodStandIn):
         owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
         for i in range(1, obj["spec"]["executor"].get("instances", 1) + 1):
             labels = {"spark-role": "executor", "spark-exec-id": str(i), "spark-app-name": name}
-            yield Wanted(f"{name}-exec-{i}", _template(obj, "executor"), labels, owner=owner)
+            yield Wanted(f"{name}-exec-{i}", _build_template(obj, "executor"), labels, owner=owner)
 
     def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
         if self.is_suspended(obj):
             return {"applicationState": {"state": "SUSPENDED"}}
         driver = pods.get(f"{obj['metadata']['name']}-driver")
-        return {"applicationState": {"state": _STATES[phase_of([driver])] if driver is not None else "RUNNING"}}
+        return {"applicationState": {"state": _STATES[compute_phase([driver])] if driver is not None else "RUNNING"}}
 
     def set_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """The operator may update the status, and not patch it."""
@@ -50,7 +50,7 @@ class SparkApplicationStandIn(PodStandIn):
         return True
 
 
-def _template(obj: Obj, role: str) -> Obj:
+def _build_template(obj: Obj, role: str) -> Obj:
     """The pod template beside the fields, with the fields on it."""
     pod = obj["spec"][role]
     template: Obj = deepcopy(pod.get("template") or {})
@@ -59,7 +59,7 @@ def _template(obj: Obj, role: str) -> Obj:
         metadata[name] = {**(metadata.get(name) or {}), **(pod.get(name) or {})}
     spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **(pod.get("nodeSelector") or {})}
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *(pod.get("tolerations") or ())]
-    requests = {"cpu": pod.get("coreRequest") or str(pod.get("cores", 1)), "memory": f"{_memory(obj['spec'], pod)}Mi"}
+    requests = {"cpu": pod.get("coreRequest") or str(pod.get("cores", 1)), "memory": f"{_compute_memory(obj['spec'], pod)}Mi"}
     if pod.get("gpu"):
         requests[pod["gpu"]["name"]] = str(pod["gpu"]["quantity"])
     limits = {key: value for key, value in requests.items() if "/" in key}
@@ -68,7 +68,7 @@ def _template(obj: Obj, role: str) -> Obj:
     return template
 
 
-def _memory(spec: Obj, pod: Obj) -> int:
+def _compute_memory(spec: Obj, pod: Obj) -> int:
     """MiB that Spark requests: the heap and its overhead."""
     heap, overhead = (int(text[:-1]) * {"m": 1, "g": 1024}[text[-1]] for text in (pod.get("memory", "1g"), pod.get("memoryOverhead", "0m")))
     return heap + (overhead or max(384, int(heap * (0.4 if spec.get("type") in ("Python", "R") else 0.1))))

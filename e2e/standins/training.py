@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from e2e.standins.pods import Obj, PodStandIn, Wanted, condition, phase_of
+from e2e.standins.pods import Obj, PodStandIn, Wanted, build_condition, compute_phase
 
 JOB_NAME, REPLICA_TYPE, REPLICA_INDEX = (f"training.kubeflow.org/{name}" for name in ("job-name", "replica-type", "replica-index"))
 
@@ -26,10 +26,10 @@ class TrainingStandIn(PodStandIn):
                 yield Wanted(name, replica["template"], labels, role)
 
     def status(self, obj: Obj, wanted: Iterable[Wanted], pods: Mapping[str, Obj]) -> Obj:
-        active = Counter(each.role for each in wanted if each.name in pods and phase_of([pods[each.name]]) == "Running")
+        active = Counter(each.role for each in wanted if each.name in pods and compute_phase([pods[each.name]]) == "Running")
         status: Obj = {"replicaStatuses": {role: {"active": active[role]} for role in obj["spec"][self.field]}}
-        done = phase_of(pods.values()) if pods else "Running"
-        return status | ({"conditions": [condition(done, f"the job is {done.lower()}")]} if done != "Running" else {})
+        done = compute_phase(pods.values()) if pods else "Running"
+        return status | ({"conditions": [build_condition(done, f"the job is {done.lower()}")]} if done != "Running" else {})
 
 
 class PyTorchJobStandIn(TrainingStandIn):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from e2e.standins.base import StandIn, crd
+from e2e.standins.base import StandIn, build_crd
 from e2e.standins.pods import Obj
 
 _STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -18,9 +18,9 @@ class TrainJobStandIn(StandIn):
 
     @classmethod
     def definitions(cls) -> list[Obj]:
-        runtime = crd(cls.group, cls.version, "ClusterTrainingRuntime", "clustertrainingruntimes")
+        runtime = build_crd(cls.group, cls.version, "ClusterTrainingRuntime", "clustertrainingruntimes")
         runtime["spec"]["scope"] = "Cluster"
-        namespaced = crd(cls.group, cls.version, "TrainingRuntime", "trainingruntimes")
+        namespaced = build_crd(cls.group, cls.version, "TrainingRuntime", "trainingruntimes")
         return [*super().definitions(), runtime, namespaced]
 
     def reconcile(self, obj: Obj) -> None:
@@ -33,7 +33,7 @@ class TrainJobStandIn(StandIn):
         runtime = self.api.find(f"{self.path}/{where}/{named['name']}")
         if runtime is None:
             return
-        spec = _jobset_spec(obj, runtime)
+        spec = _build_jobset_spec(obj, runtime)
         jobset = self.api.find(f"{path}/{name}")
         if jobset is None:
             metadata = {"name": name, "namespace": namespace, "ownerReferences": [self.owner_of(obj)]}
@@ -51,7 +51,7 @@ class TrainJobStandIn(StandIn):
         self.set_status(obj, status)
 
 
-def _jobset_spec(obj: Obj, runtime: Obj) -> Obj:
+def _build_jobset_spec(obj: Obj, runtime: Obj) -> Obj:
     spec: Obj = deepcopy(runtime["spec"]["template"]["spec"])
     spec["suspend"] = bool(obj["spec"].get("suspend"))
     nodes = (obj["spec"].get("trainer") or {}).get("numNodes")

@@ -69,7 +69,7 @@ def admit(kind: Kind, obj: Json, now: str, *, is_new: bool) -> Json:
     if kind.resource != ("", "pods") or not is_new:
         return obj
     spec = {"serviceAccountName": "default", "priority": 0, "preemptionPolicy": "PreemptLowerPriority", **obj["spec"]}
-    spec = {"serviceAccount": spec["serviceAccountName"], **spec, "tolerations": _tolerate_lost_nodes(spec.get("tolerations") or [])}
+    spec = {"serviceAccount": spec["serviceAccountName"], **spec, "tolerations": _add_lost_node_tolerations(spec.get("tolerations") or [])}
     status: Json = {"phase": "Pending", "qosClass": _judge_quality(spec)}
     if spec.get("schedulingGates"):
         message = "Scheduling is blocked due to non-empty scheduling gates"
@@ -133,7 +133,7 @@ def _fill_container(container: Json) -> Json:
     }
 
 
-def _tolerate_lost_nodes(tolerations: list[Json]) -> list[Json]:
+def _add_lost_node_tolerations(tolerations: list[Json]) -> list[Json]:
     """What the admission plugin DefaultTolerationSeconds adds."""
     added = []
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):

@@ -63,7 +63,7 @@ class Taken(Exception):
     fields: Mapping[Manager, Paths]
 
 
-def schema_of(kind: Kind) -> Mapping[str, Any]:
+def get_schema(kind: Kind) -> Mapping[str, Any]:
     """The schema by which lists of a kind are told apart."""
     if kind.schema is None:
         return {"built-in": True, "properties": {"metadata": _METADATA}}
@@ -81,7 +81,7 @@ def _below(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return others if isinstance(others, dict) else {}
 
 
-def _items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_item_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     if schema.get("built-in"):
         return {"built-in": True}
     return schema.get("items") or {}
@@ -91,10 +91,10 @@ def _list_type(schema: Mapping[str, Any]) -> str:
     return str(schema.get("x-kubernetes-list-type") or "atomic")
 
 
-def _element(schema: Mapping[str, Any], item: Any) -> str:
+def _encode_element(schema: Mapping[str, Any], item: Any) -> str:
     if _list_type(schema) == "set":
         return "v:" + _ENCODER.encode(item)
-    keys, found = schema["x-kubernetes-list-map-keys"], _items(schema).get("properties") or {}
+    keys, found = schema["x-kubernetes-list-map-keys"], _get_item_schema(schema).get("properties") or {}
     if len(keys) == 1 and type(value := item.get(keys[0])) is str:
         return _write_key(keys[0], value)
     values = {key: item.get(key, (found.get(key) or {}).get("default")) for key in keys}
@@ -123,9 +123,9 @@ def _flatten(schema: Mapping[str, Any], value: Any, path: Path, leaves: Leaves, 
     elif isinstance(value, list) and _list_type(schema) in ("set", "map"):
         if is_whole:
             leaves[path] = _THERE
-        items, is_map = _items(schema), _list_type(schema) == "map"
+        items, is_map = _get_item_schema(schema), _list_type(schema) == "map"
         for item in value:
-            here = (*path, _element(schema, item))
+            here = (*path, _encode_element(schema, item))
             leaves[here] = _THERE if is_map else item
             if is_map and item:
                 _flatten(items, item, here, leaves, is_whole)
@@ -152,7 +152,7 @@ class Change(NamedTuple):
 def compare(kind: Kind, live: Json | None, new: Json) -> Change:
     """The difference of two objects."""
     before, now = Leaves(), Leaves()
-    _flatten_differing(schema_of(kind), live or {}, new, (), before, now)
+    _flatten_differing(get_schema(kind), live or {}, new, (), before, now)
     if not kind.is_custom:
         before |= {path: _THERE for path in _ALWAYS if path not in before and not _is_there(live or {}, path)}
     emptied = {path for path, value in now.items() if value is None and before.get(path) == _THERE}  # what had parts, and is kept
@@ -202,7 +202,7 @@ def _give_up(managers: Managers, writer: Manager, change: Change) -> dict[Manage
 
 def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manager: Manager, *, force: bool) -> tuple[Json, Managers]:
     """The object and the managers after an apply. Raises Taken."""
-    schema = schema_of(kind)
+    schema = get_schema(kind)
     own, before = list_owned(schema, wanted), managers.get(manager, NO_PATHS)
     merged = _merge(schema, live, wanted) if live is not None else wanted
     if not before <= own:
@@ -227,9 +227,9 @@ def _merge(schema: Mapping[str, Any], live: Any, wanted: Any) -> Any:
 
 def _merge_lists(schema: Mapping[str, Any], live: list[Any], wanted: list[Any]) -> list[Any]:
     """In the order of what is applied; elements of others come before what is applied next."""
-    is_set, items = _list_type(schema) == "set", _items(schema)
-    there = {_element(schema, item): item for item in live}
-    asked = {_element(schema, item): item for item in wanted}
+    is_set, items = _list_type(schema) == "set", _get_item_schema(schema)
+    there = {_encode_element(schema, item): item for item in live}
+    asked = {_encode_element(schema, item): item for item in wanted}
     merged = [(name, _merge(items, there.get(name), item) if not is_set else item) for name, item in asked.items()]
     result, waiting = list[Any](), list(there)
     for name, item in merged:
@@ -274,7 +274,7 @@ def _with_parents(schema: Mapping[str, Any], paths: Iterable[Path]) -> set[Path]
         here = schema
         for number, element in enumerate(path[:-1], 1):
             if not element.startswith("f:"):
-                here = _items(here)
+                here = _get_item_schema(here)
                 continue
             name = element[2:]
             if here is _METADATA or here.get("built-in") or name in (here.get("properties") or {}):
@@ -299,9 +299,9 @@ def _remove(schema: Mapping[str, Any], value: Any, gone: Iterable[Path]) -> Any:
         left = {name: inner for name, inner in value.items() if f"f:{name}" not in whole}
         parted = [name for name in left if f"f:{name}" in below]
         return {**left, **{name: _remove(_below(schema, name), left[name], below[f"f:{name}"]) for name in parted}} or None
-    items, left_items = _items(schema), []
+    items, left_items = _get_item_schema(schema), []
     for item in value:
-        element = _element(schema, item)
+        element = _encode_element(schema, item)
         if element in below and element not in whole:
             left_items.append(_remove(items, item, below[element]) or type(item)())
         elif element not in whole:

@@ -12,7 +12,7 @@ def read_spec(obj: Json) -> Json:
     return {name: value for name, value in obj.items() if name not in ("metadata", "status", "kind", "apiVersion")}
 
 
-def without_managers(obj: Json) -> Json:
+def strip_managers(obj: Json) -> Json:
     """The object without `metadata.managedFields`."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}

@@ -59,10 +59,10 @@ def _merge_list(keys: Mapping[str, str], key: str, target: list[Json], patch: li
     there = {item.get(key): item for item in target if item.get(key) not in deleted}
     named = {item.get(key): item for item in patch if "$patch" not in item}
     patched = {name: merge_strategically(keys, there.get(name), item) for name, item in named.items()}
-    return [found[name] for name, found in _in_order(there, patched)]
+    return [found[name] for name, found in _sort_elements(there, patched)]
 
 
-def _in_order(there: dict[Any, Json], patched: dict[Any, Json]) -> list[tuple[Any, Json]]:
+def _sort_elements(there: dict[Any, Json], patched: dict[Any, Json]) -> list[tuple[Any, Json]]:
     """Elements that were there only before a patched one that stood behind them; all others of the patch come first."""
     left, right, order = [name for name in there if name not in patched], list(patched), list(there)
     result = []

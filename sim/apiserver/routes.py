@@ -31,7 +31,7 @@ def find_request(
     return Request(verb, kind, namespace, name, subresource, params, parsed, content_type, user)
 
 
-def carry_out(server: Server, request: Request) -> Json:
+def handle_request(server: Server, request: Request) -> Json:
     """The answer to anything but a watch. Raises Refused."""
     answer: Json = getattr(server, _METHODS[request.verb])(request)
     return answer

@@ -34,7 +34,7 @@ def _parse_term(term: str) -> Term:
     return (term[1:].strip(), "absent", ()) if term.startswith("!") else (term, "present", ())
 
 
-def _matches(text: str, read: Callable[[str], str | None]) -> bool:
+def _is_match(text: str, read: Callable[[str], str | None]) -> bool:
     for key, operator, values in _parse(text):
         value = read(key)
         fits = {"in": value in values, "notin": value not in values, "present": value is not None, "absent": value is None}[operator]
@@ -43,13 +43,13 @@ def _matches(text: str, read: Callable[[str], str | None]) -> bool:
     return True
 
 
-def matches_labels(text: str, obj: Json) -> bool:
+def has_matching_labels(text: str, obj: Json) -> bool:
     """Whether an object has the labels that a selector asks for."""
     labels = obj["metadata"].get("labels") or {}
-    return _matches(text, labels.get)
+    return _is_match(text, labels.get)
 
 
-def matches_fields(text: str, obj: Json) -> bool:
+def has_matching_fields(text: str, obj: Json) -> bool:
     """The same of fields; one that is missing counts as an empty text."""
 
     def read(path: str) -> str:
@@ -58,4 +58,4 @@ def matches_fields(text: str, obj: Json) -> bool:
             value = value.get(name) if isinstance(value, dict) else None
         return "" if value is None else str(value)
 
-    return _matches(text, read)
+    return _is_match(text, read)

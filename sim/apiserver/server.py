@@ -18,10 +18,10 @@ from sim.apiserver import fields
 from sim.apiserver.defaults import admit, fill_in
 from sim.apiserver.fields import Manager, Managers, Taken
 from sim.apiserver.kinds import Kind
-from sim.apiserver.object_parts import find_empty, keep_server_metadata, limit_to_part, may_go, read_spec, take_part, without_managers
+from sim.apiserver.object_parts import find_empty, keep_server_metadata, limit_to_part, may_go, read_spec, strip_managers, take_part
 from sim.apiserver.patches import apply_json_patch, merge, merge_strategically
 from sim.apiserver.schemas import complete, find_problems
-from sim.apiserver.selectors import matches_fields, matches_labels
+from sim.apiserver.selectors import has_matching_fields, has_matching_labels
 
 Json = dict[str, Any]
 Resource = tuple[str, str]  # group, plural
@@ -331,7 +331,7 @@ class Server:
             return self._make(request, applied, managers, None)
         wanted = limit_to_part(kind, request.subresource, {**body, "metadata": metadata})
         try:
-            known = stored.managers or {BEFORE: fields.list_owned(fields.schema_of(kind), stored.obj)}
+            known = stored.managers or {BEFORE: fields.list_owned(fields.get_schema(kind), stored.obj)}
             applied, managers = fields.apply(kind, stored.obj, wanted, known, manager, force=force)
         except Taken as taken:
             raise self._explain_taken(kind, request.name, taken) from taken
@@ -352,7 +352,7 @@ class Server:
             if managers:  # else nobody's fields were noted before, and none are from now on
                 managers = fields.note_update(managers, manager, fields.compare(kind, old, new))
         new = self._judge(request, old, new)
-        if without_managers(new) == without_managers(old) and managers == stored.managers and empty == stored.empty:
+        if strip_managers(new) == strip_managers(old) and managers == stored.managers and empty == stored.empty:
             return self._present(kind, old)
         if may_go(new):
             self._remove(request, stored)
@@ -399,7 +399,7 @@ class Server:
         if finalizers:
             marked["finalizers"] = finalizers
         new = {**stored.obj, "metadata": marked}
-        if without_managers(new) == without_managers(stored.obj) and not stored.empty:
+        if strip_managers(new) == strip_managers(stored.obj) and not stored.empty:
             return self._present(kind, stored.obj)
         return self._present(kind, self._store(request, stored, new, stored.managers))
 
@@ -560,7 +560,7 @@ class Server:
 def is_selected(request: Request, obj: Json) -> bool:
     """Whether the selectors of a list or watch choose an object."""
     labels, wanted = request.params.get("labelSelector"), request.params.get("fieldSelector")
-    return (not labels or matches_labels(labels, obj)) and (not wanted or matches_fields(wanted, obj))
+    return (not labels or has_matching_labels(labels, obj)) and (not wanted or has_matching_fields(wanted, obj))
 
 
 def _describe(kind: Kind, manager: Manager) -> str:

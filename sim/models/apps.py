@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from e2e.standins.pods import has_condition
-from sim.models.base import POD, Json, Key, OwnerModel, is_over, key_of, make_pod, owner_of, phase_of
+from sim.models.base import POD, Json, Key, OwnerModel, build_owner_reference, get_key, get_phase, is_over, make_pod
 
 REPLICA_SET, DEPLOYMENT, STATEFUL_SET = ("apps", "replicasets"), ("apps", "deployments"), ("apps", "statefulsets")
 HASH, REVISION_HASH = "pod-template-hash", "controller-revision-hash"
@@ -29,7 +29,7 @@ class ReplicaSetController(OwnerModel):
         wanted = obj["spec"]["replicas"]
         if not obj["metadata"].get("deletionTimestamp"):
             for _ in range(wanted - len(active)):
-                pod = make_pod(owner_of(obj, "apps/v1", "ReplicaSet"), obj["spec"]["template"], {})
+                pod = make_pod(build_owner_reference(obj, "apps/v1", "ReplicaSet"), obj["spec"]["template"], {})
                 pod["metadata"]["generateName"] = f"{key[1]}-"
                 self.create(POD, key[0], pod)
             for pod in sorted(active, key=_rank_to_delete)[: max(0, len(active) - wanted)]:
@@ -44,7 +44,7 @@ class ReplicaSetController(OwnerModel):
 
 def _rank_to_delete(pod: Json) -> tuple[bool, bool, bool, str]:
     """Unbound ones first, then those that do not run, that are not ready, then the youngest (all of one name are alike)."""
-    return bool(pod["spec"].get("nodeName")), phase_of(pod) == "Running", is_ready(pod), pod["metadata"]["name"]
+    return bool(pod["spec"].get("nodeName")), get_phase(pod) == "Running", is_ready(pod), pod["metadata"]["name"]
 
 
 def is_ready(pod: Json) -> bool:
@@ -64,7 +64,7 @@ class DeploymentController(OwnerModel):
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return
         owned = sorted(self.find_owned(REPLICA_SET, obj), key=lambda each: str(each["metadata"]["creationTimestamp"]))
-        digest = _digest(obj["spec"]["template"])
+        digest = _compute_digest(obj["spec"]["template"])
         newest = next((each for each in owned if each["metadata"]["labels"][HASH] == digest), None)
         if newest is None:
             self._make(obj, digest, owned)
@@ -77,14 +77,16 @@ class DeploymentController(OwnerModel):
 
     def _make(self, obj: Json, digest: str, owned: Sequence[Json]) -> None:
         metadata, spec = obj["metadata"], obj["spec"]
-        number = 1 + max(map(_revision_of, owned), default=0)
+        number = 1 + max(map(_get_revision, owned), default=0)
         if (metadata.get("annotations") or {}).get(REVISION) != str(number):
-            self.patch(DEPLOYMENT, key_of(obj), {"metadata": {"annotations": {REVISION: str(number)}}})
+            self.patch(DEPLOYMENT, get_key(obj), {"metadata": {"annotations": {REVISION: str(number)}}})
         template = {**spec["template"], "metadata": {**(spec["template"].get("metadata") or {})}}
         template["metadata"]["labels"] = {**(template["metadata"].get("labels") or {}), HASH: digest}
         selector = {**spec["selector"], "matchLabels": {**(spec["selector"].get("matchLabels") or {}), HASH: digest}}
         total = sum(each["spec"]["replicas"] for each in owned)
-        replicas = min(spec["replicas"], max(0, spec["replicas"] + _part_of(spec, "maxSurge") - total)) if owned else spec["replicas"]
+        replicas = (
+            min(spec["replicas"], max(0, spec["replicas"] + _compute_pod_count(spec, "maxSurge") - total)) if owned else spec["replicas"]
+        )
         body = {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
@@ -92,7 +94,7 @@ class DeploymentController(OwnerModel):
                 "name": f"{metadata['name']}-{digest}",
                 "labels": template["metadata"]["labels"],
                 "annotations": self._notes(spec) | {REVISION: str(number)},
-                "ownerReferences": [owner_of(obj, "apps/v1", "Deployment")],
+                "ownerReferences": [build_owner_reference(obj, "apps/v1", "Deployment")],
             },
             "spec": {"replicas": replicas, "selector": selector, "template": template},
         }
@@ -100,13 +102,13 @@ class DeploymentController(OwnerModel):
 
     def _renumber(self, obj: Json, newest: Json, older: Sequence[Json]) -> bool:
         """Makes a ReplicaSet that is rolled back to the latest revision; returns whether it was not."""
-        latest, now = max(map(_revision_of, older), default=0), _revision_of(newest)
+        latest, now = max(map(_get_revision, older), default=0), _get_revision(newest)
         if now > latest:
             return False
         known = newest["metadata"]["annotations"].get(f"{REVISION}-history")
         notes = {REVISION: str(latest + 1), f"{REVISION}-history": f"{known},{now}" if known else str(now)}
-        self.patch(DEPLOYMENT, key_of(obj), {"metadata": {"annotations": {REVISION: str(latest + 1)}}})
-        self.patch(REPLICA_SET, key_of(newest), {"metadata": {"annotations": notes}})
+        self.patch(DEPLOYMENT, get_key(obj), {"metadata": {"annotations": {REVISION: str(latest + 1)}}})
+        self.patch(REPLICA_SET, get_key(newest), {"metadata": {"annotations": notes}})
         return True
 
     def _rescale(self, obj: Json, owned: Sequence[Json]) -> bool:
@@ -118,7 +120,7 @@ class DeploymentController(OwnerModel):
         if len(active) == 1:
             self._set_replicas(obj, active[0], wanted)
             return True
-        most = wanted + _part_of(obj["spec"], "maxSurge") if wanted else 0
+        most = wanted + _compute_pod_count(obj["spec"], "maxSurge") if wanted else 0
         more = most - sum(each["spec"]["replicas"] for each in active)
         newer_first = list(reversed(active)) if more > 0 else active
         by_size = sorted(newer_first, key=lambda each: -int(each["spec"]["replicas"]))
@@ -135,26 +137,26 @@ class DeploymentController(OwnerModel):
 
     @staticmethod
     def _notes(spec: Json) -> Json:
-        most = spec["replicas"] + _part_of(spec, "maxSurge")
+        most = spec["replicas"] + _compute_pod_count(spec, "maxSurge")
         return {DESIRED: str(spec["replicas"]), MOST: str(most)}
 
     def _scale(self, obj: Json, newest: Json, older: Sequence[Json]) -> None:
         spec = obj["spec"]
         wanted, total = spec["replicas"], sum(each["spec"]["replicas"] for each in (newest, *older))
         now = newest["spec"]["replicas"]
-        room = max(0, wanted + _part_of(spec, "maxSurge") - total)
+        room = max(0, wanted + _compute_pod_count(spec, "maxSurge") - total)
         self._set_replicas(obj, newest, wanted if not any(each["spec"]["replicas"] for each in older) else min(wanted, now + room))
-        available = {key_of(each): (each.get("status") or {}).get("availableReplicas") or 0 for each in (newest, *older)}
-        least = wanted - _part_of(spec, "maxUnavailable")
-        spare = total - least - (now - available[key_of(newest)])
+        available = {get_key(each): (each.get("status") or {}).get("availableReplicas") or 0 for each in (newest, *older)}
+        least = wanted - _compute_pod_count(spec, "maxUnavailable")
+        spare = total - least - (now - available[get_key(newest)])
         for each in older:  # first what does not run, then what may go
             has = each["spec"]["replicas"]
-            idle = min(max(0, spare), has - available[key_of(each)])
+            idle = min(max(0, spare), has - available[get_key(each)])
             going = min(max(0, sum(available.values()) - least), has - idle, max(0, spare - idle))
             if idle or going:
                 self._set_replicas(obj, each, has - idle - going)
                 spare -= idle + going
-                available[key_of(each)] -= going
+                available[get_key(each)] -= going
             else:
                 self._set_replicas(obj, each, has)
 
@@ -162,7 +164,7 @@ class DeploymentController(OwnerModel):
         notes = self._notes(obj["spec"])
         known = owned["metadata"].get("annotations") or {}
         if owned["spec"]["replicas"] != count or not notes.items() <= known.items():
-            self.patch(REPLICA_SET, key_of(owned), {"metadata": {"annotations": notes}, "spec": {"replicas": count}})
+            self.patch(REPLICA_SET, get_key(owned), {"metadata": {"annotations": notes}, "spec": {"replicas": count}})
 
     def _report(self, obj: Json, newest: Json, owned: Sequence[Json]) -> None:
         counts = {name: sum((each.get("status") or {}).get(name) or 0 for each in owned) for name in ("replicas", "readyReplicas")}
@@ -176,7 +178,7 @@ class DeploymentController(OwnerModel):
         is_done = updated == wanted == available == counts["replicas"]
         before = known.get("Progressing") or {"reason": "", "message": ""}
         is_done |= before["reason"] == "NewReplicaSetAvailable" and before["message"] == name
-        is_available = available >= wanted - _part_of(obj["spec"], "maxUnavailable")
+        is_available = available >= wanted - _compute_pod_count(obj["spec"], "maxUnavailable")
         self._set_condition(known, "Available", is_available, f"MinimumReplicas{'Available' if is_available else 'Unavailable'}", "")
         self._set_condition(known, "Progressing", True, "NewReplicaSetAvailable" if is_done else "ReplicaSetUpdated", name)
         self.set_status(obj, {**status, "conditions": list(known.values())})
@@ -190,15 +192,15 @@ class DeploymentController(OwnerModel):
         known[kind] = {**new, "lastUpdateTime": self.time(), "lastTransitionTime": since}
 
 
-def _revision_of(replica_set: Json) -> int:
+def _get_revision(replica_set: Json) -> int:
     return int(replica_set["metadata"]["annotations"][REVISION])
 
 
-def _digest(template: Json) -> str:
+def _compute_digest(template: Json) -> str:
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _part_of(spec: Json, name: str) -> int:
+def _compute_pod_count(spec: Json, name: str) -> int:
     """`maxSurge` or `maxUnavailable` as a number of pods: of percents the one rounded up, the other down; both are not 0."""
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
 
@@ -225,7 +227,7 @@ class StatefulSetController(OwnerModel):
         if obj is None:
             return
         pods = {pod["metadata"]["name"]: pod for pod in self.find_owned(POD, obj)}
-        revision = f"{key[1]}-{_digest(obj['spec']['template'])}"
+        revision = f"{key[1]}-{_compute_digest(obj['spec']['template'])}"
         current = (obj.get("status") or {}).get("currentRevision") or revision
         if not obj["metadata"].get("deletionTimestamp"):
             self._update(obj, pods, revision)
@@ -244,7 +246,7 @@ class StatefulSetController(OwnerModel):
                 self.delete(POD, pod)
             if is_ordered and (pod is None or not is_ready(pod) or pod["metadata"].get("deletionTimestamp")):
                 return
-        surplus = sorted((pod for each, pod in pods.items() if each not in wanted), key=_ordinal_of, reverse=True)
+        surplus = sorted((pod for each, pod in pods.items() if each not in wanted), key=_parse_ordinal, reverse=True)
         for pod in surplus[:1] if is_ordered else surplus:
             if not pod["metadata"].get("deletionTimestamp"):
                 self.delete(POD, pod)
@@ -266,7 +268,7 @@ class StatefulSetController(OwnerModel):
             "apps.kubernetes.io/pod-index": str(number),
             REVISION_HASH: revision,
         }
-        pod = make_pod(owner_of(obj, "apps/v1", "StatefulSet"), obj["spec"]["template"], labels)
+        pod = make_pod(build_owner_reference(obj, "apps/v1", "StatefulSet"), obj["spec"]["template"], labels)
         pod["metadata"] |= {"name": name, "generateName": f"{obj['metadata']['name']}-"}
         pod["spec"] |= {"hostname": name} | ({"subdomain": obj["spec"]["serviceName"]} if obj["spec"].get("serviceName") else {})
         self.create(POD, obj["metadata"]["namespace"], pod)
@@ -274,7 +276,7 @@ class StatefulSetController(OwnerModel):
     def _report(self, obj: Json, pods: Sequence[Json], current: str, revision: str) -> None:
         live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         updated = sum(pod["metadata"]["labels"].get(REVISION_HASH) == revision for pod in live)
-        ready = sum(is_ready(pod) and phase_of(pod) == "Running" for pod in pods)
+        ready = sum(is_ready(pod) and get_phase(pod) == "Running" for pod in pods)
         if current != revision and updated == len(live) == obj["spec"]["replicas"] == ready:
             current = revision
         of_current = sum(pod["metadata"]["labels"].get(REVISION_HASH) == current for pod in live)
@@ -285,5 +287,5 @@ class StatefulSetController(OwnerModel):
         )
 
 
-def _ordinal_of(pod: Json) -> int:
+def _parse_ordinal(pod: Json) -> int:
     return int(pod["metadata"]["name"].rpartition("-")[2])

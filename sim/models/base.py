@@ -34,7 +34,7 @@ class Model:
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         """What is to be looked at after a change."""
-        yield change.resource, key_of(change.last)
+        yield change.resource, get_key(change.last)
 
     def add(self, resource: tuple[str, str], key: Key, after_s: float | None = None) -> None:
         """Looks at an object a moment later."""
@@ -86,7 +86,7 @@ class Model:
     def delete(self, resource: tuple[str, str], obj: Json, **options: Any) -> None:
         """Deletes the very object."""
         body = {"preconditions": {"uid": obj["metadata"]["uid"]}, **options}
-        self.server.delete(self.request("delete", resource, key_of(obj), body))
+        self.server.delete(self.request("delete", resource, get_key(obj), body))
 
     def time(self) -> str:
         """Now, as the API has it."""
@@ -101,9 +101,9 @@ class OwnerModel(Model):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.resource == self.resource:
-            yield self.resource, key_of(change.last)
+            yield self.resource, get_key(change.last)
             return
-        owners = [controller_of(obj) for obj in (change.old, change.last) if obj is not None]  # what has lost its owner is made anew
+        owners = [get_controller(obj) for obj in (change.old, change.last) if obj is not None]  # what has lost its owner is made anew
         for name in dict.fromkeys(owner["name"] for owner in owners if owner is not None and owner["kind"] == self.owner_kind):
             yield self.resource, (change.last["metadata"]["namespace"], name)
 
@@ -111,30 +111,30 @@ class OwnerModel(Model):
         """Objects of a resource that an object controls, by name."""
         uid = obj["metadata"]["uid"]
         found = (stored.obj for _, stored in sorted(self.server.objects[resource].items()))
-        return [each for each in found if (controller_of(each) or {}).get("uid") == uid]
+        return [each for each in found if (get_controller(each) or {}).get("uid") == uid]
 
     def set_status(self, obj: Json, status: Json) -> None:
         """Writes those parts of a status that differ, None for what it has no more."""
         old = obj.get("status") or {}
         if any(old.get(name) != value for name, value in status.items()):
-            self.patch(self.resource, key_of(obj), {"status": status}, "status")
+            self.patch(self.resource, get_key(obj), {"status": status}, "status")
 
     def create(self, resource: tuple[str, str], namespace: str, body: Json) -> None:
         """Creates an object."""
         self.server.create(Request("create", self.kind(resource), namespace, "", "", {}, body, user=self.user))
 
 
-def key_of_node(name: str) -> Key:
+def get_node_key(name: str) -> Key:
     """The key of a node."""
     return "", name
 
 
-def key_of(obj: Mapping[str, Any]) -> Key:
+def get_key(obj: Mapping[str, Any]) -> Key:
     """Namespace and name."""
     return obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
 
 
-def controller_of(obj: Mapping[str, Any]) -> Json | None:
+def get_controller(obj: Mapping[str, Any]) -> Json | None:
     """The owner that controls an object."""
     owner: Json
     for owner in obj["metadata"].get("ownerReferences") or ():
@@ -155,7 +155,7 @@ def find_owner(server: Server, owner: Json, obj: Json) -> tuple[tuple[str, str],
 def list_owners(server: Server, obj: Json) -> list[tuple[tuple[str, str], Key]]:
     """Where the object is stored that controls an object, and what controls that, up to the first that is not stored."""
     owners = list[tuple[tuple[str, str], Key]]()
-    while (owner := controller_of(obj)) is not None and (found := find_owner(server, owner, obj)) is not None:
+    while (owner := get_controller(obj)) is not None and (found := find_owner(server, owner, obj)) is not None:
         owners.append(found)
         stored = server.objects[found[0]].get(found[1])
         if stored is None:
@@ -164,7 +164,7 @@ def list_owners(server: Server, obj: Json) -> list[tuple[tuple[str, str], Key]]:
     return owners
 
 
-def owner_of(obj: Json, api_version: str, kind: str) -> Json:
+def build_owner_reference(obj: Json, api_version: str, kind: str) -> Json:
     """The owner reference of what an object controls."""
     metadata = obj["metadata"]
     named = {"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
@@ -181,14 +181,14 @@ def make_pod(owner: Json, template: Json, labels: Mapping[str, str], notes: Mapp
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": dict(template.get("spec") or {})}
 
 
-def phase_of(pod: Mapping[str, Any]) -> str:
+def get_phase(pod: Mapping[str, Any]) -> str:
     """The phase of a pod."""
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
 def is_over(pod: Mapping[str, Any]) -> bool:
     """Whether the containers of a pod have ended for good."""
-    return phase_of(pod) in ("Succeeded", "Failed")
+    return get_phase(pod) in ("Succeeded", "Failed")
 
 
 def set_pod_condition(pod: Mapping[str, Any], kind: str, status: str, time: str, reason: str = "") -> list[Json]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from e2e.standins.pods import has_condition
 from sim.apiserver.server import Change, Server
-from sim.models.base import Json, Key, Model, key_of
+from sim.models.base import Json, Key, Model, get_key
 from sim.models.job_failures import read_time
 from sim.models.tools import WORKLOADS
 
@@ -31,7 +31,7 @@ class CheckController(Model):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.new is not None and _is_asked(change.new):
-            yield WORKLOADS, key_of(change.new)
+            yield WORKLOADS, get_key(change.new)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         workload = self.find(WORKLOADS, key)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sim.apiserver.server import Change, Refused, Server
-from sim.models.base import NODE, POD, Json, Key, Model, key_of, set_pod_condition
+from sim.models.base import NODE, POD, Json, Key, Model, get_key, set_pod_condition
 from sim.models.nodes import NO_EXECUTE
 
 
@@ -30,7 +30,7 @@ class TaintEviction(Model):
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         read = _read_taints if change.resource == NODE else _read_placing
         if change.old is None or change.new is None or read(change.old) != read(change.new):
-            yield change.resource, key_of(change.last)
+            yield change.resource, get_key(change.last)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         if resource == NODE:
@@ -62,7 +62,7 @@ class TaintEviction(Model):
                 self._cancel(at)
 
     def _judge(self, pod: Json, taints: Sequence[Json]) -> None:
-        key, now = key_of(pod), self.loop.time()
+        key, now = get_key(pod), self.loop.time()
         times = [_find_toleration_s(pod, taint) for taint in taints]
         if None in times:
             self._cancel(key)
@@ -106,11 +106,11 @@ def _read_placing(pod: Json) -> list[Any]:
 
 def _find_toleration_s(pod: Mapping[str, Any], taint: Mapping[str, Any]) -> float | None:
     """How long a pod tolerates a taint, in seconds, by its first toleration of it: infinity where it does for ever, None without one."""
-    first = next((each for each in pod["spec"].get("tolerations") or () if tolerates(each, taint)), None)
+    first = next((each for each in pod["spec"].get("tolerations") or () if can_tolerate(each, taint)), None)
     return None if first is None else max(0.0, float(first.get("tolerationSeconds", "inf")))
 
 
-def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+def can_tolerate(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     """Whether a toleration is for a taint."""
     is_equal = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
     return is_equal and toleration.get("key") in (taint["key"], None, "") and toleration.get("effect") in (taint["effect"], None, "")

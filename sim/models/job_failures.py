@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sim.apiserver.server import Json
-from sim.models.base import phase_of
+from sim.models.base import get_phase
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -13,16 +13,16 @@ IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 10.0, 600.0  # DefaultJobPodFailureBackOff, MaxJobPodFailureBackOff
 
 
-def waits_for_end(job: Mapping[str, Any]) -> bool:
+def should_wait_for_end(job: Mapping[str, Any]) -> bool:
     """Whether a pod that is deleted is replaced, and has failed, only when it has ended."""
     return job["spec"].get("podReplacementPolicy") == "Failed" or bool(job["spec"].get("podFailurePolicy"))
 
 
 def has_failed(job: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Whether a pod has failed. One that is deleted has, where the job does not wait for its end."""
-    if phase_of(pod) == "Failed":
+    if get_phase(pod) == "Failed":
         return True
-    return bool(pod["metadata"].get("deletionTimestamp")) and phase_of(pod) != "Succeeded" and not waits_for_end(job)
+    return bool(pod["metadata"].get("deletionTimestamp")) and get_phase(pod) != "Succeeded" and not should_wait_for_end(job)
 
 
 def find_action(job: Mapping[str, Any], pod: Mapping[str, Any]) -> tuple[str, str]:

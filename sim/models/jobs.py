@@ -8,7 +8,7 @@ from datetime import datetime
 from e2e.standins.pods import has_condition
 from sim.apiserver.server import Change, Server
 from sim.models import job_failures as failures
-from sim.models.base import JOB, POD, Json, Key, OwnerModel, controller_of, is_over, key_of, make_pod, owner_of, phase_of
+from sim.models.base import JOB, POD, Json, Key, OwnerModel, build_owner_reference, get_controller, get_key, get_phase, is_over, make_pod
 from sim.models.job_failures import INDEX, index_of
 
 TRACKED = "batch.kubernetes.io/job-tracking"
@@ -74,8 +74,8 @@ class JobController(OwnerModel):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         yield from super().find_due(change)
-        if change.resource == POD and change.new is not None and controller_of(change.new) is None:
-            yield POD, key_of(change.new)
+        if change.resource == POD and change.new is not None and get_controller(change.new) is None:
+            yield POD, get_key(change.new)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         if resource == POD:
@@ -103,7 +103,7 @@ class JobController(OwnerModel):
         is_indexed, completions = _is_indexed(job), spec.get("completions") or 0
         tracked = [pod for pod in pods if TRACKED in (pod["metadata"].get("finalizers") or ())]
         counted = [pod for pod in tracked if not is_indexed or 0 <= index_of(pod) < completions]
-        succeeded = [pod for pod in counted if phase_of(pod) == "Succeeded"]
+        succeeded = [pod for pod in counted if get_phase(pod) == "Succeeded"]
         failed = [pod for pod in counted if failures.has_failed(job, pod)]
         done = {*failures.read_indexes(status.get("completedIndexes")), *(map(index_of, succeeded) if is_indexed else ())}
         done = {index for index in done if index < completions}
@@ -114,7 +114,7 @@ class JobController(OwnerModel):
             settled = done | count.failed_indexes | {index_of(pod) for pod in count.active}
             count.kept = failures.find_last_failed(job, failed, settled)
         else:
-            self._note_failures(key_of(job), succeeded, failed)
+            self._note_failures(get_key(job), succeeded, failed)
         count.failed = status.get("failed", 0) + sum(failures.find_action(job, pod)[0] != "Ignore" for pod in failed)
         return count
 
@@ -181,7 +181,7 @@ class JobController(OwnerModel):
             ):
                 new["startTime"] = self.time()
         ended = self._find_counted(job, count, end)
-        failed = [pod for pod in ended if phase_of(pod) != "Succeeded" and failures.find_action(job, pod)[0] != "Ignore"]
+        failed = [pod for pod in ended if get_phase(pod) != "Succeeded" and failures.find_action(job, pod)[0] != "Ignore"]
         if end is not None and not end.is_failure:
             failed = [pod for pod in failed if failures.has_failed(job, pod)]
         new |= {"succeeded": count.succeeded, "failed": status.get("failed", 0) + len(failed)}
@@ -211,7 +211,7 @@ class JobController(OwnerModel):
             pod
             for pod in count.pods
             if TRACKED in (pod["metadata"].get("finalizers") or ())
-            and (end is not None or phase_of(pod) == "Succeeded" or (failures.has_failed(job, pod) and pod["metadata"]["uid"] not in kept))
+            and (end is not None or get_phase(pod) == "Succeeded" or (failures.has_failed(job, pod) and pod["metadata"]["uid"] not in kept))
         ]
 
     def _count_live(self, key: Key, job: Json) -> Json:
@@ -236,7 +236,7 @@ class JobController(OwnerModel):
                 self._untrack(pod)  # so that it is no failure
                 self.delete(POD, pod)
             return wanted
-        terminating = [pod for pod in count.live if pod not in active] if failures.waits_for_end(job) else []
+        terminating = [pod for pod in count.live if pod not in active] if failures.should_wait_for_end(job) else []
         missing = min(wanted - len(active) - len(terminating), MOST_AT_ONCE)
         if missing <= 0 or ("backoffLimitPerIndex" not in spec and self._waits(key, *self._failures.get(key, (0, self.now())))):
             return len(active)
@@ -269,23 +269,23 @@ class JobController(OwnerModel):
     def _make(self, key: Key, job: Json, index: int | None, notes: dict[str, str]) -> None:
         name = job["metadata"]["name"]
         numbered = {INDEX: str(index)} if index is not None else {}
-        pod = make_pod(owner_of(job, "batch/v1", "Job"), job["spec"]["template"], numbered, {**numbered, **notes})
+        pod = make_pod(build_owner_reference(job, "batch/v1", "Job"), job["spec"]["template"], numbered, {**numbered, **notes})
         pod["metadata"] |= {"generateName": f"{name}-" if index is None else f"{name}-{index}-", "finalizers": [TRACKED]}
         if index is not None:
             pod["spec"]["hostname"] = f"{name}-{index}"
         self.create(POD, key[0], pod)
 
     def _untrack(self, pod: Json) -> None:
-        found = self.find(POD, key_of(pod))
+        found = self.find(POD, get_key(pod))
         known = (found or pod)["metadata"].get("finalizers") or ()
         left = [name for name in known if name != TRACKED]
         if found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"] and len(left) < len(known):
-            self.patch(POD, key_of(pod), {"metadata": {"finalizers": left}})
+            self.patch(POD, get_key(pod), {"metadata": {"finalizers": left}})
 
     def _pods_of(self, key: Key, job: Json | None) -> list[Json]:
         found = []
         for (namespace, _), stored in sorted(self.server.objects[POD].items()):
-            owner = controller_of(stored.obj) if namespace == key[0] else None
+            owner = get_controller(stored.obj) if namespace == key[0] else None
             if (
                 owner is not None
                 and owner["kind"] == "Job"
@@ -302,7 +302,7 @@ def _rank_to_delete(pod: Json) -> tuple[bool, bool, bool, float, float, int]:
     since = next((each["lastTransitionTime"] for each in conditions if (each["type"], each["status"]) == ("Ready", "True")), "")
     ready_at = failures.read_time(since).timestamp() if since else 0.0
     age = -failures.read_time(pod["metadata"]["creationTimestamp"]).timestamp()
-    return bool(pod["spec"].get("nodeName")), phase_of(pod) == "Running", bool(since), -ready_at, age, index_of(pod)
+    return bool(pod["spec"].get("nodeName")), get_phase(pod) == "Running", bool(since), -ready_at, age, index_of(pod)
 
 
 def _is_indexed(job: Json) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from e2e.standins.pods import has_condition
 from sim.apiserver.server import Change, Server
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, key_of_node, phase_of, set_pod_condition
+from sim.models.base import NODE, POD, Json, Key, Model, get_key, get_node_key, get_phase, is_over, set_pod_condition
 
 RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its containers end well after so long
 STAGGER_SECONDS = "sim.topogate.dev/stagger-seconds"  # annotation: and so much longer for each index below its own
@@ -31,7 +31,7 @@ class Kubelets(Model):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.resource == POD:
-            yield POD, key_of(change.last)
+            yield POD, get_key(change.last)
         elif change.old is not None and not has_condition(change.old, "Ready") and has_condition(change.last, "Ready"):
             yield from ((POD, key) for key in self._list_bound(change.last["metadata"]["name"]))
 
@@ -46,7 +46,7 @@ class Kubelets(Model):
     def look(self, resource: tuple[str, str], key: Key) -> None:
         pod = self.find(POD, key)
         node = pod["spec"].get("nodeName") if pod is not None else None
-        if pod is None or not node or node in self.down or (key_of_node(node) not in self.server.objects[NODE]):
+        if pod is None or not node or node in self.down or (get_node_key(node) not in self.server.objects[NODE]):
             return
         uid = pod["metadata"]["uid"]
         if pod["metadata"].get("deletionTimestamp"):
@@ -61,11 +61,11 @@ class Kubelets(Model):
             return
         if is_over(pod):
             return
-        if phase_of(pod) != "Running":
+        if get_phase(pod) != "Running":
             self._since[uid] = self.loop.time()
             status = {"phase": "Running", "startTime": self.time(), "conditions": _begin(pod, self.time())}
             self.patch(POD, key, {"status": status}, "status")
-        elif not has_condition(pod, "Ready") and has_condition(self.server.objects[NODE][key_of_node(node)].obj, "Ready"):
+        elif not has_condition(pod, "Ready") and has_condition(self.server.objects[NODE][get_node_key(node)].obj, "Ready"):
             self.patch(POD, key, {"status": {"conditions": set_pod_condition(pod, "Ready", "True", self.time())}}, "status")
         notes = pod["metadata"].get("annotations") or {}
         if RUN_SECONDS in notes:
@@ -81,7 +81,7 @@ class Kubelets(Model):
     def end_containers(self, pod: Json) -> None:
         """Says of a pod that is deleted that its containers have ended."""
         if not is_over(pod):
-            self.patch(POD, key_of(pod), {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
+            self.patch(POD, get_key(pod), {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
 
 
 def _begin(pod: Json, time: str) -> list[Json]:

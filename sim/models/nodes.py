@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sim.apiserver.server import Change, Refused, Server
-from sim.models.base import NODE, POD, Json, Key, Model, key_of, key_of_node
+from sim.models.base import NODE, POD, Json, Key, Model, get_key, get_node_key
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 _KEY = "node.kubernetes.io/{}".format
@@ -67,13 +67,13 @@ class NodeLifecycle(Model):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         self._plan_pass(self.pass_after_s)
-        yield NODE, key_of(change.last)
+        yield NODE, get_key(change.last)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         node = self.find(NODE, key)
         if node is None:
             return
-        taints = _taints_of(node)
+        taints = _get_taints(node)
         wanted = list(_find_taints(node))
         ours = [taint["key"] for taint in taints if taint["effect"] == NO_SCHEDULE and taint["key"] in _OF_CONDITIONS]
         if sorted(ours) != sorted(wanted):
@@ -100,7 +100,7 @@ class NodeLifecycle(Model):
     def _look_at_all(self) -> None:
         by_zone: dict[str, list[Json]] = {}
         for _, stored in sorted(self.server.objects[NODE].items()):
-            by_zone.setdefault(_zone_of(stored.obj), []).append(stored.obj)
+            by_zone.setdefault(_get_zone(stored.obj), []).append(stored.obj)
         self._zones = {name: self._zones.get(name) or _Zone() for name in by_zone}
         before, self._ready = self._ready, {}
         for name, nodes in by_zone.items():
@@ -117,7 +117,7 @@ class NodeLifecycle(Model):
             self._mark_reachable(node, zone)
         elif ready:
             wanted, other = (NOT_READY, UNREACHABLE) if ready == "False" else (UNREACHABLE, NOT_READY)
-            known = {taint["key"] for taint in _taints_of(node) if taint["effect"] == NO_EXECUTE}
+            known = {taint["key"] for taint in _get_taints(node) if taint["effect"] == NO_EXECUTE}
             if other in known:
                 self._swap(node, wanted, other)
             elif wanted not in known:
@@ -127,8 +127,8 @@ class NodeLifecycle(Model):
 
     def _mark_reachable(self, node: Json, zone: _Zone) -> None:
         zone.queued.pop(node["metadata"]["name"], None)
-        kept = [taint for taint in _taints_of(node) if taint["effect"] != NO_EXECUTE or taint["key"] not in _OF_READY.values()]
-        if len(kept) < len(_taints_of(node)):
+        kept = [taint for taint in _get_taints(node) if taint["effect"] != NO_EXECUTE or taint["key"] not in _OF_READY.values()]
+        if len(kept) < len(_get_taints(node)):
             self._set_taints(node, kept)
 
     def _judge_zones(self, by_zone: dict[str, list[Json]]) -> None:
@@ -140,7 +140,7 @@ class NodeLifecycle(Model):
         for name, zone in self._zones.items():
             if is_full:
                 for node in by_zone[name]:
-                    self._mark_reachable(self.find(NODE, key_of(node)) or node, zone)
+                    self._mark_reachable(self.find(NODE, get_key(node)) or node, zone)
                 zone.change_rate(0, now)
             elif was_full or zone.state != states[name]:
                 partial = _SECONDARY_RATE if len(by_zone[name]) > _LARGE else 0
@@ -155,13 +155,13 @@ class NodeLifecycle(Model):
                 return
             name = next(iter(zone.queued))
             del zone.queued[name]
-            node = self.find(NODE, key_of_node(name))
+            node = self.find(NODE, get_node_key(name))
             wanted = _OF_READY.get(_read_condition(node, "Ready")) if node is not None else None
             if node is not None and wanted is not None:
                 self._swap(node, wanted, next(other for other in _OF_READY.values() if other != wanted))
 
     def _swap(self, node: Json, wanted: str, other: str) -> None:
-        kept = [taint for taint in _taints_of(node) if taint["effect"] != NO_EXECUTE or taint["key"] not in (wanted, other)]
+        kept = [taint for taint in _get_taints(node) if taint["effect"] != NO_EXECUTE or taint["key"] not in (wanted, other)]
         self._set_taints(node, [*kept, {"key": wanted, "effect": NO_EXECUTE, "timeAdded": self.time()}])
 
     def _mark_pods(self, node: str) -> None:
@@ -176,10 +176,10 @@ class NodeLifecycle(Model):
 
     def _set_taints(self, node: Json, taints: Sequence[Json]) -> None:
         dated = [{"timeAdded": self.time(), **taint} if taint["key"] in _OF_CONDITIONS else taint for taint in taints]
-        self.patch(NODE, key_of(node), {"spec": {"taints": dated or None}})
+        self.patch(NODE, get_key(node), {"spec": {"taints": dated or None}})
 
 
-def _taints_of(node: Json) -> list[Json]:
+def _get_taints(node: Json) -> list[Json]:
     return list((node.get("spec") or {}).get("taints") or ())
 
 
@@ -198,7 +198,7 @@ def _find_taints(node: Json) -> Iterator[str]:
         yield UNSCHEDULABLE
 
 
-def _zone_of(node: Json) -> str:
+def _get_zone(node: Json) -> str:
     labels = node["metadata"].get("labels") or {}
     return ":".join(labels.get(name, "") for name in _ZONE_LABELS)
 

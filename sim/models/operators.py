@@ -21,9 +21,9 @@ from e2e.standins.ray import RayClusterStandIn, RayJobStandIn, RayServiceStandIn
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.standins.training import JAXJobStandIn, PaddleJobStandIn, PyTorchJobStandIn, TFJobStandIn, XGBoostJobStandIn
 from e2e.standins.trainjob import TrainJobStandIn
-from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.routes import find_request, handle_request
 from sim.apiserver.server import Change, Refused, Server
-from sim.models.base import Json, Key, Model, key_of, list_owners
+from sim.models.base import Json, Key, Model, get_key, list_owners
 
 OPERATORS: tuple[type[StandIn], ...] = (
     JobSetStandIn,
@@ -54,7 +54,7 @@ class ApiInMemory(Api):
         path, _, query = path.partition("?")
         payload = None if body is None else json.dumps(body).encode()
         try:
-            return carry_out(
+            return handle_request(
                 self._memory, find_request(self._memory, method, path, dict(parse_qsl(query)), payload, content_type, self._user)
             )
         except Refused as refused:
@@ -77,7 +77,7 @@ class Operator(Model):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if Operator._latest[0] is not change:  # asked by each operator in turn
-            Operator._latest = change, [(change.resource, key_of(change.last)), *list_owners(self.server, change.last)]
+            Operator._latest = change, [(change.resource, get_key(change.last)), *list_owners(self.server, change.last)]
         for found in Operator._latest[1]:
             if found[0] == self._resource:
                 yield found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from sim.apiserver.server import FOREGROUND, Change, Server
-from sim.models.base import Json, Key, Model, find_owner, key_of
+from sim.models.base import Json, Key, Model, find_owner, get_key
 
 
 class GarbageCollector(Model):
@@ -19,7 +19,7 @@ class GarbageCollector(Model):
         self._of_owner: dict[str, set[tuple[tuple[str, str], Key]]] = {}
 
     def _observe(self, change: Change) -> None:
-        at = change.resource, key_of(change.last)
+        at = change.resource, get_key(change.last)
         for obj, is_there in ((change.old, False), (change.new, True)):
             for owner in (obj or {"metadata": {}})["metadata"].get("ownerReferences") or ():
                 found = self._of_owner.setdefault(owner["uid"], set())
@@ -35,7 +35,7 @@ class GarbageCollector(Model):
                 if found is not None:
                     yield found
         elif change.new["metadata"].get("deletionTimestamp") or change.old is None:
-            yield change.resource, key_of(change.new)
+            yield change.resource, get_key(change.new)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         obj = self.find(resource, key)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from sim.apiserver.server import Change, Refused, Server
-from sim.models.base import NODE, POD, Json, Model, is_over, key_of, key_of_node, set_pod_condition
+from sim.models.base import NODE, POD, Json, Model, get_key, get_node_key, is_over, set_pod_condition
 
 PERIOD_S, QUARANTINE_S = 20.0, 40.0
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -32,7 +32,7 @@ class PodGarbageCollector(Model):
             self.loop.call_at(PERIOD_S * math.floor(self.loop.time() / PERIOD_S + 1), self._collect)
 
     def _is_left(self, pod: Json) -> bool:
-        return bool(pod["spec"].get("nodeName")) and key_of_node(pod["spec"]["nodeName"]) not in self.server.objects[NODE]
+        return bool(pod["spec"].get("nodeName")) and get_node_key(pod["spec"]["nodeName"]) not in self.server.objects[NODE]
 
     def _collect(self) -> None:
         self._is_planned = False
@@ -59,7 +59,7 @@ class PodGarbageCollector(Model):
             self.loop.call_at(now + PERIOD_S, self._collect)
 
     def _is_out_of_service(self, pod: Json) -> bool:
-        node = self.find(NODE, key_of_node(pod["spec"].get("nodeName") or "")) or {}
+        node = self.find(NODE, get_node_key(pod["spec"].get("nodeName") or "")) or {}
         conditions = (node.get("status") or {}).get("conditions") or ()
         is_ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
         return not is_ready and any(taint["key"] == _OUT_OF_SERVICE for taint in (node.get("spec") or {}).get("taints") or ())
@@ -69,7 +69,7 @@ class PodGarbageCollector(Model):
             if not is_over(pod):
                 conditions = set_pod_condition(pod, "DisruptionTarget", "True", self.time(), reason) if reason else []
                 status = {"phase": "Failed", **({"conditions": conditions} if conditions else {})}
-                self.patch(POD, key_of(pod), {"status": status}, "status")
+                self.patch(POD, get_key(pod), {"status": status}, "status")
             self.delete(POD, pod, gracePeriodSeconds=0)
         except Refused:  # the next look is soon enough
             return

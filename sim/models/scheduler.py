@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sim.apiserver.server import Change
-from sim.models.base import NODE, POD, Json, Key, Model, is_over, key_of, set_pod_condition
-from sim.models.evictions import tolerates
+from sim.models.base import NODE, POD, Json, Key, Model, get_key, is_over, set_pod_condition
+from sim.models.evictions import can_tolerate
 
 
 class Scheduler(Model):
@@ -25,7 +25,7 @@ class Scheduler(Model):
 
     def _find_changed(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.resource == POD and change.new is not None and not is_over(change.new):
-            yield POD, key_of(change.new)
+            yield POD, get_key(change.new)
         else:  # room may have come
             for key, stored in sorted(self.server.objects[POD].items()):
                 if not stored.obj["spec"].get("nodeName"):
@@ -37,9 +37,11 @@ class Scheduler(Model):
             return
         used = self._count_used()
         for (_, name), stored in sorted(self.server.objects[NODE].items()):
-            if takes(stored.obj, pod, used.get(name, {})):
+            if is_feasible(stored.obj, pod, used.get(name, {})):
                 self.patch(POD, key, {"spec": {"nodeName": name}})
-                self.patch(POD, key, {"status": {"conditions": [*_other_conditions(pod), _scheduled(self.time())]}}, "status")
+                self.patch(
+                    POD, key, {"status": {"conditions": [*_list_other_conditions(pod), _build_scheduled_condition(self.time())]}}, "status"
+                )
                 return
         conditions = set_pod_condition(pod, "PodScheduled", "False", self.time(), "Unschedulable")
         if conditions:
@@ -51,28 +53,28 @@ class Scheduler(Model):
             node = stored.obj["spec"].get("nodeName")
             if node and not is_over(stored.obj):
                 on_node = used.setdefault(node, {})
-                for name, amount in requests_of(stored.obj).items():
+                for name, amount in compute_requests(stored.obj).items():
                     on_node[name] = on_node.get(name, 0) + amount
         return used
 
 
-def takes(node: Json, pod: Json, used: Mapping[str, int]) -> bool:
+def is_feasible(node: Json, pod: Json, used: Mapping[str, int]) -> bool:
     """Whether a node has room for a pod beside what is used, and the pod may run there."""
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(name) != value for name, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return False
     spec, status = node.get("spec") or {}, node.get("status") or {}
-    if spec.get("unschedulable") or not all(_tolerates(pod, taint) for taint in spec.get("taints") or ()):
+    if spec.get("unschedulable") or not all(_can_tolerate_taint(pod, taint) for taint in spec.get("taints") or ()):
         return False
     room = {name: read_amount(name, text) for name, text in (status.get("allocatable") or {}).items()}
-    return all(used.get(name, 0) + amount <= room.get(name, 0) for name, amount in requests_of(pod).items())
+    return all(used.get(name, 0) + amount <= room.get(name, 0) for name, amount in compute_requests(pod).items())
 
 
-def _tolerates(pod: Json, taint: Json) -> bool:
-    return taint["effect"] == "PreferNoSchedule" or any(tolerates(each, taint) for each in pod["spec"].get("tolerations") or ())
+def _can_tolerate_taint(pod: Json, taint: Json) -> bool:
+    return taint["effect"] == "PreferNoSchedule" or any(can_tolerate(each, taint) for each in pod["spec"].get("tolerations") or ())
 
 
-def _other_conditions(pod: Json) -> list[Json]:
+def _list_other_conditions(pod: Json) -> list[Json]:
     return [condition for condition in (pod.get("status") or {}).get("conditions") or () if condition["type"] != "PodScheduled"]
 
 
@@ -81,11 +83,11 @@ def _is_refused(pod: Json) -> bool:
     return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 
 
-def _scheduled(time: str) -> Json:
+def _build_scheduled_condition(time: str) -> Json:
     return {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": time}
 
 
-def requests_of(pod: Mapping[str, Any]) -> dict[str, int]:
+def compute_requests(pod: Mapping[str, Any]) -> dict[str, int]:
     """What a pod requests of a node, in thousandths of a core or whole units; a pod counts as one."""
     asked = {"pods": 1}
     for container in pod["spec"].get("containers") or ():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from core.names import WORKLOAD_ANNOTATION
 from e2e.standins.pods import has_condition
 from sim.apiserver.server import Change
-from sim.models.base import POD, Json, Key, Model, key_of
+from sim.models.base import POD, Json, Key, Model, get_key
 
 WORKLOADS = "kueue.x-k8s.io", "workloads"
 OF_TOOL = "sim.topogate.dev/of-tool"  # annotation of a Workload
@@ -19,7 +19,7 @@ class Tool(Model):
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
         if change.new is not None and OF_TOOL in (change.new["metadata"].get("annotations") or {}):
-            yield WORKLOADS, key_of(change.new)
+            yield WORKLOADS, get_key(change.new)
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         workload = self.find(WORKLOADS, key)

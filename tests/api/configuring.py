@@ -32,7 +32,7 @@ NEW, OLD = "config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "example.com/accelerator-memory", "pods")
 
 
-def file_with(version: str = NEW, /, **blocks: Any) -> Json:
+def build_file(version: str = NEW, /, **blocks: Any) -> Json:
     """A file as parsed, blocks by their key."""
     return {"apiVersion": version, "kind": "Configuration", **blocks}
 
@@ -43,10 +43,10 @@ def as_text(file: Any) -> str:
 
 
 def read(version: str = NEW, /, **blocks: Any) -> Configuration:
-    return read_configuration(as_text(file_with(version, **blocks)))
+    return read_configuration(as_text(build_file(version, **blocks)))
 
 
-def mistakes(text: str | bytes) -> list[str]:
+def list_mistakes(text: str | bytes) -> list[str]:
     """What is told of a file, line by line."""
     with pytest.raises(InvalidFile) as error:
         read_configuration(text)
@@ -55,16 +55,16 @@ def mistakes(text: str | bytes) -> list[str]:
     return lines
 
 
-def mistakes_in(version: str = NEW, /, **blocks: Any) -> list[str]:
-    return mistakes(as_text(file_with(version, **blocks)))
+def list_mistakes_of_blocks(version: str = NEW, /, **blocks: Any) -> list[str]:
+    return list_mistakes(as_text(build_file(version, **blocks)))
 
 
 # --- values as files --------------------------------------------------------------------------------------
 
 
-def written(values: Configuration, version: str) -> Json:
+def write_file(values: Configuration, version: str) -> Json:
     """The file that says all of this, with nothing left to defaults where there is a value."""
-    file = file_with(version, featureGates=dict(values.gates), namespace=values.namespace)
+    file = build_file(version, featureGates=dict(values.gates), namespace=values.namespace)
     if rules := values.pods_ready:
         file["waitForPodsReady"] = {
             "enable": True,
@@ -208,7 +208,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
 # --- odd things in odd places -----------------------------------------------------------------------------
 
 
-def known_words() -> list[str]:
+def list_known_keys() -> list[str]:
     """Every key that some object of a file has."""
     found: dict[str, None] = {}
 
@@ -223,7 +223,7 @@ def known_words() -> list[str]:
     return list(found)
 
 
-_words = st.sampled_from([*known_words(), *GATES, "MultiKueue", "5m", "cpu", "Cluster", "batch/job"])
+_words = st.sampled_from([*list_known_keys(), *GATES, "MultiKueue", "5m", "cpu", "Cluster", "batch/job"])
 scalars = (
     st.none()
     | st.booleans()

@@ -163,7 +163,7 @@ def with_note(obj: Json, name: str, written: Any) -> Json:
     return {**obj, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), name: written}}}
 
 
-def without_notes(obj: Json) -> Json:
+def strip_notes(obj: Json) -> Json:
     metadata = dict(obj["metadata"])
     rest = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in (FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2)}
     return {**obj, "metadata": metadata | ({"annotations": rest} if rest else {})}

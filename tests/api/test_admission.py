@@ -39,15 +39,15 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def body_of(request: Any = REQUEST, **envelope: Any) -> bytes:
+def build_body(request: Any = REQUEST, **envelope: Any) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request, **envelope}).encode()
 
 
 def request() -> AdmissionRequest:
-    return parse_review(body_of())
+    return parse_review(build_body())
 
 
-def test_what_the_api_server_sends_is_read():
+def test_admission_review_of_the_api_server_is_parsed():
     read = request()
     assert (read.uid, read.operation, read.kind.kind, read.resource.resource) == ("u-1", "CREATE", "Job", "jobs")
     assert read.user_info.groups == ("g",)
@@ -61,15 +61,15 @@ MALFORMED = {
     "no UTF-8": b'{"a": "\xff"}',
     "a number": b"3",
     "no request": json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).encode(),
-    "another kind": body_of(kind="Pod"),
-    "another version": body_of(apiVersion="admission.k8s.io/v1beta1"),
-    "no uid": body_of({**REQUEST, "uid": ""}),
-    "unknown operation": body_of({**REQUEST, "operation": "PATCH"}),
-    "object of text": body_of({**REQUEST, "object": "x" * 10_000}),
+    "another kind": build_body(kind="Pod"),
+    "another version": build_body(apiVersion="admission.k8s.io/v1beta1"),
+    "no uid": build_body({**REQUEST, "uid": ""}),
+    "unknown operation": build_body({**REQUEST, "operation": "PATCH"}),
+    "object of text": build_body({**REQUEST, "object": "x" * 10_000}),
     "deeply nested": b"[" * 200_000,
-    "a number that is none": body_of({**REQUEST, "object": {"spec": float("nan")}}),
-    "a number without end": body_of({**REQUEST, "object": {"spec": "@"}}).replace(b'"@"', b"1e400"),
-    "a number of too many digits": body_of({**REQUEST, "object": {"spec": "@"}}).replace(b'"@"', b"1" * 5000),
+    "a number that is none": build_body({**REQUEST, "object": {"spec": float("nan")}}),
+    "a number without end": build_body({**REQUEST, "object": {"spec": "@"}}).replace(b'"@"', b"1e400"),
+    "a number of too many digits": build_body({**REQUEST, "object": {"spec": "@"}}).replace(b'"@"', b"1" * 5000),
 }
 
 
@@ -96,7 +96,7 @@ def test_no_body_makes_parsing_fail_in_another_way(body):
 )
 def test_no_request_of_the_wrong_shape_makes_parsing_fail_in_another_way(value):
     with pytest.raises(MalformedReview):
-        parse_review(body_of(value))
+        parse_review(build_body(value))
 
 
 def answers() -> dict[str, dict[str, Any]]:

@@ -34,7 +34,18 @@ from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import RequeueRules
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
-from tests.api.configuring import NEW, OLD, Json, as_text, configurations, file_with, mistakes, mistakes_in, read, written
+from tests.api.configuring import (
+    NEW,
+    OLD,
+    Json,
+    as_text,
+    build_file,
+    configurations,
+    list_mistakes,
+    list_mistakes_of_blocks,
+    read,
+    write_file,
+)
 
 PEER_GATES = json.loads((Path(__file__).parents[1] / "vectors/gates/gate_defaults.json").read_text())
 
@@ -85,7 +96,7 @@ featureGates: {TASBalancedPlacement: true, MultiKueue: false, LendingLimit: true
 """
 
 
-def test_a_file_of_the_peers_is_read():
+def test_configuration_file_of_kueue_is_read():
     found = read_configuration(BROUGHT)
     assert replace(found, warnings=()) == Configuration(
         pods_ready=PodsReadyRules(600.0, 180.0, Scope.CLUSTER, RequeueTime.CREATION, None, 10.0, 600.0),
@@ -109,7 +120,7 @@ def test_a_file_of_the_peers_is_read():
     )
 
 
-def test_what_has_no_effect_is_told_once_each():
+def test_configuration_fields_without_effect_get_one_warning_each():
     said = [warning.split(": ")[:2] for warning in read_configuration(BROUGHT).warnings]
     places = [place for kind, place in said if kind == "ignored"]
     assert len(places) == len(said) == len(set(places))
@@ -126,20 +137,20 @@ def test_nothing_but_the_head_stands_at_the_defaults():
 
 
 def test_json_is_yaml():
-    file = file_with(topogate={"nominateNodes": True})
+    file = build_file(topogate={"nominateNodes": True})
     assert read_configuration(json.dumps(file).encode()).nominates_nodes is True
 
 
-def test_nulls_stand_for_what_is_not_given():
+def test_configuration_with_null_fields_equals_the_default():
     blocks = {name: None for name in ConfigurationFile.model_fields if name not in ("api_version", "kind")}
     aliases = {ConfigurationFile.model_fields[name].alias or name: value for name, value in blocks.items()}
     assert read(**aliases) == Configuration()
 
 
 def test_anchors_and_merges_are_understood():
-    text = as_text(file_with()) + "x-retry: &b {backoffBaseSeconds: 1}\n"
-    assert any("x-retry: unknown key" in line for line in mistakes(text))
-    text = as_text(file_with()) + "waitForPodsReady: {requeuingStrategy: {<<: {backoffBaseSeconds: 1}, backoffMaxSeconds: 2}}\n"
+    text = as_text(build_file()) + "x-retry: &b {backoffBaseSeconds: 1}\n"
+    assert any("x-retry: unknown key" in line for line in list_mistakes(text))
+    text = as_text(build_file()) + "waitForPodsReady: {requeuingStrategy: {<<: {backoffBaseSeconds: 1}, backoffMaxSeconds: 2}}\n"
     rules = read_configuration(text).pods_ready
     assert rules is not None
     assert (rules.backoff_base_s, rules.backoff_max_s) == (1.0, 2.0)
@@ -149,7 +160,7 @@ WHOLE = [field.alias or name for name, field in ConfigurationFile.model_fields.i
 
 
 @pytest.mark.parametrize("key", WHOLE)
-def test_what_is_ignored_as_a_whole_may_hold_anything(key: str):
+def test_ignored_configuration_block_accepts_any_content(key: str):
     field = next(field for field in ConfigurationFile.model_fields.values() if field.alias == key)
     why = next(mark.why for mark in field.metadata if isinstance(mark, Ignored))
     assert read(**{key: {"of": ["a newer peer"]}}).warnings == (f"ignored: {key}: {why}",)
@@ -187,7 +198,7 @@ def test_the_gate_that_switches_waiting_off_is_heard():
     assert read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": False}).pods_ready == PodsReadyRules()
 
 
-def test_defaults_that_differ_from_the_peers_of_today_are_told():
+def test_configuration_defaults_that_differ_from_kueue_get_a_warning():
     def differences(version: str, **block: Any) -> list[str]:
         return [said.split(": ")[1] for said in read(version, waitForPodsReady=block).warnings if said.startswith("different: ")]
 
@@ -215,7 +226,7 @@ def test_fair_sharing(version: str, block: Json, sharing: FairSharing | None):
     assert read(version, fairSharing=block).fair_sharing == sharing
 
 
-def test_transformations_retain_unless_they_say_replace():
+def test_resource_transformation_without_strategy_replace_retains_the_input():
     entries = [{"input": "cpu"}, {"input": "memory", "strategy": "Replace"}, {"input": "pods", "strategy": "Retain", "multiplyBy": "cpu"}]
     found = read(resources={"transformations": entries}).resources.transformations
     assert found == (Transformation("cpu"), Transformation("memory", retains=False), Transformation("pods", multiply_by="cpu"))
@@ -275,13 +286,13 @@ def test_empty_names_are_not_given():
 # --- gates ------------------------------------------------------------------------------------------------
 
 
-def test_every_gate_of_the_peer_is_known():
+def test_each_feature_gate_of_kueue_is_known():
     ours = {name for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
     assert PEER_GATES.keys() - ours == OTHER_GATES
     assert not FORMER_GATES & (PEER_GATES.keys() | GATES.keys())
 
 
-def test_gates_at_the_peers_defaults_load():
+def test_configuration_with_default_gates_of_kueue_is_read():
     assert read(featureGates=PEER_GATES).gates
 
 
@@ -300,7 +311,7 @@ def test_gates_at_the_peers_defaults_load():
     ],
 )
 def test_wrong_gates(gates: Json, said: str):
-    (line,) = mistakes_in(featureGates=gates)
+    (line,) = list_mistakes_of_blocks(featureGates=gates)
     assert line.startswith(said)
 
 
@@ -311,14 +322,14 @@ def test_gates_that_are_always_on_set_to_false_load():
 
 
 def test_a_gate_and_the_profile_of_one_file_must_agree():
-    (line,) = mistakes_in(featureGates={"TASBalancedPlacement": True}, topogate={"placementProfile": "compact"})
+    (line,) = list_mistakes_of_blocks(featureGates={"TASBalancedPlacement": True}, topogate={"placementProfile": "compact"})
     assert line.startswith("topogate.placementProfile: TASBalancedPlacement=true and the placement profile compact each say")
 
 
 @given(configurations(), st.sampled_from([NEW, OLD]))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_what_is_written_is_read(values: Configuration, version: str):
-    found = read_configuration(as_text(written(values, version)))
+def test_written_configuration_is_read_with_the_same_values(values: Configuration, version: str):
+    found = read_configuration(as_text(write_file(values, version)))
     assert replace(found, warnings=()) == values
     assert all(warning.startswith("ignored: ") for warning in found.warnings)
 

@@ -13,7 +13,17 @@ from core.api.files.configuration_file import build_configuration, read_configur
 from core.api.files.configuration_wire import ConfigurationFile
 from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Configuration
-from tests.api.configuring import NEW, Json, as_text, configurations, file_with, mistakes, mistakes_in, odd_values, written
+from tests.api.configuring import (
+    NEW,
+    Json,
+    as_text,
+    build_file,
+    configurations,
+    list_mistakes,
+    list_mistakes_of_blocks,
+    odd_values,
+    write_file,
+)
 
 # --- mistakes, one at a time ------------------------------------------------------------------------------
 
@@ -179,16 +189,16 @@ from tests.api.configuring import NEW, Json, as_text, configurations, file_with,
         ),
     ],
 )
-def test_a_mistake_names_its_place_the_value_and_what_would_be_accepted(blocks: dict[Any, Any], said: str):
-    assert mistakes(as_text({**file_with(), **blocks})) == [said]
+def test_configuration_mistake_names_field_value_and_accepted_values(blocks: dict[Any, Any], said: str):
+    assert list_mistakes(as_text({**build_file(), **blocks})) == [said]
 
 
 def test_values_in_messages_are_short_and_in_one_line():
-    (line,) = mistakes_in(namespace="x" * 5000)
+    (line,) = list_mistakes_of_blocks(namespace="x" * 5000)
     assert len(line) < 200
-    (line,) = mistakes_in(**{"a\u2028b" * 100: 1})
+    (line,) = list_mistakes_of_blocks(**{"a\u2028b" * 100: 1})
     assert line.startswith("[a\\u2028b")
-    (line,) = mistakes(as_text(file_with()) + "waitForPodsReady: {requeuingStrategy: {backoffMaxSeconds: 0x" + "f" * 9000 + "}}")
+    (line,) = list_mistakes(as_text(build_file()) + "waitForPodsReady: {requeuingStrategy: {backoffMaxSeconds: 0x" + "f" * 9000 + "}}")
     assert "a number of 36000 bits is not accepted" in line
 
 
@@ -218,25 +228,25 @@ def test_values_in_messages_are_short_and_in_one_line():
         ('{"a": ["\\ud800"]}', "a[0]: text without half characters is expected"),
     ],
 )
-def test_what_is_no_document_of_this_kind(text: str | bytes, said: str):
-    (line,) = mistakes(text)
+def test_text_that_is_no_configuration_document_is_refused(text: str | bytes, said: str):
+    (line,) = list_mistakes(text)
     assert line.startswith(said)
 
 
-def test_another_kind_or_version_is_told_as_such():
-    assert mistakes("{}") == [
+def test_configuration_of_another_kind_or_version_is_refused_with_the_accepted_ones():
+    assert list_mistakes("{}") == [
         "apiVersion: it is missing; use config.kueue.x-k8s.io/v1beta2 or config.kueue.x-k8s.io/v1beta1",
         "kind: it is missing; use Configuration",
     ]
-    assert mistakes("apiVersion: v1\nkind: ConfigMap") == [
+    assert list_mistakes("apiVersion: v1\nkind: ConfigMap") == [
         'apiVersion: "v1" is not accepted; use config.kueue.x-k8s.io/v1beta2 or config.kueue.x-k8s.io/v1beta1',
         'kind: "ConfigMap" is not accepted; use Configuration',
     ]
 
 
-def test_keys_given_twice_are_told_beside_all_else():
-    text = as_text(file_with()) + "namespace: a\nnamespace: b\nresources:\n  transformations:\n  - {input: cpu, input: pods, x: 1}\n"
-    assert mistakes(text) == [
+def test_duplicate_keys_of_a_configuration_are_reported_with_other_mistakes():
+    text = as_text(build_file()) + "namespace: a\nnamespace: b\nresources:\n  transformations:\n  - {input: cpu, input: pods, x: 1}\n"
+    assert list_mistakes(text) == [
         "namespace: it is given twice, in lines 3 and 4; leave one out",
         "resources.transformations[0].input: it is given twice, in lines 7 and 7; leave one out",
         "resources.transformations[0].x: unknown key; input, multiplyBy, outputs, strategy are known here",
@@ -244,15 +254,15 @@ def test_keys_given_twice_are_told_beside_all_else():
 
 
 def test_a_document_that_holds_itself_is_judged_all_the_same():
-    head = as_text(file_with())
-    (line,) = mistakes(head + "topogate: {placementProfile: &a [*a]}")
+    head = as_text(build_file())
+    (line,) = list_mistakes(head + "topogate: {placementProfile: &a [*a]}")
     assert line == "topogate.placementProfile: a list is not accepted; use kep, compact, best-fit, least-free or balanced"
-    assert mistakes(head + "topogate: &a {secondPass: *a}")
+    assert list_mistakes(head + "topogate: &a {secondPass: *a}")
 
 
 def test_aliases_that_multiply_cost_nothing():
     bomb = "\n".join(f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 9)}]" for level in range(1, 30))
-    assert len(mistakes(as_text(file_with()) + "x0: &x0 [a]\n" + bomb)) == 30
+    assert len(list_mistakes(as_text(build_file()) + "x0: &x0 [a]\n" + bomb)) == 30
 
 
 # --- all at once, and nothing else ------------------------------------------------------------------------
@@ -280,8 +290,8 @@ WRONG = {
 
 
 @given(st.sets(st.sampled_from(sorted(WRONG)), min_size=1))
-def test_all_mistakes_are_told_at_once(places: set[tuple[str, ...]]):
-    file: Json = file_with()
+def test_all_mistakes_of_a_configuration_are_reported_at_once(places: set[tuple[str, ...]]):
+    file: Json = build_file()
     for place in places:
         inner = file
         for key in place[:-1]:
@@ -289,7 +299,7 @@ def test_all_mistakes_are_told_at_once(places: set[tuple[str, ...]]):
         inner[place[-1]] = WRONG[place]
     if ("waitForPodsReady", "blockAdmissionScope") in places:
         file["waitForPodsReady"]["blockAdmission"] = False
-    told = [line.split(": ")[0].split("[")[0] for line in mistakes(as_text(file))]
+    told = [line.split(": ")[0].split("[")[0] for line in list_mistakes(as_text(file))]
     assert sorted(told) == sorted(".".join(place) for place in places)
 
 
@@ -309,13 +319,13 @@ def read_or_refused(value: object) -> Configuration | InvalidFile:
 def test_any_value_is_a_configuration_or_refused(value: Any):
     read_or_refused(value)
     if isinstance(value, dict):
-        read_or_refused({**file_with(), **value})
+        read_or_refused({**build_file(), **value})
 
 
 @given(configurations(), st.data())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_file_with_something_odd_in_it_is_read_or_refused(values: Configuration, data: st.DataObject):
-    file = written(values, NEW)
+    file = write_file(values, NEW)
     inner: Any = file
     key = data.draw(st.sampled_from(sorted(inner)))
     while isinstance(inner[key], dict) and inner[key] and data.draw(st.booleans()):

@@ -11,19 +11,19 @@ from core.api.files.mistakes import InvalidFile
 from core.model.plugin_choice import BUILT_IN, GroupPluginRules, PluginChoice, PluginLimits
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.builtin import GENERATORS, SCORERS
-from tests.api.configuring import as_text, file_with, mistakes_in, read
+from tests.api.configuring import as_text, build_file, list_mistakes_of_blocks, read
 
 PATH = "topogate.podGroups.plugins"
 A_NUMBER = "a number from 0 (off) to 1000 is expected"
 
 
-def block(**fields: Any) -> dict[str, Any]:
+def build_block(**fields: Any) -> dict[str, Any]:
     return {"topogate": {"podGroups": {"plugins": fields}}}
 
 
 def test_without_the_block_all_is_as_it_always_was():
     rules = read().group_plugins
-    assert rules == read(**block()).group_plugins == GroupPluginRules()
+    assert rules == read(**build_block()).group_plugins == GroupPluginRules()
     usual = default_plugins()
     assert [one.name for one in rules.generators] == [one.name for one in usual.generators]
     assert [(one.name, one.weight) for one in rules.scorers] == [(scorer.name, weight) for scorer, weight in usual.scorers]
@@ -37,15 +37,15 @@ def test_the_names_of_built_in_plugins_are_those_that_there_are():
 
 def test_a_list_stands_for_the_whole_and_the_other_keeps_its_default():
     scorers = [{"name": "RankDistance", "weight": 0.5}, {"name": "acme", "arguments": {"zone": "a"}}]
-    rules = read(**block(scorers=scorers, timeout="500ms", memory="1Gi")).group_plugins
+    rules = read(**build_block(scorers=scorers, timeout="500ms", memory="1Gi")).group_plugins
     assert rules.generators == GroupPluginRules().generators
     assert rules.scorers == (PluginChoice("RankDistance", 0.5), PluginChoice("acme", 1.0, {"zone": "a"}))
     assert rules.limits == PluginLimits(0.5, 1 << 30)
-    assert read(**block(scorers=[])).group_plugins.scorers == ()
+    assert read(**build_block(scorers=[])).group_plugins.scorers == ()
 
 
-def test_who_takes_constraints_away_is_told_so():
-    found = read(**block(generators=[{"name": "acme"}]))
+def test_plugin_configuration_without_topology_placement_gets_a_warning():
+    found = read(**build_block(generators=[{"name": "acme"}]))
     assert found.warnings == (
         f"different: {PATH}.generators: without TopologyPlacement no group is held to its topologyConstraints by topogate itself",
     )
@@ -92,13 +92,13 @@ def test_who_takes_constraints_away_is_told_so():
         ({"q": []}, "q: unknown key; feasibleLimit, generators, memory, scorers, timeout are known here"),
     ],
 )
-def test_a_mistake_names_place_value_and_what_would_be_accepted(fields: dict[str, Any], said: str):
-    assert mistakes_in(**block(**fields)) == [f"{PATH}.{said}"]
+def test_plugin_configuration_mistake_names_field_value_and_accepted_values(fields: dict[str, Any], said: str):
+    assert list_mistakes_of_blocks(**build_block(**fields)) == [f"{PATH}.{said}"]
 
 
-def test_names_are_judged_where_it_is_known_what_is_installed_with_all_other_mistakes():
+def test_unknown_plugin_names_are_reported_with_other_mistakes_if_installed_plugins_are_known():
     scorers = [{"name": "BinPackin"}, {"name": "acme-prise", "weight": -1}, {"name": "acme-price"}, {"name": "zzz"}]
-    text = as_text(file_with(**block(scorers=scorers, memory="1")))
+    text = as_text(build_file(**build_block(scorers=scorers, memory="1")))
     with pytest.raises(InvalidFile) as error:
         read_configuration(text, ["acme-price"])
     no_such, scorer = "no such plugin is built in or installed", f"{PATH}.scorers"

@@ -15,17 +15,17 @@ from core.api.convert import CONVERTED, Unconvertible, check_size, convert
 from core.api.convert_assignment import MAX_CHARS, count_chars
 from core.model.wire.encoding import decode, encode
 from core.names import API_VERSION, FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2, OLD_API_VERSION
-from tests.api.converting import json_values, notes, objects, with_note, without_notes, workloads
+from tests.api.converting import json_values, notes, objects, strip_notes, with_note, workloads
 
 OTHER = {API_VERSION: OLD_API_VERSION, OLD_API_VERSION: API_VERSION}
 LAYERS = [{"topology": "block", "size": 4}, {"topology": "rack", "size": 2}]
 
 
-def there_and_back(obj: dict[str, Any]) -> dict[str, Any]:
+def convert_there_and_back(obj: dict[str, Any]) -> dict[str, Any]:
     return convert(convert(obj, OTHER[obj["apiVersion"]]), obj["apiVersion"])
 
 
-def workload(version: str = API_VERSION, *, spec: Any = None, status: Any = None, annotations: Any = None) -> dict[str, Any]:
+def build_workload(version: str = API_VERSION, *, spec: Any = None, status: Any = None, annotations: Any = None) -> dict[str, Any]:
     metadata = {"name": "w", **({"annotations": annotations} if annotations else {})}
     pod_set = {"name": "main", "count": 8, "template": {"spec": {}}, "topologyRequest": {"required": "zone"}}
     obj = {"apiVersion": version, "kind": "Workload", "metadata": metadata, "spec": {"podSets": [pod_set], **(spec or {})}}
@@ -33,17 +33,17 @@ def workload(version: str = API_VERSION, *, spec: Any = None, status: Any = None
 
 
 def layered() -> dict[str, Any]:
-    obj = workload()
+    obj = build_workload()
     obj["spec"]["podSets"][0]["topologyRequest"]["podsetSliceRequiredTopologyConstraints"] = copy.deepcopy(LAYERS)
     return obj
 
 
 def assigned(version: str, assignment: Any, **more: Any) -> dict[str, Any]:
     given = [{"name": "main", "count": 4, "topologyAssignment": assignment}]
-    return workload(version, status={"admission": {"clusterQueue": "c", "podSetAssignments": given}}, **more)
+    return build_workload(version, status={"admission": {"clusterQueue": "c", "podSetAssignments": given}}, **more)
 
 
-def assignment_of(obj: dict[str, Any]) -> Any:
+def get_assignment(obj: dict[str, Any]) -> Any:
     return obj["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
 
 
@@ -55,38 +55,38 @@ def request_of(obj: dict[str, Any]) -> Any:
 
 
 @given(objects(new=True))
-def test_what_is_stored_comes_back_from_v1beta1_as_it_was(obj: dict[str, Any]):
+def test_stored_object_survives_conversion_to_v1beta1_and_back(obj: dict[str, Any]):
     before = copy.deepcopy(obj)
-    assert there_and_back(obj) == obj == before
+    assert convert_there_and_back(obj) == obj == before
 
 
 @given(objects(new=False))
-def test_what_an_old_client_wrote_it_reads_again(obj: dict[str, Any]):
+def test_v1beta1_object_survives_conversion_to_v1beta2_and_back(obj: dict[str, Any]):
     before = copy.deepcopy(obj)
-    assert there_and_back(obj) == obj == before
+    assert convert_there_and_back(obj) == obj == before
 
 
 @given(objects(new=True), notes())
 def test_a_note_about_v1beta1_is_taken_or_dropped_and_changes_nothing_that_is_stored(obj: dict[str, Any], note: str):
-    assert without_notes(there_and_back(with_note(obj, FIELDS_OF_V1BETA1, note))) == obj
+    assert strip_notes(convert_there_and_back(with_note(obj, FIELDS_OF_V1BETA1, note))) == obj
 
 
 @given(objects(new=False), notes())
-def test_a_note_about_v1beta2_changes_nothing_that_v1beta1_says(obj: dict[str, Any], note: str):
+def test_v1beta2_fields_annotation_does_not_change_v1beta1_fields(obj: dict[str, Any], note: str):
     forged = with_note(obj, FIELDS_OF_V1BETA2, note)
-    back = there_and_back(forged)
+    back = convert_there_and_back(forged)
     # It may add what v1beta1 cannot say, which is then noted anew.
-    assert without_notes(back) == obj
+    assert strip_notes(back) == obj
 
 
 @given(workloads(new=False), notes())
 def test_a_note_never_changes_which_domains_there_are(obj: dict[str, Any], note: str):
     plain, forged = convert(obj, API_VERSION), convert(with_note(obj, FIELDS_OF_V1BETA2, note), API_VERSION)
-    for one, other in zip(assignments(plain), assignments(forged), strict=True):
+    for one, other in zip(list_assignments(plain), list_assignments(forged), strict=True):
         assert decode(one) == decode(other)
 
 
-def assignments(obj: dict[str, Any]) -> list[Any]:
+def list_assignments(obj: dict[str, Any]) -> list[Any]:
     given = obj.get("status", {}).get("admission", {}).get("podSetAssignments", [])
     return [one["topologyAssignment"] for one in given if "topologyAssignment" in one]
 
@@ -175,8 +175,8 @@ FORGED = {
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 def test_constraints_that_the_schema_would_refuse_cannot_be_smuggled_in(forged: Any):
     note = json.dumps({"constraints": {"main": forged}})
-    obj = workload(OLD_API_VERSION, annotations={FIELDS_OF_V1BETA2: note})
-    assert convert(obj, API_VERSION) == workload()
+    obj = build_workload(OLD_API_VERSION, annotations={FIELDS_OF_V1BETA2: note})
+    assert convert(obj, API_VERSION) == build_workload()
 
 
 # --- assignments --------------------------------------------------------------------------------------------
@@ -201,24 +201,24 @@ DOMAINS: list[dict[str, Any]] = [
 
 def test_an_assignment_is_shown_as_domains_and_its_own_cut_is_kept():
     shown = convert(assigned(API_VERSION, WIRE), OLD_API_VERSION)
-    assert assignment_of(shown) == {"levels": ["block", "rack"], "domains": DOMAINS}
-    assert assignment_of(convert(shown, API_VERSION)) == WIRE
+    assert get_assignment(shown) == {"levels": ["block", "rack"], "domains": DOMAINS}
+    assert get_assignment(convert(shown, API_VERSION)) == WIRE
 
 
-def test_what_our_own_encoder_wrote_needs_no_note():
+def test_conversion_of_an_encoded_assignment_needs_no_annotation():
     wire = encode(decode(WIRE))
     shown = convert(assigned(API_VERSION, wire), OLD_API_VERSION)
     assert "annotations" not in shown["metadata"]
-    assert assignment_of(convert(shown, API_VERSION)) == wire
+    assert get_assignment(convert(shown, API_VERSION)) == wire
 
 
 def test_changed_domains_win_over_the_cut_that_does_not_fit_them():
     shown = convert(assigned(API_VERSION, WIRE), OLD_API_VERSION)
     changed: list[dict[str, Any]] = [*DOMAINS[:2], {"values": ["b2", "r4"], "count": 3}, {"values": ["b3", "r5"], "count": 1}]
-    assignment_of(shown)["domains"] = changed
+    get_assignment(shown)["domains"] = changed
     stored = convert(shown, API_VERSION)
-    assert assignment_of(stored) == encode(decode(assignment_of(stored)))
-    assert [(d.values, d.count) for d in decode(assignment_of(stored)).domains] == [(tuple(d["values"]), d["count"]) for d in changed]
+    assert get_assignment(stored) == encode(decode(get_assignment(stored)))
+    assert [(d.values, d.count) for d in decode(get_assignment(stored)).domains] == [(tuple(d["values"]), d["count"]) for d in changed]
 
 
 UNREADABLE = {
@@ -227,10 +227,10 @@ UNREADABLE = {
 }
 
 
-def test_an_assignment_that_nobody_can_read_is_shown_empty_and_kept():
+def test_unreadable_assignment_is_shown_empty_in_v1beta1_and_kept():
     shown = convert(assigned(API_VERSION, UNREADABLE), OLD_API_VERSION)
-    assert assignment_of(shown) == {"levels": ["h"], "domains": []}
-    assert assignment_of(convert(shown, API_VERSION)) == UNREADABLE
+    assert get_assignment(shown) == {"levels": ["h"], "domains": []}
+    assert get_assignment(convert(shown, API_VERSION)) == UNREADABLE
 
 
 @pytest.mark.parametrize("smuggled", [{**WIRE, "levels": ["h"]}, {"levels": ["h"], "slices": [{"domainCount": "x"}]}, WIRE])
@@ -238,7 +238,7 @@ def test_an_assignment_cannot_be_smuggled_in_where_v1beta1_says_there_is_none(sm
     note = json.dumps({"slices": {"main": smuggled}})
     empty = {"levels": smuggled["levels"], "domains": []}
     stored = convert(assigned(OLD_API_VERSION, empty, annotations={FIELDS_OF_V1BETA2: note}), API_VERSION)
-    assert assignment_of(stored) == {"levels": smuggled["levels"], "slices": []}
+    assert get_assignment(stored) == {"levels": smuggled["levels"], "slices": []}
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_an_assignment_cannot_be_smuggled_in_where_v1beta1_says_there_is_none(sm
         ({}, "domains is no list"),
     ],
 )
-def test_domains_that_v1beta2_cannot_say_are_refused_with_the_field(domains: Any, message: str):
+def test_domains_that_v1beta2_cannot_express_are_refused_with_the_field(domains: Any, message: str):
     obj = assigned(OLD_API_VERSION, {"levels": ["block", "rack"], "domains": domains})
     with pytest.raises(Unconvertible) as refused:
         convert(obj, API_VERSION)
@@ -270,7 +270,7 @@ def test_the_largest_assignment_is_converted_and_its_note_stays_small():
     ]
     obj = assigned(API_VERSION, {"levels": ["h"], "slices": slices})
     shown = convert(obj, OLD_API_VERSION)
-    assert len(assignment_of(shown)["domains"]) == 100_000
+    assert len(get_assignment(shown)["domains"]) == 100_000
     assert len(shown["metadata"]["annotations"][FIELDS_OF_V1BETA2]) < 32 * 1024
     assert convert(shown, API_VERSION) == obj
 
@@ -282,7 +282,7 @@ def test_a_list_of_small_assignments_is_converted_without_a_search_for_the_best_
     domains = [{"values": [racks[i // 16][:9], racks[i // 8], f"{racks[i // 8]}-{i % 8}"], "count": 1} for i in range(64)]
     levels = ["block", "rack", "kubernetes.io/hostname"]
     shown = assigned(OLD_API_VERSION, {"levels": levels, "domains": domains})
-    written = assignment_of(convert(shown, API_VERSION))
+    written = get_assignment(convert(shown, API_VERSION))
     ours = encode(decode(written))
     assert len(ours["slices"]) > len(written["slices"]) == 1
 
@@ -292,8 +292,8 @@ def test_a_list_of_small_assignments_is_converted_without_a_search_for_the_best_
     monkeypatch.setattr("core.model.wire.encoding.choose_parts", search)
     for wire in (ours, written):
         stored = assigned(API_VERSION, wire)
-        assert there_and_back(stored) == stored
-    assert there_and_back(shown) == shown
+        assert convert_there_and_back(stored) == stored
+    assert convert_there_and_back(shown) == shown
 
 
 @pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001])
@@ -303,9 +303,9 @@ def test_assignments_of_any_size_and_length_come_back_both_ways(count: int, leng
     shown = assigned(OLD_API_VERSION, {"levels": ["block", "h"], "domains": domains})
     stored = convert(shown, API_VERSION)
     assert convert(stored, OLD_API_VERSION) == shown
-    assert there_and_back(stored) == stored
-    best = assigned(API_VERSION, encode(decode(assignment_of(stored))))
-    assert there_and_back(best) == best
+    assert convert_there_and_back(stored) == stored
+    best = assigned(API_VERSION, encode(decode(get_assignment(stored))))
+    assert convert_there_and_back(best) == best
 
 
 def test_one_that_has_to_be_cut_is_cut_however_small():
@@ -313,8 +313,8 @@ def test_one_that_has_to_be_cut_is_cut_however_small():
     domains = [{"values": [letter * 60 + f"-node-{i}"], "count": 1} for letter in "ab" for i in range(3)]
     shown = assigned(OLD_API_VERSION, {"levels": ["h"], "domains": domains})
     stored = convert(shown, API_VERSION)
-    assert len(assignment_of(stored)["slices"]) == 2
-    assert there_and_back(stored) == stored
+    assert len(get_assignment(stored)["slices"]) == 2
+    assert convert_there_and_back(stored) == stored
     assert convert(stored, OLD_API_VERSION) == shown
 
 
@@ -329,14 +329,14 @@ def test_one_that_has_to_be_cut_is_cut_however_small():
     ],
 )
 def test_the_class_of_a_priority_has_another_form(group: str, kind: str, source: str):
-    new = workload(spec={"priority": 3, "priorityClassRef": {"group": group, "kind": kind, "name": "high"}})
-    old = workload(OLD_API_VERSION, spec={"priority": 3, "priorityClassName": "high", "priorityClassSource": source})
+    new = build_workload(spec={"priority": 3, "priorityClassRef": {"group": group, "kind": kind, "name": "high"}})
+    old = build_workload(OLD_API_VERSION, spec={"priority": 3, "priorityClassName": "high", "priorityClassSource": source})
     assert convert(new, OLD_API_VERSION) == old
     assert convert(old, API_VERSION) == new
 
 
 def test_a_class_without_its_source_is_noted_and_gives_way_to_a_reference():
-    old = workload(OLD_API_VERSION, spec={"priority": 3, "priorityClassName": "high"})
+    old = build_workload(OLD_API_VERSION, spec={"priority": 3, "priorityClassName": "high"})
     stored = convert(old, API_VERSION)
     assert "priorityClassRef" not in stored["spec"]
     assert convert(stored, OLD_API_VERSION) == old
@@ -374,9 +374,9 @@ def test_a_queue_in_the_words_of_v1beta1():
 
 def test_fields_of_the_other_version_mean_nothing():
     """The API server prunes them before; nothing may come of them either."""
-    old = workload(OLD_API_VERSION, spec={"priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "x"}})
+    old = build_workload(OLD_API_VERSION, spec={"priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "x"}})
     request_of(old)["podsetSliceRequiredTopologyConstraints"] = LAYERS
-    assert convert(old, API_VERSION) == workload()
+    assert convert(old, API_VERSION) == build_workload()
     assert convert(queue(OLD_API_VERSION, cohortName="x"), API_VERSION)["spec"] == {}
 
 
@@ -408,8 +408,8 @@ def test_few_bytes_that_stand_for_a_million_domains_are_shown_as_none():
     slices = [{"domainCount": 10**6, "valuesPerLevel": [{"universal": "a"}] * 16, "podCounts": {"universal": 1}}]
     wire = {"levels": levels, "slices": slices}
     shown = convert(assigned(API_VERSION, wire), OLD_API_VERSION)
-    assert assignment_of(shown) == {"levels": levels, "domains": []}
-    assert assignment_of(convert(shown, API_VERSION)) == wire
+    assert get_assignment(shown) == {"levels": levels, "domains": []}
+    assert get_assignment(convert(shown, API_VERSION)) == wire
 
 
 def many(count: int, levels: int) -> dict[str, Any]:
@@ -423,7 +423,7 @@ def many(count: int, levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("count", "levels"), [(20, 1), (50, 3), (1_000, 16)])
 def test_characters_of_an_assignment_are_about_those_of_its_json(count: int, levels: int):
     wire = many(count, levels)
-    written = len(json.dumps(assignment_of(convert(assigned(API_VERSION, wire), OLD_API_VERSION))))
+    written = len(json.dumps(get_assignment(convert(assigned(API_VERSION, wire), OLD_API_VERSION))))
     assert 0.7 * written <= count_chars(wire) <= 1.1 * written
 
 
@@ -431,8 +431,8 @@ def test_assignment_that_would_be_too_long_is_shown_as_no_domains():
     wire = many(50_000, 16)
     assert count_chars(wire) > MAX_CHARS
     shown = convert(assigned(API_VERSION, wire), OLD_API_VERSION)
-    assert assignment_of(shown)["domains"] == []
-    assert assignment_of(convert(shown, API_VERSION)) == wire
+    assert get_assignment(shown)["domains"] == []
+    assert get_assignment(convert(shown, API_VERSION)) == wire
 
 
 def test_objects_that_would_be_too_long_together_are_refused():

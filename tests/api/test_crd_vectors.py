@@ -36,7 +36,7 @@ CASES = load_cases()
 
 @pytest.mark.skipif(not CASES, reason=f"the peer's vectors are not at {FOLDER}; say where with TOPOGATE_PEER_VECTORS")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_the_api_server_judges_as_the_peers_crds_do(case, cluster, converter, vector_namespace):
+def test_crd_validation_equals_that_of_kueue(case, cluster, converter, vector_namespace):
     expected, why = DELTAS.get(case["id"], (case["admitted"], "the peer's answer"))
     refusal = find_refusal(cluster, vector_namespace, case)
     assert (refusal is None) == expected, f"{why}; the API server says: {refusal}; the object: {json.dumps(case['object'])[:1500]}"

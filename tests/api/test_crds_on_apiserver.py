@@ -43,12 +43,12 @@ TOPOLOGY_CASES = {
 
 @pytest.mark.parametrize(("levels", "message"), TOPOLOGY_CASES.values(), ids=TOPOLOGY_CASES)
 def test_a_topology_that_breaks_a_rule_is_refused(cluster, crds, levels, message):
-    assert message in refusal_of(cluster, f"{API}/topologies", topology("refused", levels))
+    assert message in get_refusal(cluster, f"{API}/topologies", build_topology("refused", levels))
 
 
 def test_levels_may_change_only_with_hostname_lowest_before_and_after(cluster, crds):
     path = f"{API}/topologies"
-    create(cluster, path, topology("changes", [LEVELS[0], HOSTNAME]))
+    create(cluster, path, build_topology("changes", [LEVELS[0], HOSTNAME]))
     cluster.api.patch(f"{path}/changes", {"spec": {"levels": [*LEVELS, HOSTNAME]}})
     with pytest.raises(ApiError, match="levels can only be changed while"):
         cluster.api.patch(f"{path}/changes", {"spec": {"levels": LEVELS}})
@@ -70,7 +70,7 @@ FLAVOR_CASES = {
 
 @pytest.mark.parametrize(("spec", "message"), FLAVOR_CASES.values(), ids=FLAVOR_CASES)
 def test_a_flavor_that_breaks_a_rule_is_refused(cluster, crds, spec, message):
-    assert message in refusal_of(cluster, f"{API}/resourceflavors", {"metadata": {"name": "refused"}, "spec": spec})
+    assert message in get_refusal(cluster, f"{API}/resourceflavors", {"metadata": {"name": "refused"}, "spec": spec})
 
 
 def test_the_topology_of_a_flavor_can_be_set_once(cluster, crds):
@@ -108,40 +108,40 @@ REQUEST_CASES = {
 
 
 @pytest.mark.parametrize(("request_", "message"), REQUEST_CASES.values(), ids=REQUEST_CASES)
-def test_a_workload_whose_request_breaks_a_rule_is_refused(cluster, crds, namespace, request_, message):
-    wanted = workload("refused", request_)
-    assert message in refusal_of(cluster, f"{API}/namespaces/{namespace}/workloads", wanted)
+def test_workload_with_an_invalid_topology_request_is_refused_by_the_crd(cluster, crds, namespace, request_, message):
+    wanted = build_workload("refused", request_)
+    assert message in get_refusal(cluster, f"{API}/namespaces/{namespace}/workloads", wanted)
 
 
 def test_a_refusal_names_the_field(cluster, crds, namespace):
     with pytest.raises(ApiError) as refused:
-        create(cluster, f"{API}/namespaces/{namespace}/workloads", workload("refused", {"podSetSliceSize": 4}))
+        create(cluster, f"{API}/namespaces/{namespace}/workloads", build_workload("refused", {"podSetSliceSize": 4}))
     assert [cause["field"] for cause in refused.value.causes] == ["spec.podSets[0].topologyRequest"]
 
 
-def slice_of(**changes: Any) -> dict[str, Any]:
+def build_slice(**changes: Any) -> dict[str, Any]:
     return {"domainCount": 2, "valuesPerLevel": [{"individual": {"roots": ["a", "b"]}}], "podCounts": {"universal": 2}, **changes}
 
 
 ASSIGNMENT_CASES = {
-    "counts of both forms": (slice_of(podCounts={"universal": 2, "individual": [2, 2]}), "exactly one of universal and individual"),
-    "no count": (slice_of(podCounts={}), "exactly one of universal and individual"),
-    "too few counts": (slice_of(podCounts={"individual": [2]}), "podCounts.individual must have domainCount entries"),
+    "counts of both forms": (build_slice(podCounts={"universal": 2, "individual": [2, 2]}), "exactly one of universal and individual"),
+    "no count": (build_slice(podCounts={}), "exactly one of universal and individual"),
+    "too few counts": (build_slice(podCounts={"individual": [2]}), "podCounts.individual must have domainCount entries"),
     "values of both forms": (
-        slice_of(valuesPerLevel=[{"universal": "a", "individual": {"roots": ["a", "b"]}}]),
+        build_slice(valuesPerLevel=[{"universal": "a", "individual": {"roots": ["a", "b"]}}]),
         "exactly one of universal and individual",
     ),
-    "too few values": (slice_of(valuesPerLevel=[{"individual": {"roots": ["a"]}}]), "roots must have domainCount entries"),
-    "a level too many": (slice_of(valuesPerLevel=[{"universal": "a"}, {"universal": "b"}]), "one entry for each of the levels"),
-    "no domain": (slice_of(domainCount=0), "should be greater than or equal to 1"),
+    "too few values": (build_slice(valuesPerLevel=[{"individual": {"roots": ["a"]}}]), "roots must have domainCount entries"),
+    "a level too many": (build_slice(valuesPerLevel=[{"universal": "a"}, {"universal": "b"}]), "one entry for each of the levels"),
+    "no domain": (build_slice(domainCount=0), "should be greater than or equal to 1"),
 }
 
 
 @pytest.mark.parametrize(("slice_", "message"), ASSIGNMENT_CASES.values(), ids=ASSIGNMENT_CASES)
 def test_an_assignment_that_breaks_a_rule_is_refused(cluster, crds, namespace, slice_, message):
     path = f"{API}/namespaces/{namespace}/workloads"
-    created = create(cluster, path, workload("placed", {"required": "r"}))
-    status = {"admission": admission({"levels": ["r"], "slices": [slice_]})}
+    created = create(cluster, path, build_workload("placed", {"required": "r"}))
+    status = {"admission": build_admission({"levels": ["r"], "slices": [slice_]})}
     with pytest.raises(ApiError) as refused:
         cluster.api.replace(f"{path}/placed/status", {**created, "status": status})
     assert message in str(refused.value)
@@ -149,10 +149,10 @@ def test_an_assignment_that_breaks_a_rule_is_refused(cluster, crds, namespace, s
 
 def test_an_admission_is_taken_by_server_side_apply_and_keeps_the_spec(cluster, crds, namespace):
     path = f"{API}/namespaces/{namespace}/workloads"
-    created = create(cluster, path, workload("admitted", {"required": "r"}))
+    created = create(cluster, path, build_workload("admitted", {"required": "r"}))
     status = {
-        "admission": admission({"levels": ["r"], "slices": [slice_of()]}),
-        "conditions": [condition("QuotaReserved"), condition("Admitted")],
+        "admission": build_admission({"levels": ["r"], "slices": [build_slice()]}),
+        "conditions": [build_condition("QuotaReserved"), build_condition("Admitted")],
     }
     apply(cluster, path, "admitted", created, status)
     read = Workload.from_wire(cluster.api.get(f"{path}/admitted"))
@@ -172,7 +172,7 @@ def test_an_admission_is_taken_by_server_side_apply_and_keeps_the_spec(cluster, 
         with pytest.raises(ApiError, match=message):
             cluster.api.patch(f"{path}/admitted", {"spec": {change: value, "priority": 1}})
 
-    apply(cluster, path, "admitted", created, {"conditions": [condition("QuotaReserved", "False")]})
+    apply(cluster, path, "admitted", created, {"conditions": [build_condition("QuotaReserved", "False")]})
     after = Workload.from_wire(cluster.api.get(f"{path}/admitted"))
     assert after.status.admission is None
     assert [c.type for c in after.status.conditions] == ["QuotaReserved"]
@@ -181,10 +181,10 @@ def test_an_admission_is_taken_by_server_side_apply_and_keeps_the_spec(cluster, 
 
 def test_an_admission_must_be_for_all_pod_sets(cluster, crds, namespace):
     path = f"{API}/namespaces/{namespace}/workloads"
-    wanted = workload("two", {})
+    wanted = build_workload("two", {})
     wanted["spec"]["podSets"].append({**copy.deepcopy(wanted["spec"]["podSets"][0]), "name": "second"})
     created = create(cluster, path, wanted)
-    status = {"admission": admission(None), "conditions": [condition("QuotaReserved")]}
+    status = {"admission": build_admission(None), "conditions": [build_condition("QuotaReserved")]}
     with pytest.raises(ApiError, match="one podSetAssignment for each"):
         apply(cluster, path, "two", created, status)
 
@@ -192,20 +192,20 @@ def test_an_admission_must_be_for_all_pod_sets(cluster, crds, namespace):
 def test_the_largest_assignment_is_within_the_cost_that_cel_may_have(cluster, crds, namespace):
     """100,000 domains in one slice, and 1,000 slices: what the limits allow the API server must also be able to check."""
     path = f"{API}/namespaces/{namespace}/workloads"
-    created = create(cluster, path, workload("large", {}))
+    created = create(cluster, path, build_workload("large", {}))
     roots = [f"{i:05d}" for i in range(100_000)]
     one = {"domainCount": len(roots), "valuesPerLevel": [{"individual": {"prefix": "n", "roots": roots}}], "podCounts": {"universal": 1}}
     created = cluster.api.replace(
-        f"{path}/large/status", {**created, "status": {"admission": admission({"levels": ["h"], "slices": [one]})}}
+        f"{path}/large/status", {**created, "status": {"admission": build_admission({"levels": ["h"], "slices": [one]})}}
     )
     many = [{"domainCount": 1, "valuesPerLevel": [{"universal": f"v{i}"}] * 16, "podCounts": {"individual": [1]}} for i in range(1000)]
     levels = [f"l{i}" for i in range(16)]
-    cluster.api.replace(f"{path}/large/status", {**created, "status": {"admission": admission({"levels": levels, "slices": many})}})
+    cluster.api.replace(f"{path}/large/status", {**created, "status": {"admission": build_admission({"levels": levels, "slices": many})}})
 
 
 def test_a_thousand_unhealthy_nodes_with_long_names_are_taken(cluster, crds, namespace):
     path = f"{API}/namespaces/{namespace}/workloads"
-    created = create(cluster, path, workload("sick", {}))
+    created = create(cluster, path, build_workload("sick", {}))
     names = [{"name": f"{i:04d}".rjust(253, "n")} for i in range(1000)]
     cluster.api.replace(f"{path}/sick/status", {**created, "status": {"unhealthyNodes": names}})
 
@@ -232,30 +232,30 @@ QUEUE_CASES = {
 def test_a_queue_that_breaks_a_rule_is_refused(cluster, crds, spec, quota, message):
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": 3, **quota}]}]}
     wanted = {"metadata": {"name": "refused"}, "spec": {"resourceGroups": [group], **spec}}
-    assert message in refusal_of(cluster, f"{API}/clusterqueues", wanted)
+    assert message in get_refusal(cluster, f"{API}/clusterqueues", wanted)
 
 
 def test_a_flavor_must_have_a_quota_for_each_covered_resource(cluster, crds):
     group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": 3}]}]}
     wanted = {"metadata": {"name": "refused"}, "spec": {"resourceGroups": [group]}}
-    assert "a quota for each of the coveredResources" in refusal_of(cluster, f"{API}/clusterqueues", wanted)
+    assert "a quota for each of the coveredResources" in get_refusal(cluster, f"{API}/clusterqueues", wanted)
 
 
-def topology(name: str, levels: list[dict[str, str]]) -> dict[str, Any]:
+def build_topology(name: str, levels: list[dict[str, str]]) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"levels": levels}}
 
 
-def workload(name: str, request: dict[str, Any]) -> dict[str, Any]:
+def build_workload(name: str, request: dict[str, Any]) -> dict[str, Any]:
     pod_set = {"name": "main", "count": 4, "template": copy.deepcopy(TEMPLATE), "topologyRequest": request}
     return {"metadata": {"name": name}, "spec": {"queueName": "q", "podSets": [pod_set]}}
 
 
-def admission(assignment: dict[str, Any] | None) -> dict[str, Any]:
+def build_admission(assignment: dict[str, Any] | None) -> dict[str, Any]:
     given = {"name": "main", "count": 4, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "4"}}
     return {"clusterQueue": "c", "podSetAssignments": [{**given, **({"topologyAssignment": assignment} if assignment else {})}]}
 
 
-def condition(kind: str, status: str = "True") -> dict[str, Any]:
+def build_condition(kind: str, status: str = "True") -> dict[str, Any]:
     return {"type": kind, "status": status, "reason": kind, "message": "", "lastTransitionTime": AT}
 
 
@@ -270,7 +270,7 @@ def create(cluster, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
     return dict(cluster.api.create(path, named))
 
 
-def refusal_of(cluster, path: str, wanted: dict[str, Any]) -> str:
+def get_refusal(cluster, path: str, wanted: dict[str, Any]) -> str:
     with pytest.raises(ApiError) as refused:
         create(cluster, path, wanted)
     return str(refused.value)

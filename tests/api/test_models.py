@@ -41,7 +41,7 @@ def test_an_object_with_fields_of_a_newer_version_is_read():
     assert workload.status.admission is None
 
 
-def test_what_is_written_is_what_was_set_and_nothing_else():
+def test_wire_model_writes_only_fields_that_were_set():
     written = Workload.from_wire(WORKLOAD).to_wire()
     assert "active" not in written["spec"]
     assert "unknown" not in written["spec"]
@@ -75,7 +75,7 @@ def test_a_quantity_is_nothing_else(wrong):
         ResourceQuota.from_wire({"name": "cpu", "nominalQuota": wrong})
 
 
-def test_a_topology_that_is_no_topology_says_where():
+def test_invalid_topology_error_names_the_field():
     with pytest.raises(ValidationError, match=r"spec\.levels\.0\.nodeLabel"):
         Topology.from_wire({"spec": {"levels": [{"nodeLabel": "no label"}]}})
 

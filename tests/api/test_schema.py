@@ -41,7 +41,7 @@ class Thing(KubernetesObject):
     required: bool
 
 
-def test_the_generated_files_are_what_the_models_say():
+def test_generated_schema_files_match_the_models():
     assert schema.find_drift() == ""
 
 
@@ -55,7 +55,7 @@ def test_an_optional_model_becomes_that_model_with_the_fields_own_description():
     }
 
 
-def test_lists_maps_literals_quantities_and_formats_become_what_openapi_calls_them():
+def test_lists_maps_literals_quantities_and_formats_are_converted_to_openapi_types():
     properties = schema.build_schema(Thing)["properties"]
     assert properties["parts"]["items"]["description"] == "A part."
     assert properties["parts"] | {"items": None} == {"type": "array", "items": None, "maxItems": 3, "x-kubernetes-list-type": "atomic"}
@@ -123,24 +123,24 @@ def test_drift_is_shown_as_a_difference_and_mended_by_write(tmp_path, capsys, mo
     assert schema.find_drift(tmp_path) == ""
 
 
-def test_the_command_checks_and_says_what_to_do(monkeypatch, capsys):
+def test_schema_command_with_drift_fails_and_prints_the_write_command(monkeypatch, capsys):
     assert schema.main(["--check"]) == 0
     monkeypatch.setattr(schema, "find_drift", lambda: "-a\n+b")
     assert schema.main(["--check"]) == 1
     assert "run: python -m core.api.schema --write" in capsys.readouterr().err
 
 
-def unbounded_parts(node: Any, path: str = "") -> list[str]:
+def find_unbounded_parts(node: Any, path: str = "") -> list[str]:
     """Lists without maxItems: CEL's cost estimate takes them for endless."""
     found: list[str] = []
     if isinstance(node, dict):
         if node.get("type") == "array" and "maxItems" not in node:
             found.append(path)
         for key, value in node.items():
-            found += unbounded_parts(value, f"{path}.{key}")
+            found += find_unbounded_parts(value, f"{path}.{key}")
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            found += unbounded_parts(value, f"{path}[{index}]")
+            found += find_unbounded_parts(value, f"{path}[{index}]")
     return found
 
 
@@ -149,24 +149,24 @@ def test_every_list_that_rules_may_walk_is_bounded():
         crd = yaml.safe_load(content)
         for version in crd["spec"]["versions"]:
             # A label selector is the API machinery's own type, which bounds nothing; no rule looks into it, nor into v1beta1's domains.
-            unbounded = [path for path in unbounded_parts(version["schema"]) if "namespaceSelector" not in path]
+            unbounded = [path for path in find_unbounded_parts(version["schema"]) if "namespaceSelector" not in path]
             assert [path for path in unbounded if not path.endswith("topologyAssignment.properties.domains")] == []
 
 
-def specs(group: str) -> list[dict[str, Any]]:
+def list_specs(group: str) -> list[dict[str, Any]]:
     found = [yaml.safe_load(content)["spec"] for content in schema.render_all().values()]
     return [spec for spec in found if spec["group"] == group]
 
 
 def test_kinds_of_our_own_have_one_version():
-    assert {spec["names"]["kind"]: [version["name"] for version in spec["versions"]] for spec in specs("topogate.dev")} == {
+    assert {spec["names"]["kind"]: [version["name"] for version in spec["versions"]] for spec in list_specs("topogate.dev")} == {
         "NodeTopology": ["v1alpha1"],
         "PodGroup": ["v1alpha1"],
     }
 
 
 def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
-    for spec in specs("kueue.x-k8s.io"):
+    for spec in list_specs("kueue.x-k8s.io"):
         served = {
             version["name"]: (version["served"], version["storage"], version.get("deprecated", False)) for version in spec["versions"]
         }
@@ -175,16 +175,16 @@ def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
         assert spec["conversion"]["strategy"] == ("Webhook" if by_webhook else "None")
 
 
-def differences(old: Any, new: Any, path: str = "") -> list[str]:
+def find_differences(old: Any, new: Any, path: str = "") -> list[str]:
     """Names of fields that only one of two schemas has: `-` is the first's."""
     before, after = old.get("properties") or {}, new.get("properties") or {}
     found = [f"-{path}.{name}" for name in before if name not in after]
     found += [f"+{path}.{name}" for name in after if name not in before]
     for name in before.keys() & after.keys():
-        found += differences(before[name], after[name], f"{path}.{name}")
+        found += find_differences(before[name], after[name], f"{path}.{name}")
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
-            found += differences(old[key], new[key], f"{path}[]")
+            found += find_differences(old[key], new[key], f"{path}[]")
     return sorted(found)
 
 
@@ -206,9 +206,9 @@ V1BETA1 = {
 
 def test_v1beta1_differs_in_these_fields_only():
     found = {}
-    for spec in specs("kueue.x-k8s.io"):
+    for spec in list_specs("kueue.x-k8s.io"):
         schemas = {version["name"]: version["schema"]["openAPIV3Schema"] for version in spec["versions"]}
-        found[spec["names"]["kind"]] = differences(schemas["v1beta1"], schemas["v1beta2"])
+        found[spec["names"]["kind"]] = find_differences(schemas["v1beta1"], schemas["v1beta2"])
     assert {kind: names for kind, names in found.items() if names} == V1BETA1
 
 
@@ -221,7 +221,7 @@ KEPT = {
 @pytest.mark.parametrize("kind", KEPT)
 def test_fields_of_kueue_without_effect_are_stored_in_both_versions(kind: str):
     """Found defect E11: the API server dropped them, though docs/migration.md calls the CRDs supersets of Kueue's."""
-    (spec,) = [each for each in specs("kueue.x-k8s.io") if each["names"]["kind"] == kind]
+    (spec,) = [each for each in list_specs("kueue.x-k8s.io") if each["names"]["kind"] == kind]
     assert {version["name"] for version in spec["versions"]} == {"v1beta1", "v1beta2"}
     for version in spec["versions"]:
         for part, field in KEPT[kind]:

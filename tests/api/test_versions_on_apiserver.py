@@ -35,7 +35,7 @@ WIRE = {  # as no encoder of ours would cut it
 DOMAINS = [{"values": ["n-1"], "count": 4}, {"values": ["n-2"], "count": 2}, {"values": ["n-3"], "count": 2}]
 
 
-def workload(name: str, version: str, request: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def build_workload(name: str, version: str, request: dict[str, Any], **spec: Any) -> dict[str, Any]:
     containers = [{"name": "c", "image": "registry.example/c:1", "resources": {"requests": {"cpu": "1"}}}]
     pod_set = {"name": "main", "count": 8, "template": {"spec": {"containers": containers}}, "topologyRequest": request}
     return {
@@ -50,30 +50,30 @@ def conditions(*kinds: str) -> list[dict[str, Any]]:
     return [{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": AT} for kind in kinds]
 
 
-def admission(assignment: dict[str, Any]) -> dict[str, Any]:
+def build_admission(assignment: dict[str, Any]) -> dict[str, Any]:
     given = {"name": "main", "count": 8, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "8"}, "topologyAssignment": assignment}
     return {"clusterQueue": "c", "podSetAssignments": [given]}
 
 
-def meaning(obj: dict[str, Any]) -> dict[str, Any]:
+def strip_metadata_of_writes(obj: dict[str, Any]) -> dict[str, Any]:
     """Without what every write changes."""
     changing = ("resourceVersion", "managedFields", "generation")
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key not in changing}}
 
 
-def collection(root: str, namespace: str) -> str:
+def get_collection(root: str, namespace: str) -> str:
     return f"{root}/namespaces/{namespace}/workloads"
 
 
 @pytest.fixture
 def layered(cluster: Cluster, namespace: str) -> dict[str, Any]:
     """A Workload with nested slices that was admitted, as v1beta2 writes it."""
-    path = collection(NEW, namespace)
+    path = get_collection(NEW, namespace)
     reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
     request = {"required": "zone", "podsetSliceRequiredTopologyConstraints": LAYERS}
-    created = cluster.api.create(path, workload("layered", "v1beta2", request, priority=7, priorityClassRef=reference))
+    created = cluster.api.create(path, build_workload("layered", "v1beta2", request, priority=7, priorityClassRef=reference))
     status = {
-        "admission": admission(WIRE),
+        "admission": build_admission(WIRE),
         "conditions": conditions("QuotaReserved", "Admitted"),
         "accumulatedPastExecutionTimeSeconds": 3,
         "unhealthyNodes": [{"name": "n-9"}],
@@ -85,8 +85,8 @@ def layered(cluster: Cluster, namespace: str) -> dict[str, Any]:
 # --- Workload ---------------------------------------------------------------------------------------------
 
 
-def test_v1beta1_reads_what_v1beta2_wrote_in_its_own_words(cluster: Cluster, namespace: str, layered: dict[str, Any]):
-    read = cluster.api.get(f"{collection(OLD, namespace)}/layered")
+def test_v1beta1_client_reads_a_v1beta2_workload_in_v1beta1_fields(cluster: Cluster, namespace: str, layered: dict[str, Any]):
+    read = cluster.api.get(f"{get_collection(OLD, namespace)}/layered")
     assert read["apiVersion"] == "kueue.x-k8s.io/v1beta1"
     (given,) = read["status"]["admission"]["podSetAssignments"]
     assert given["topologyAssignment"] == {"levels": ["kubernetes.io/hostname"], "domains": DOMAINS}
@@ -99,7 +99,7 @@ def test_v1beta1_reads_what_v1beta2_wrote_in_its_own_words(cluster: Cluster, nam
 
 
 def test_read_change_and_write_as_v1beta1_loses_nothing(cluster: Cluster, namespace: str, layered: dict[str, Any]):
-    old, new = (f"{collection(root, namespace)}/layered" for root in (OLD, NEW))
+    old, new = (f"{get_collection(root, namespace)}/layered" for root in (OLD, NEW))
     before = cluster.api.get(new)
 
     read = cluster.api.get(old)
@@ -117,11 +117,11 @@ def test_read_change_and_write_as_v1beta1_loses_nothing(cluster: Cluster, namesp
     assert after["metadata"]["labels"] == {"by": "put", "merge": "patch", "json": "patch", "by-apply": "yes"}
     assert [one["type"] for one in after["status"]["conditions"]] == ["QuotaReserved", "Admitted", "Checked"]
     del after["metadata"]["labels"], after["status"]["conditions"][2]
-    assert meaning(after) == meaning(before)
+    assert strip_metadata_of_writes(after) == strip_metadata_of_writes(before)
 
 
-def test_what_v1beta1_changes_holds(cluster: Cluster, namespace: str, layered: dict[str, Any]):
-    old, new = (f"{collection(root, namespace)}/layered" for root in (OLD, NEW))
+def test_change_by_a_v1beta1_client_is_stored_and_keeps_v1beta2_fields(cluster: Cluster, namespace: str, layered: dict[str, Any]):
+    old, new = (f"{get_collection(root, namespace)}/layered" for root in (OLD, NEW))
     read = cluster.api.get(old)
     (given,) = read["status"]["admission"]["podSetAssignments"]
     given["topologyAssignment"]["domains"] = [{"values": ["n-5"], "count": 5}, {"values": ["n-6"], "count": 3}]
@@ -137,7 +137,7 @@ def test_what_v1beta1_changes_holds(cluster: Cluster, namespace: str, layered: d
 
 
 def test_the_scheduler_goes_on_by_apply_after_an_old_client_wrote(cluster: Cluster, namespace: str, layered: dict[str, Any]):
-    old, new = (f"{collection(root, namespace)}/layered" for root in (OLD, NEW))
+    old, new = (f"{get_collection(root, namespace)}/layered" for root in (OLD, NEW))
     cluster.api.patch(old, {"metadata": {"labels": {"by": "v1beta1"}}})
     body = {key: layered[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": "layered"}}
     evicted = cluster.api.patch(
@@ -148,15 +148,17 @@ def test_the_scheduler_goes_on_by_apply_after_an_old_client_wrote(cluster: Clust
 
 
 def test_v1beta1_creates_lists_and_watches(cluster: Cluster, namespace: str):
-    path = collection(OLD, namespace)
+    path = get_collection(OLD, namespace)
     for index in range(3):
         request = {"preferred": "rack", "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}
         source = "scheduling.k8s.io/priorityclass"
-        cluster.api.create(path, workload(f"w{index}", "v1beta1", request, priority=1, priorityClassName="p", priorityClassSource=source))
+        cluster.api.create(
+            path, build_workload(f"w{index}", "v1beta1", request, priority=1, priorityClassName="p", priorityClassSource=source)
+        )
     listed = cluster.api.get(path)
     assert listed["apiVersion"] == "kueue.x-k8s.io/v1beta1"
     assert [(one["metadata"]["name"], one["spec"]["priorityClassName"]) for one in listed["items"]] == [(f"w{i}", "p") for i in range(3)]
-    stored = cluster.api.list(collection(NEW, namespace))
+    stored = cluster.api.list(get_collection(NEW, namespace))
     assert [one["spec"]["priorityClassRef"]["kind"] for one in stored] == ["PriorityClass"] * 3
     assert "annotations" not in stored[0]["metadata"]
     shown = cluster.kubectl("get", "workloads.v1beta1.kueue.x-k8s.io", "-n", namespace, "-o", "jsonpath={.items[*].apiVersion}")
@@ -164,25 +166,25 @@ def test_v1beta1_creates_lists_and_watches(cluster: Cluster, namespace: str):
 
 
 def test_constraints_forged_in_the_note_are_not_stored(cluster: Cluster, namespace: str):
-    wanted = workload("forged", "v1beta1", {"required": "zone"})
+    wanted = build_workload("forged", "v1beta1", {"required": "zone"})
     forged = {"constraints": {"main": [{"topology": "rack", "size": 0}]}, "slices": {"main": WIRE}}
     wanted["metadata"]["annotations"] = {FIELDS_OF_V1BETA2: json.dumps(forged)}
-    cluster.api.create(collection(OLD, namespace), wanted)
-    stored = cluster.api.get(f"{collection(NEW, namespace)}/forged")
+    cluster.api.create(get_collection(OLD, namespace), wanted)
+    stored = cluster.api.get(f"{get_collection(NEW, namespace)}/forged")
     assert stored["spec"]["podSets"][0]["topologyRequest"] == {"required": "zone"}
     assert "annotations" not in stored["metadata"]
 
 
 def test_domains_that_cannot_be_stored_are_refused_in_words(cluster: Cluster, namespace: str):
-    path = collection(OLD, namespace)
-    created = cluster.api.create(path, workload("wrong", "v1beta1", {}))
-    status = {"admission": admission({"levels": ["a", "b"], "domains": [{"values": ["x"], "count": 8}]})}
+    path = get_collection(OLD, namespace)
+    created = cluster.api.create(path, build_workload("wrong", "v1beta1", {}))
+    status = {"admission": build_admission({"levels": ["a", "b"], "domains": [{"values": ["x"], "count": 8}]})}
     with pytest.raises(ApiError, match=r"topologyAssignment.domains\[0\].values has not one value for each of the 2 levels"):
         cluster.api.replace(f"{path}/wrong/status", {**created, "status": status})
 
 
 def test_the_rules_of_v1beta1_while_quota_is_reserved(cluster: Cluster, namespace: str, layered: dict[str, Any]):
-    path = f"{collection(OLD, namespace)}/layered"
+    path = f"{get_collection(OLD, namespace)}/layered"
     for change, message in (
         ({"priorityClassSource": "scheduling.k8s.io/priorityclass"}, "priorityClassSource cannot be changed while quota is reserved"),
         ({"queueName": "other"}, "queueName cannot be changed while quota is reserved"),
@@ -223,7 +225,7 @@ def queues(cluster: Cluster, namespace: str) -> Iterator[str]:
     cluster.kubectl("delete", "-f", "-", input=text)
 
 
-def test_an_old_manifest_is_taken_and_says_the_same_in_v1beta2(cluster: Cluster, namespace: str, queues: str):
+def test_v1beta1_manifest_is_accepted_and_equal_in_v1beta2(cluster: Cluster, namespace: str, queues: str):
     queue = cluster.api.get(f"{NEW}/clusterqueues/{queues}")
     assert queue["spec"]["cohortName"] == f"{queues}-all"
     assert queue["spec"]["admissionChecksStrategy"] == {"admissionChecks": [{"name": "check"}]}
@@ -264,7 +266,7 @@ def test_queues_changed_by_v1beta2_are_read_and_changed_by_v1beta1(cluster: Clus
 # --- what is stored -----------------------------------------------------------------------------------------
 
 
-def stored(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
+def read_stored(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
     """The object as it lies in etcd."""
     key = base64.b64encode(f"/registry/kueue.x-k8s.io/workloads/{namespace}/{name}".encode()).decode()
     url = f"http://127.0.0.1:{cluster._layout.ports.etcd_client}/v3/kv/range"
@@ -285,8 +287,8 @@ def store_as(cluster: Cluster, version: str, namespace: str) -> None:
 
     def is_so() -> bool:
         name = f"probe-{version}-{next(_numbers)}"
-        cluster.api.create(collection(NEW, namespace), workload(name, "v1beta2", {}))
-        return bool(stored(cluster, namespace, name)["apiVersion"] == f"kueue.x-k8s.io/{version}")
+        cluster.api.create(get_collection(NEW, namespace), build_workload(name, "v1beta2", {}))
+        return bool(read_stored(cluster, namespace, name)["apiVersion"] == f"kueue.x-k8s.io/{version}")
 
     wait_for(f"{version} to be stored", is_so)
 
@@ -297,7 +299,7 @@ def v1beta1_stored(cluster: Cluster, namespace: str) -> Iterator[None]:
     store_as(cluster, "v1beta1", namespace)
     yield
     store_as(cluster, "v1beta2", namespace)
-    path = collection(NEW, namespace)
+    path = get_collection(NEW, namespace)
     cluster.api.request("DELETE", path)
     wait_for("all to be gone", lambda: not cluster.api.list(path))
     cluster.api.patch(f"{CRDS}/workloads.kueue.x-k8s.io/status", {"status": {"storedVersions": ["v1beta2"]}})
@@ -307,25 +309,25 @@ def v1beta1_stored(cluster: Cluster, namespace: str) -> Iterator[None]:
 def test_objects_stored_in_either_version_are_read_in_both(cluster: Cluster, namespace: str):
     """As in a cluster in which another admission system stored v1beta1 before."""
     request = {"required": "zone", "podsetSliceRequiredTopologyConstraints": LAYERS}
-    wanted = {name: workload(name, "v1beta2", copy.deepcopy(request)) for name in ("stored-old", "stored-new")}
-    wanted["written-old"] = workload("written-old", "v1beta1", {"required": "zone"})
+    wanted = {name: build_workload(name, "v1beta2", copy.deepcopy(request)) for name in ("stored-old", "stored-new")}
+    wanted["written-old"] = build_workload("written-old", "v1beta1", {"required": "zone"})
     for name, root in (("stored-old", NEW), ("written-old", OLD)):
-        cluster.api.create(collection(root, namespace), wanted[name])
-        assert stored(cluster, namespace, name)["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+        cluster.api.create(get_collection(root, namespace), wanted[name])
+        assert read_stored(cluster, namespace, name)["apiVersion"] == "kueue.x-k8s.io/v1beta1"
     store_as(cluster, "v1beta2", namespace)
-    cluster.api.create(collection(NEW, namespace), wanted["stored-new"])
-    assert stored(cluster, namespace, "stored-new")["apiVersion"] == "kueue.x-k8s.io/v1beta2"
+    cluster.api.create(get_collection(NEW, namespace), wanted["stored-new"])
+    assert read_stored(cluster, namespace, "stored-new")["apiVersion"] == "kueue.x-k8s.io/v1beta2"
 
     for root in (NEW, OLD):
-        listed = {one["metadata"]["name"]: one for one in cluster.api.list(collection(root, namespace))}
+        listed = {one["metadata"]["name"]: one for one in cluster.api.list(get_collection(root, namespace))}
         assert listed.keys() > set(wanted)
-    by_name = {one["metadata"]["name"]: one for one in cluster.api.list(collection(NEW, namespace))}
+    by_name = {one["metadata"]["name"]: one for one in cluster.api.list(get_collection(NEW, namespace))}
     assert by_name["stored-old"]["spec"] == by_name["stored-new"]["spec"]
     assert by_name["stored-old"]["spec"]["podSets"][0]["topologyRequest"] == request
     assert by_name["written-old"]["spec"]["podSets"][0]["topologyRequest"] == {"required": "zone"}
 
-    cluster.api.patch(f"{collection(OLD, namespace)}/stored-old", {"metadata": {"labels": {"touched": "yes"}}})
-    lying = stored(cluster, namespace, "stored-old")
+    cluster.api.patch(f"{get_collection(OLD, namespace)}/stored-old", {"metadata": {"labels": {"touched": "yes"}}})
+    lying = read_stored(cluster, namespace, "stored-old")
     assert lying["apiVersion"] == "kueue.x-k8s.io/v1beta2", "any write moves it to the stored version"
     assert lying["spec"]["podSets"][0]["topologyRequest"] == request
 
@@ -346,18 +348,18 @@ def test_installing_the_crds_again_keeps_the_registered_webhook(cluster: Cluster
 def test_without_the_webhook_v1beta2_works_and_v1beta1_says_why_not(cluster: Cluster, namespace: str, converter: Topogate):
     register_conversion(cluster.api, None)
     try:
-        cluster.api.create(collection(NEW, namespace), workload("alone", "v1beta2", {}))
+        cluster.api.create(get_collection(NEW, namespace), build_workload("alone", "v1beta2", {}))
 
         def refusal() -> str | None:
             try:
-                cluster.api.get(f"{collection(OLD, namespace)}/alone")
+                cluster.api.get(f"{get_collection(OLD, namespace)}/alone")
             except ApiError as error:
                 return str(error)
             return None
 
         assert "conversion webhook" in wait_for("v1beta1 to be refused", refusal)
-        cluster.api.patch(f"{collection(NEW, namespace)}/alone", {"metadata": {"labels": {"a": "b"}}})
-        assert len(cluster.api.list(collection(NEW, namespace))) == 1
+        cluster.api.patch(f"{get_collection(NEW, namespace)}/alone", {"metadata": {"labels": {"a": "b"}}})
+        assert len(cluster.api.list(get_collection(NEW, namespace))) == 1
         assert cluster.api.get(f"{OLD}/topologies")["items"] is not None, "kinds whose versions are alike need no webhook"
     finally:
         converter.register_conversion()

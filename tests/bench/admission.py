@@ -45,7 +45,7 @@ def measure(load: Load, qps: float | None = None, *, converts: bool = False) -> 
         for part in ("kube-scheduler", "kube-controller-manager", "kwok"):
             cluster.stop_part(part)  # the peer's rig has none of them, and nodes that nobody looks after stay ready
         for obj in load.configuration():
-            cluster.api.create(manifests.path(obj), obj)
+            cluster.api.create(manifests.get_path(obj), obj)
         topogate.start_reconciler(options=["--kube-api-qps", str(qps), "--kube-api-burst", str(int(2 * qps))] if qps else [])
         assert topogate.reconciler is not None
         before, meter = (

@@ -60,7 +60,7 @@ def measure(load: Load) -> dict[str, Any]:
 def _measure(cluster: Cluster, topogate: Topogate, load: Load, planned: list[Planned]) -> dict[str, Any]:
     cluster.create_namespace(NAMESPACE)
     for obj in load.configuration():
-        cluster.api.create(manifests.path(obj), obj)
+        cluster.api.create(manifests.get_path(obj), obj)
     assert topogate.webhook is not None
     assert topogate.reconciler is not None
     ours = {"webhook": topogate.webhook.pid, "reconciler": topogate.reconciler.pid, "load generator": os.getpid()}
@@ -93,7 +93,7 @@ def _apply(cluster: Cluster, planned: list[Planned], began: float, applied: dict
         applied[job.name] = time.monotonic()
         for _ in range(TRIES):  # as a user does whose request timed out; what is waited for counts from the first
             try:
-                cluster.api.create(manifests.path(manifest), manifest)
+                cluster.api.create(manifests.get_path(manifest), manifest)
             except ApiError as error:
                 if error.status != CONFLICT:
                     continue

@@ -31,7 +31,7 @@ from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, condition_is_true
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
-from e2e.perf_load import RUNNING_MS, Load, workload
+from e2e.perf_load import RUNNING_MS, Load, build_workload
 
 BATCH_WINDOW_S, BUDGET_S = 0.02, 0.25
 WRITE_S, SEEN_S = 0.02, 0.005  # until a write is answered, and until what it changed is seen
@@ -69,7 +69,7 @@ class Play:
         self.state.observe_namespace("perf", {})
         for each, queue, kinds in load.streams():
             for number, kind in enumerate(kinds):
-                self._at(number * each.every_s, partial(self._create, workload(each, queue, kind, number)))
+                self._at(number * each.every_s, partial(self._create, build_workload(each, queue, kind, number)))
 
     def run(self) -> None:
         """Until the last workload has ended."""

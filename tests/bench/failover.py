@@ -68,8 +68,8 @@ def _kill(api: Api, first: Process, second: Process, metrics: int) -> dict[str, 
     while not led or time.monotonic() < led + WATCHED_S:
         number += 1
         name = f"job-{number:04}"
-        job = manifests.job(name, NAMESPACE, pods=1, gpus=0, unconstrained="true")
-        api.create(manifests.path(job), job)
+        job = manifests.build_job(name, NAMESPACE, pods=1, gpus=0, unconstrained="true")
+        api.create(manifests.get_path(job), job)
         submitted[name] = time.monotonic()
         if not killed and time.monotonic() > began + 3.0:
             first.stop(grace_s=0)
@@ -113,12 +113,12 @@ def _lags(port: int) -> dict[str, float]:
 def _open(cluster: Cluster, pool: NodePool) -> None:
     cluster.create_namespace(NAMESPACE)
     for obj in (
-        manifests.topology(NAMESPACE, pool.levels),
-        manifests.flavor(NAMESPACE, pool.labels, NAMESPACE),
-        manifests.cluster_queue(NAMESPACE, {NAMESPACE: {"cpu": 1_000_000}}),
-        manifests.local_queue("main", NAMESPACE, NAMESPACE),
+        manifests.build_topology(NAMESPACE, pool.levels),
+        manifests.build_flavor(NAMESPACE, pool.labels, NAMESPACE),
+        manifests.build_cluster_queue(NAMESPACE, {NAMESPACE: {"cpu": 1_000_000}}),
+        manifests.build_local_queue("main", NAMESPACE, NAMESPACE),
     ):
-        cluster.api.create(manifests.path(obj), obj)
+        cluster.api.create(manifests.get_path(obj), obj)
 
 
 def _fill(api: Api, names: list[str], pods: int) -> None:

@@ -24,7 +24,7 @@ from core.runtime.http.client import Client
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.crds import register_conversion
-from e2e.perf_load import AT_ONCE, CLASSES, FLAVOR, NAMESPACE, WORKLOADS, workload
+from e2e.perf_load import AT_ONCE, CLASSES, FLAVOR, NAMESPACE, WORKLOADS, build_workload
 from e2e.topogate import Topogate
 from tests.bench.parts.meter import Meter
 
@@ -64,8 +64,8 @@ async def _play(cluster: Cluster, count: int) -> list[tuple[str, float, Mapping[
     pids = {name: cluster.pids[name] for name in ("etcd", "kube-apiserver")} | {"load generator": os.getpid()}
     async with await Client.connect(str(cluster.kubeconfig), user_agent="perf-floor") as client:
         steps = _steps(client)
-        await _all(steps, [workload(CLASSES[2], "warming-up", "preferred", i) for i in range(200)], pids)
-        return await _all(steps, [workload(CLASSES[2], "queue", "preferred", i) for i in range(count)], pids)
+        await _all(steps, [build_workload(CLASSES[2], "warming-up", "preferred", i) for i in range(200)], pids)
+        return await _all(steps, [build_workload(CLASSES[2], "queue", "preferred", i) for i in range(count)], pids)
 
 
 def _steps(client: Client) -> Mapping[str, Step]:

@@ -22,7 +22,7 @@ from core.names import ADMITTED, EVICTED
 from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.audit.recount import recount
-from e2e.audit.truth import condition, is_true
+from e2e.audit.truth import get_condition, is_true
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
@@ -89,7 +89,7 @@ def _settled(api: Api, hit: set[str], gone: set[str]) -> set[str] | None:
         status = workload.get("status") or {}
         if owner in hit and status.get("unhealthyNodes"):
             return None
-        if owner in hit and condition(workload, EVICTED):  # also of one that has found another place since
+        if owner in hit and get_condition(workload, EVICTED):  # also of one that has found another place since
             evicted.add(owner)
             if not is_true(workload, ADMITTED):
                 waiting.add(owner)
@@ -115,21 +115,21 @@ def _job_of(pod: Any) -> str:
 
 def submit(api: Api, name: str) -> None:
     """A job whose pods may fail as often as it takes."""
-    job = manifests.job(name, NAMESPACE, pods=PODS_OF_A_JOB, gpus=4, required="cloud.provider.com/topology-rack", indexed=True)
+    job = manifests.build_job(name, NAMESPACE, pods=PODS_OF_A_JOB, gpus=4, required="cloud.provider.com/topology-rack", indexed=True)
     job["spec"]["backoffLimit"] = 1000
-    api.create(manifests.path(job), job)
+    api.create(manifests.get_path(job), job)
 
 
 def open_queue(cluster: Cluster, pool: NodePool) -> None:
     """Namespace and queue over all nodes of the pool."""
     cluster.create_namespace(NAMESPACE)
     for obj in (
-        manifests.topology(NAMESPACE, pool.levels),
-        manifests.flavor(NAMESPACE, pool.labels, NAMESPACE),
-        manifests.cluster_queue(NAMESPACE, {NAMESPACE: {"cpu": 1_000_000, "nvidia.com/gpu": 1_000_000}}),
-        manifests.local_queue("main", NAMESPACE, NAMESPACE),
+        manifests.build_topology(NAMESPACE, pool.levels),
+        manifests.build_flavor(NAMESPACE, pool.labels, NAMESPACE),
+        manifests.build_cluster_queue(NAMESPACE, {NAMESPACE: {"cpu": 1_000_000, "nvidia.com/gpu": 1_000_000}}),
+        manifests.build_local_queue("main", NAMESPACE, NAMESPACE),
     ):
-        cluster.api.create(manifests.path(obj), obj)
+        cluster.api.create(manifests.get_path(obj), obj)
 
 
 def main() -> int:

@@ -86,7 +86,7 @@ def _play(cluster: Cluster, name: str, way: Way, pids: dict[str, int], of: int, 
     namespace = _namespace(name, of, groups)
     api, path = cluster.api, f"/api/v1/namespaces/{namespace}/pods"
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        list(threads.map(lambda group: api.create(manifests.path(group), group), _groups(way, namespace, of, groups)))
+        list(threads.map(lambda group: api.create(manifests.get_path(group), group), _groups(way, namespace, of, groups)))
         meter, began = Meter.of(pids), time.monotonic()
         list(threads.map(lambda pod: api.create(path, pod), _pods(way, namespace, of, groups)))
         created = time.monotonic() - began

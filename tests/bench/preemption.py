@@ -20,7 +20,7 @@ from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.bench.parts.shapes import per_gpu
-from tests.builders import RACK, Node, pod_set_json, workload_json
+from tests.builders import RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.shared import Shared
 
 RACK_NODES, GPUS = 16, 8
@@ -51,10 +51,10 @@ def submit(
 ) -> None:
     """A workload of pods with some GPUs each."""
     amounts = {resource: f"{n}m" if resource == "cpu" else str(n) for resource, n in per_gpu(gpus).items()}
-    pod_set = pod_set_json(count=count, topology={"required": level} if required else {"unconstrained": True})
+    pod_set = build_pod_set_json(count=count, topology={"required": level} if required else {"unconstrained": True})
     pod_set["template"]["spec"]["containers"][0]["resources"]["requests"] = amounts
     scene.clock += 1
-    scene.workload(workload_json(name, [pod_set], queue=queue, priority=priority, created=scene.now))
+    scene.workload(build_workload_json(name, [pod_set], queue=queue, priority=priority, created=scene.now))
 
 
 def fill(scene: Shared, nodes: int, victims: int, seed: int) -> None:

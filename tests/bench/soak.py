@@ -79,12 +79,12 @@ def measure(minutes: float, per_second: float) -> list[Sample]:
 def _open(cluster: Cluster) -> None:
     cluster.create_namespace(NAMESPACE)
     for obj in (
-        manifests.topology(NAME, POOL.levels),
-        manifests.flavor(NAME, POOL.labels, NAME),
-        manifests.cluster_queue(NAME, {NAME: {"cpu": 100_000, GPU: NODES * GPUS_A_NODE}}),
-        manifests.local_queue("main", NAMESPACE, NAME),
+        manifests.build_topology(NAME, POOL.levels),
+        manifests.build_flavor(NAME, POOL.labels, NAME),
+        manifests.build_cluster_queue(NAME, {NAME: {"cpu": 100_000, GPU: NODES * GPUS_A_NODE}}),
+        manifests.build_local_queue("main", NAMESPACE, NAME),
     ):
-        cluster.api.create(manifests.path(obj), obj)
+        cluster.api.create(manifests.get_path(obj), obj)
 
 
 def _watch(cluster: Cluster, topogate: Topogate, minutes: float, per_second: float) -> Iterator[Sample]:
@@ -109,7 +109,7 @@ def _apply(cluster: Cluster, began: float, jobs: int, per_second: float) -> None
         time.sleep(max(0.0, began + number / per_second - time.monotonic()))
         job, stale = _job(number), number - later
         if number < jobs:
-            cluster.api.create(manifests.path(job), job)
+            cluster.api.create(manifests.get_path(job), job)
         if stale >= 0 and _fits_nowhere(stale):
             cluster.api.request("DELETE", f"{_JOBS}/{_job(stale)['metadata']['name']}?propagationPolicy=Background")
 
@@ -127,7 +127,7 @@ def _job(number: int) -> dict[str, Any]:
     if _fits_nowhere(number):
         topology = {"required": POOL.rack_label}
     gpus = GPUS_A_NODE if _fits_nowhere(number) else 1
-    return manifests.job(
+    return manifests.build_job(
         f"job-{number:06}",
         NAMESPACE,
         pods=pods,

@@ -23,7 +23,7 @@ from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_OUTSIDE_ASSIGNMENT, EVENT
 from e2e.api import Api, wait_for
 from e2e.audit.history import History, PodFact, WorkloadFact
 from e2e.audit.recount import recount
-from e2e.audit.truth import condition
+from e2e.audit.truth import get_condition
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool, is_schedulable
@@ -104,7 +104,7 @@ def _stand(api: Api) -> dict[str, tuple[Any, dict[str, str]]]:
 
 
 def _is_storm(api: Api) -> bool:
-    return condition(api.get(_TOPOLOGY), NODES_REACHABLE).get("status") == "False"
+    return get_condition(api.get(_TOPOLOGY), NODES_REACHABLE).get("status") == "False"
 
 
 def _count_told(api: Api) -> int:

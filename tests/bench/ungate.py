@@ -47,9 +47,9 @@ def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> di
     with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
         _open(cluster, pool, pods)
         api = cluster.api
-        job = manifests.job("large", NAMESPACE, pods=pods, gpus=0, unconstrained="true", indexed=True)
-        api.create(manifests.path(job), job)
-        path = f"{manifests.path(job)}/large"
+        job = manifests.build_job("large", NAMESPACE, pods=pods, gpus=0, unconstrained="true", indexed=True)
+        api.create(manifests.get_path(job), job)
+        path = f"{manifests.get_path(job)}/large"
         wait_for("the job to be started", lambda: not api.get(path)["spec"].get("suspend") or None, 60)
         topogate.kill_reconciler()
         wait_for("all pods to be there", lambda: _active(api.get(path)) >= pods or None, _TIMEOUT_S, 1.0)
@@ -87,12 +87,12 @@ def _open(cluster: Cluster, pool: NodePool, pods: int) -> None:
     cluster.add_nodes(pool)
     cluster.create_namespace(NAMESPACE)
     for obj in (
-        manifests.topology("bench", pool.levels),
-        manifests.flavor("bench", pool.labels, "bench"),
-        manifests.cluster_queue("bench", {"bench": {"cpu": 10 * pods}}),
-        manifests.local_queue("main", NAMESPACE, "bench"),
+        manifests.build_topology("bench", pool.levels),
+        manifests.build_flavor("bench", pool.labels, "bench"),
+        manifests.build_cluster_queue("bench", {"bench": {"cpu": 10 * pods}}),
+        manifests.build_local_queue("main", NAMESPACE, "bench"),
     ):
-        cluster.api.create(manifests.path(obj), obj)
+        cluster.api.create(manifests.get_path(obj), obj)
 
 
 def _gated(api: Api) -> int:

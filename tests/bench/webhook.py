@@ -24,7 +24,7 @@ from core.names import QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY
 from e2e import manifests
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
-from e2e.standins.base import crd
+from e2e.standins.base import build_crd
 from e2e.topogate import Topogate
 from webhook.registration import hook_path
 
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 def jobset() -> dict[str, Any]:
-    template = manifests.job("any", NAMESPACE, pods=4, required=RACK)["spec"]
+    template = manifests.build_job("any", NAMESPACE, pods=4, required=RACK)["spec"]
     job = {key: template[key] for key in ("parallelism", "completions", "template")}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -48,7 +48,7 @@ def jobset() -> dict[str, Any]:
 
 
 def workload() -> dict[str, Any]:
-    template = manifests.job("any", NAMESPACE, pods=4)["spec"]["template"]
+    template = manifests.build_job("any", NAMESPACE, pods=4)["spec"]["template"]
     pod_set = {"name": "main", "count": 4, "template": template, "topologyRequest": {"required": RACK}}
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -60,13 +60,13 @@ def workload() -> dict[str, Any]:
 
 def wrong_job() -> dict[str, Any]:
     """Three mistakes, all of which are told."""
-    job = manifests.job("wrong", NAMESPACE, pods=7, slice_topology="no label!", slice_size=2, preferred="a b")
+    job = manifests.build_job("wrong", NAMESPACE, pods=7, slice_topology="no label!", slice_size=2, preferred="a b")
     job["spec"]["template"]["metadata"]["annotations"][REQUIRED_TOPOLOGY] = "c d"
     return job
 
 
 def large_job() -> dict[str, Any]:
-    job = manifests.job("large", NAMESPACE, pods=4, required=RACK)
+    job = manifests.build_job("large", NAMESPACE, pods=4, required=RACK)
     value = "x" * 1000
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": f"V{i}", "value": value} for i in range(LARGE // 1040)]
@@ -76,7 +76,7 @@ def large_job() -> dict[str, Any]:
 def review(obj: dict[str, Any]) -> bytes:
     """A creation."""
     group, _, version = obj["apiVersion"].rpartition("/")
-    plural = manifests.path(obj).rpartition("/")[2]
+    plural = manifests.get_path(obj).rpartition("/")[2]
     request = {
         "uid": "bench",
         "kind": {"group": group, "version": version, "kind": obj["kind"]},
@@ -91,8 +91,8 @@ def review(obj: dict[str, Any]) -> bytes:
 
 
 CASES: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-    "mutate Job": ("mutate", lambda: manifests.job("train", NAMESPACE, pods=4, required=RACK)),
-    "validate Job": ("validate", lambda: manifests.job("train", NAMESPACE, pods=4, required=RACK)),
+    "mutate Job": ("mutate", lambda: manifests.build_job("train", NAMESPACE, pods=4, required=RACK)),
+    "validate Job": ("validate", lambda: manifests.build_job("train", NAMESPACE, pods=4, required=RACK)),
     "validate Job, three mistakes": ("validate", wrong_job),
     "mutate JobSet": ("mutate", jobset),
     "validate JobSet": ("validate", jobset),
@@ -172,10 +172,10 @@ def _made(name: str) -> tuple[str, dict[str, Any]]:
 
 async def measure_through(session: aiohttp.ClientSession, server: str, token: str, seconds: float) -> list[Row]:
     headers = {"Authorization": f"Bearer {token}"}
-    job = manifests.job("train", NAMESPACE, pods=4, required=RACK)
+    job = manifests.build_job("train", NAMESPACE, pods=4, required=RACK)
     job["metadata"] = {**job["metadata"], "generateName": "train-"}
     del job["metadata"]["name"]
-    url = f"{server}{manifests.path(job)}?dryRun=All"
+    url = f"{server}{manifests.get_path(job)}?dryRun=All"
 
     failed = 0
 
@@ -197,7 +197,7 @@ async def measure_through(session: aiohttp.ClientSession, server: str, token: st
 async def measure(seconds: float) -> list[Row]:
     with Cluster() as cluster:
         cluster.api.create(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", build_crd("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
         )
         with Topogate(cluster, leader_election=False) as topogate:
             cluster.create_namespace(NAMESPACE)

@@ -51,7 +51,7 @@ from tests.bench.cases.worst_waiting import in_pieces
 from tests.bench.parts.shapes import LEVELS, build_labels, build_view
 from tests.bench.parts.steps import CASES, NODES, PREEMPTION_MS, STEP_MS, Case, Steps, case, once
 from tests.bench.preemption import GPUS, build, submit
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_set_json, topology_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_set_json, build_topology_json, build_workload_json
 from tests.queueing.flavors.test_lending import Lending
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
@@ -297,10 +297,10 @@ def spares_on_which_2_048_borrowers_stand() -> Steps:
     scene, sets, per_node = Lending(quota="1000000"), 8, 4
     for number in range(NODES):
         scene.node(Node(f"n{number:04}", {RACK: "r", HOSTNAME_LABEL: f"n{number:04}"}, {"cpu": 8_000, "pods": 110}))
-    pod_sets = [pod_set_json(f"s{number}", cpu="8", topology={"required": RACK}) for number in range(sets)]
+    pod_sets = [build_pod_set_json(f"s{number}", cpu="8", topology={"required": RACK}) for number in range(sets)]
     for pod_set in pod_sets:
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(MOST_SPARES), LEND_SPARES: "true"}}
-    scene.workload(workload_json("w", pod_sets, owner="owner-w", priority=10))
+    scene.workload(build_workload_json("w", pod_sets, owner="owner-w", priority=10))
     scene.run()
     lent = sets * MOST_SPARES
     scene.submit("others", NODES - sets - lent, cpu="8", priority=20)
@@ -466,7 +466,9 @@ def daemon_set_of_4_000_resources() -> Steps:
     state = ClusterState()
     for node in build_labels(NODES):
         allocatable = {"cpu": 192_000, "pods": 110}
-        state.observe_node(node.name, NodeFacts.read(node_json(Node(node.name, {**node.labels, HOSTNAME_LABEL: node.name}, allocatable))))
+        state.observe_node(
+            node.name, NodeFacts.read(build_node_json(Node(node.name, {**node.labels, HOSTNAME_LABEL: node.name}, allocatable)))
+        )
     requests = {f"example.com/resource-{i:04}": "1" for i in range(4_000)}
     spec = {"containers": [{"name": "main", "image": "x", "resources": {"requests": requests}}]}
     wire = {"metadata": {"name": "d", "namespace": NAMESPACE, "uid": "d"}, "spec": {"template": {"metadata": {}, "spec": spec}}}
@@ -497,7 +499,7 @@ def node_that_joins(scene: Shared, name: str) -> None:
 @case()
 def audit_of_workloads_in_one_domain_of_5_000_nodes() -> Steps:
     scene = Scene(quota="1000000")
-    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK])))
     scene.rack("r0", NODES)
     for i in range(2_000):
         scene.submit(f"running-{i:05}")

@@ -62,7 +62,7 @@ class Server(Harness):
         self.tried: list[str] = []  # plurals of what was to be written
         self.fail: dict[tuple[str, str], KubeError] = {}
         for one in configurations:
-            self.put(configuration_object(one))
+            self.put(build_configuration_object(one))
 
     async def meet(self, request: Request) -> None:
         if self.pausing:
@@ -73,7 +73,7 @@ class Server(Harness):
             self.tried.append(request.kind.plural)
 
     def bundles(self, one: BundleHolder) -> list[bytes]:
-        return [base64.b64decode(config.get("caBundle", "")) for config in client_configs(one, self.configuration(one))]
+        return [base64.b64decode(config.get("caBundle", "")) for config in list_client_configs(one, self.configuration(one))]
 
     def configuration(self, one: BundleHolder) -> Obj:
         return self.get(KINDS[one.kind].kind, one.name)
@@ -81,7 +81,7 @@ class Server(Harness):
     def edit(self, one: BundleHolder, bundle: bytes | None) -> None:
         """By hand, all of its webhooks; None takes the field away."""
         obj = copy.deepcopy(self.configuration(one))
-        for config in client_configs(one, obj):
+        for config in list_client_configs(one, obj):
             config.pop("caBundle", None)
             if bundle is not None:
                 config["caBundle"] = base64.b64encode(bundle).decode()
@@ -107,13 +107,13 @@ class Server(Harness):
         self.put({**secret, "metadata": {**secret["metadata"], "annotations": notes}})
 
 
-def client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any]]:
+def list_client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any]]:
     return (
         [obj["spec"]["conversion"]["webhook"]["clientConfig"]] if one.kind == "crd" else [hook["clientConfig"] for hook in obj["webhooks"]]
     )
 
 
-def configuration_object(one: BundleHolder) -> dict[str, Any]:
+def build_configuration_object(one: BundleHolder) -> dict[str, Any]:
     head = {"kind": KINDS[one.kind].kind, "metadata": {"name": one.name}}
     if one.kind == "crd":
         spec = {"group": "kueue.x-k8s.io", "names": {"kind": "Workload", "plural": one.name}, "versions": []}
@@ -162,7 +162,7 @@ class Replica:
 
 
 @lru_cache(maxsize=1000)
-def accepts(bundle: bytes, pair: KeyPair | None, at: datetime) -> bool:
+def is_accepted(bundle: bytes, pair: KeyPair | None, at: datetime) -> bool:
     """What a TLS client that trusts the bundle thinks, by the library's own path validation and not by ours."""
     assert pair is not None
     try:

@@ -65,10 +65,10 @@ class Replicas:
         spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port, "name": f"p{port}"} for port in self.ports]}
         self.api.create(f"{core}/services", {"metadata": {"name": SERVICE}, "spec": spec})
         for obj in self.registered():
-            self.api.create(manifests.path(obj), obj)
+            self.api.create(manifests.get_path(obj), obj)
         if self._converts:
             converting = conversion("", self._where(0))
-            converting["webhook"]["clientConfig"] = without_bundle(converting["webhook"]["clientConfig"])
+            converting["webhook"]["clientConfig"] = strip_bundle(converting["webhook"]["clientConfig"])
             register_conversion(self.api, converting)
         self.grant()
         self._kubeconfig = self.cluster.kubeconfig_for_service_account(self.namespace, ACCOUNT)
@@ -78,7 +78,7 @@ class Replicas:
         if self._converts:
             register_conversion(self.api, None)
         for obj in self.registered():
-            self.api.delete(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+            self.api.delete(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
         self.stop()
         for plural in ("clusterrolebindings", "clusterroles"):
             self.api.delete(f"{RBAC}/{plural}/{self.name}")
@@ -132,7 +132,7 @@ class Replicas:
             only = {
                 **hook,
                 "name": f"{letter}job.{self.namespace}.example",
-                "clientConfig": without_bundle(hook["clientConfig"]),
+                "clientConfig": strip_bundle(hook["clientConfig"]),
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
             }
             yield {**whole, "metadata": {"name": self.name}, "webhooks": [only]}
@@ -205,7 +205,7 @@ class Replicas:
         return sorted(line["time"] for line in self.lines("certificates rotated a step") if line["reason"] == reason)
 
     def handshakes(self, number: int) -> Counter[str]:
-        """How many there were, by what `digest` makes of the certificate. Only with --log-level DEBUG."""
+        """How many there were, by what `compute_digest` makes of the certificate. Only with --log-level DEBUG."""
         return Counter(line["certificate"] for line in self.lines("handshake", number))
 
     # --- the Secret and the bundles -----------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Replicas:
 
     def job(self) -> Obj:
         """One that both webhooks are asked about."""
-        made = manifests.job("any", self.namespace, pods=1)
+        made = manifests.build_job("any", self.namespace, pods=1)
         metadata = {key: value for key, value in made["metadata"].items() if key != "name"}
         assert QUEUE_NAME_LABEL in metadata["labels"]
         return {**made, "metadata": {**metadata, "generateName": "any-"}}
@@ -265,17 +265,17 @@ class Replicas:
         """What the API server says against a job; empty where it would take it, as mutated by us."""
         job = self.job()
         try:
-            taken = self.api.create(f"{manifests.path(job)}?dryRun=All", job)
+            taken = self.api.create(f"{manifests.get_path(job)}?dryRun=All", job)
         except ApiError as error:
             return str(error)
         return "" if taken["spec"]["suspend"] else "it was not suspended"
 
 
-def digest(certificate: bytes) -> str:
+def compute_digest(certificate: bytes) -> str:
     """As the log has it."""
     return hashlib.sha256(certificate).hexdigest()[:16]
 
 
-def without_bundle(config: Obj) -> Obj:
+def strip_bundle(config: Obj) -> Obj:
     """A clientConfig as an administrator writes it."""
     return {key: value for key, value in config.items() if key != "caBundle"}

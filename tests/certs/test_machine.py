@@ -18,7 +18,7 @@ from certs.rotation import KINDS, BundleHolder
 from certs.rotation_plan import MAX_RETIRING
 from certs.secret_data import SecretData, from_data
 from core.runtime.http.errors import Forbidden
-from tests.certs.in_memory import CONFIGURATIONS, START, Replica, Server, accepts
+from tests.certs.in_memory import CONFIGURATIONS, START, Replica, Server, is_accepted
 from tests.strategies import scale_examples
 
 FOREIGN = issue_ca("somebody else", START, timedelta(days=36500)).certificate
@@ -120,7 +120,7 @@ class Rotating(RuleBasedStateMachine):
                     self.earlier.append(bundle)
                 for replica in self.replicas:
                     if replica.was_ready:
-                        assert accepts(bundle, replica.rotation.served, self.now), f"{one} does not accept what is served"
+                        assert is_accepted(bundle, replica.rotation.served, self.now), f"{one} does not accept what is served"
 
     @invariant()
     def the_bundle_stays_small(self):

@@ -38,7 +38,7 @@ def replicas(shared: Replicas) -> Replicas:
     return shared
 
 
-def test_two_that_start_at_once_make_one_ca_and_tell_everybody(replicas: Replicas):
+def test_two_replicas_that_start_together_create_and_publish_one_ca(replicas: Replicas):
     assert len(replicas.step_times("there is no Secret yet")) == 1, "of two that create it one is told that it is there"
     assert replicas.api.get(replicas.secret_path)["type"] == "kubernetes.io/tls"
     secret = replicas.secret()
@@ -49,14 +49,14 @@ def test_two_that_start_at_once_make_one_ca_and_tell_everybody(replicas: Replica
 
 def test_objects_are_converted_by_it(replicas: Replicas):
     assert "localqueues.kueue.x-k8s.io" in CONVERTED
-    queue = manifests.local_queue("q", replicas.namespace, "nowhere")
-    replicas.api.create(manifests.path(queue), queue)
-    found = replicas.api.get(f"{manifests.path(queue).replace('v1beta2', 'v1beta1')}/q")
+    queue = manifests.build_local_queue("q", replicas.namespace, "nowhere")
+    replicas.api.create(manifests.get_path(queue), queue)
+    found = replicas.api.get(f"{manifests.get_path(queue).replace('v1beta2', 'v1beta1')}/q")
     assert (found["apiVersion"], found["spec"]["clusterQueue"]) == ("kueue.x-k8s.io/v1beta1", "nowhere")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_has_changed_since_it_was_read_is_a_conflict(replicas: Replicas, kind: str):
+async def test_patch_of_a_configuration_changed_since_it_was_read_is_a_conflict(replicas: Replicas, kind: str):
     one = next(one for one in map(as_configuration, replicas.configurations) if one.kind == kind)
     resource = KINDS[kind]
     async with await Client.connect(str(replicas.cluster.kubeconfig), user_agent="test") as client:
@@ -97,10 +97,10 @@ def test_a_bundle_that_is_edited_by_hand_heals(replicas: Replicas, bundle: bytes
     wait_for("both to be ready", replicas.are_ready)
 
 
-def test_who_applies_a_manifest_without_a_bundle_leaves_it_and_can_take_a_webhook_away(replicas: Replicas):
+def test_applied_manifest_without_a_ca_bundle_keeps_the_bundle_and_may_remove_a_webhook(replicas: Replicas):
     """As a GitOps tool does, by server-side apply, again and again."""
     for obj in replicas.registered():
-        path = f"{manifests.path(obj)}/{obj['metadata']['name']}?fieldManager=gitops&force=true"
+        path = f"{manifests.get_path(obj)}/{obj['metadata']['name']}?fieldManager=gitops&force=true"
         (hook,) = obj["webhooks"]
         more = {**obj, "webhooks": [hook, {**hook, "name": f"more.{hook['name']}"}]}
         replicas.api.patch(path, more, APPLY_PATCH)
@@ -153,9 +153,9 @@ def test_a_secret_that_is_set_back_is_taken_over_and_no_job_is_refused_meanwhile
 
 def test_a_new_ca_is_made_when_it_is_asked_for_and_objects_are_converted_all_the_time(replicas: Replicas):
     before = replicas.secret()
-    queue = manifests.local_queue("read", replicas.namespace, "nowhere")
-    replicas.api.create(manifests.path(queue), queue)
-    old = f"{manifests.path(queue).replace('v1beta2', 'v1beta1')}/read"
+    queue = manifests.build_local_queue("read", replicas.namespace, "nowhere")
+    replicas.api.create(manifests.get_path(queue), queue)
+    old = f"{manifests.get_path(queue).replace('v1beta2', 'v1beta1')}/read"
     replicas.rotate()
 
     def is_done() -> bool:
@@ -167,14 +167,14 @@ def test_a_new_ca_is_made_when_it_is_asked_for_and_objects_are_converted_all_the
     assert replicas.why_no_job() == ""
 
 
-def test_a_configuration_that_is_deleted_leaves_those_ready_who_serve_the_others(replicas: Replicas):
+def test_replicas_stay_ready_when_one_webhook_configuration_is_deleted(replicas: Replicas):
     _, validating = replicas.registered()
     path = f"{REGISTRATIONS}/validatingwebhookconfigurations/{replicas.name}"
     replicas.api.delete(path)
     wait_for("it to be told", lambda: len(gone(replicas)) == 2)
     wait_for("both to be ready all the same", replicas.are_ready)
     assert replicas.api.find(path) is None
-    replicas.api.create(manifests.path(validating), validating)
+    replicas.api.create(manifests.get_path(validating), validating)
     wait_for("jobs to be taken again", lambda: replicas.why_no_job() == "")
 
 
@@ -184,7 +184,7 @@ def gone(replicas: Replicas) -> list[str]:
 
 
 @pytest.mark.parametrize("but", ["validating", "secret"])
-def test_a_missing_right_is_told_where_readiness_is_asked_for(cluster: Cluster, namespace: str, but: str):
+def test_missing_right_of_a_replica_is_reported_by_its_readiness_probe(cluster: Cluster, namespace: str, but: str):
     with Replicas(cluster, namespace, *SHORT) as replicas:
         replicas.grant(but=but)
         replicas.start(wait=False)
@@ -200,7 +200,7 @@ def test_a_missing_right_is_told_where_readiness_is_asked_for(cluster: Cluster, 
         assert replicas.why_no_job() == ""
 
 
-def test_a_missing_right_to_patch_is_told_with_the_name_of_what_is_not_written(cluster: Cluster, namespace: str):
+def test_readiness_without_the_right_to_patch_names_the_unwritten_configuration(cluster: Cluster, namespace: str):
     with Replicas(cluster, namespace, *SHORT) as replicas:
         replicas.grant(only_get="validating")
         replicas.start(wait=False)

@@ -51,7 +51,7 @@ def test_in_a_bundle_one_good_ca_is_enough():
     assert validate(SERVING.certificate, other.certificate + CA.certificate, NAMES[0], AT) == []
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_of_a_certificate_are_reported_at_once():
     stranger = issue_serving(issue_ca("stranger", AT), ["elsewhere"], AT, timedelta(days=1))
     problems = validate(stranger.certificate, CA.certificate, NAMES[0], AT + timedelta(days=2), SERVING.key)
     assert problems == [
@@ -80,7 +80,7 @@ def test_a_leaf_cannot_sign():
         (SERVING.certificate, CA.certificate, b"nonsense", "the private key is not readable as PEM"),
     ],
 )
-def test_what_is_not_readable_is_said_so(chain, bundle, key, problem):
+def test_certificate_that_cannot_be_read_is_reported_as_a_problem(chain, bundle, key, problem):
     assert validate(chain, bundle, NAMES[0], AT, key) == [problem]
 
 
@@ -89,7 +89,7 @@ def test_serial_numbers_are_never_repeated():
     assert len({x509.load_pem_x509_certificate(pair.certificate).serial_number for pair in pairs}) == 4
 
 
-def test_a_serving_certificate_is_for_somebody():
+def test_serving_certificate_without_a_name_is_refused():
     with pytest.raises(ValueError, match="at least one name"):
         issue_serving(CA, [], AT)
 
@@ -100,24 +100,24 @@ def test_a_long_name_fits():
     assert validate(pair.certificate, CA.certificate, name, AT) == []
 
 
-def test_the_end_is_told():
+def test_serving_certificate_has_its_end_time():
     assert SERVING.not_after == AT + timedelta(days=90)
 
 
 def test_a_real_tls_client_accepts_it(tmp_path):
     now = datetime.now(UTC)
     ca = issue_ca("real", now)
-    assert shake_hands(tmp_path, ca, issue_serving(ca, ["localhost"], now)) == "TLSv1.3"
+    assert connect(tmp_path, ca, issue_serving(ca, ["localhost"], now)) == "TLSv1.3"
 
 
-def test_a_real_tls_client_refuses_what_validate_refuses(tmp_path):
+def test_real_tls_client_refuses_a_certificate_of_another_name(tmp_path):
     now = datetime.now(UTC)
     ca = issue_ca("real", now)
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(tmp_path, ca, issue_serving(ca, ["elsewhere"], now))
+        connect(tmp_path, ca, issue_serving(ca, ["elsewhere"], now))
 
 
-def shake_hands(folder, ca: KeyPair, pair: KeyPair) -> str | None:
+def connect(folder, ca: KeyPair, pair: KeyPair) -> str | None:
     (folder / "cert").write_bytes(pair.certificate)
     (folder / "key").write_bytes(pair.key)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

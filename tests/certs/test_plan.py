@@ -31,7 +31,7 @@ def written(plan: RotationPlan) -> SecretData:
     return plan.write.held
 
 
-def reason_of(plan: RotationPlan) -> str:
+def get_reason(plan: RotationPlan) -> str:
     assert plan.write is not None
     return plan.write.reason
 
@@ -108,7 +108,7 @@ def test_a_leaf_is_renewed_by_look_ahead_with_the_same_ca(left, renewed):
     assert (plan.write is not None) == renewed
     if renewed:
         assert written(plan) == replace(REST, leaf=written(plan).leaf)
-        assert "ends at" in reason_of(plan) or "expired" in reason_of(plan)
+        assert "ends at" in get_reason(plan) or "expired" in get_reason(plan)
 
 
 @pytest.mark.parametrize(("left", "renewed"), [(timedelta(days=456), False), (timedelta(days=454), True)])
@@ -142,7 +142,7 @@ def test_a_bad_leaf_is_made_anew_with_the_reason(name):
     leaf, why = LEAVES[name]
     held = replace(REST, leaf=leaf, leaf_problem="" if leaf else why)
     plan = step(held, everywhere(REST))
-    assert reason_of(plan) == f"the serving certificate of the Secret cannot be used: {why}"
+    assert get_reason(plan) == f"the serving certificate of the Secret cannot be used: {why}"
     assert written(plan).signer == REST.signer
 
 
@@ -173,7 +173,7 @@ def test_an_unusable_secret_is_as_good_as_none_for_one_reason(name):
     assert isinstance(found, Unusable)
     assert found.reason == why or found.reason == f"the CA of the Secret cannot be used: {why}"
     plan = step(found, everywhere(REST))
-    assert reason_of(plan) == found.reason
+    assert get_reason(plan) == found.reason
     assert plan.publish == ()
     assert written(plan).retiring == (REST.signer.certificate,), "others may still serve by what is published"
 
@@ -214,7 +214,7 @@ def test_a_foreign_ca_is_not_kept_when_the_secret_is_lost():
 def test_the_ca_that_is_published_is_trusted_on_where_the_secret_is_one_of_earlier():
     """A backup that is restored, or what a GitOps tool has kept."""
     plan = step(OTHER, everywhere(REST))
-    assert reason_of(plan) == "another CA than the Secret's is published"
+    assert get_reason(plan) == "another CA than the Secret's is published"
     assert plan.publish == (), "not before the Secret says that the other is trusted"
     kept = written(plan)
     assert kept == replace(OTHER, retiring=(REST.signer.certificate,), trusted_since=None)
@@ -250,7 +250,7 @@ def test_with_a_clock_that_is_far_behind_nothing_is_made_or_written():
 
 
 @pytest.mark.parametrize("held", [REST, ASKED, SWITCHED])
-def test_a_clock_that_is_a_little_behind_does_not_undo_what_others_have_made(held):
+def test_replica_with_a_clock_slightly_behind_keeps_certificates_of_others(held):
     at = START - pki.CLOCKS_APART + timedelta(minutes=30)
     found = from_data(to_data(held), at)
     assert found == held
@@ -262,7 +262,7 @@ def test_a_clock_that_is_a_little_behind_does_not_undo_what_others_have_made(hel
 
 
 @pytest.mark.parametrize("held", [FIRST, REST, ASKED, TRUSTED, SWITCHED])
-def test_what_is_held_survives_the_secret(held):
+def test_held_certificates_survive_storage_in_the_secret(held):
     assert from_data(to_data(held), START) == held
 
 
@@ -292,7 +292,7 @@ def test_a_time_far_ahead_is_not_waited_for():
     assert written(step(held, everywhere(held))).trusted_since == START
 
 
-def test_a_new_leaf_is_not_served_where_somebody_would_lose_by_it():
+def test_new_leaf_that_an_api_server_would_refuse_is_not_served():
     assert REST.leaf is not None
     assert SWITCHED.leaf is not None
     old, new = REST.leaf, SWITCHED.leaf
@@ -308,13 +308,13 @@ def test_a_ca_is_settled_a_moment_after_it_is_trusted_everywhere_and_at_once_whe
     assert [is_settled(held, at, POLICY) for held in (REST, ASKED, TRUSTED, SWITCHED)] == [True, False, True, True]
 
 
-def test_what_keeps_it_from_being_ready_names_the_configuration():
+def test_readiness_problem_names_the_configuration():
     assert REST.leaf is not None
     problems = problems_of_serving(REST.leaf, {"a": (REST.bundle,), "b": (b"",), "c": None}, NAME, START)
     assert problems == ["b: there is no CA bundle", "c does not exist or has no webhook"]
 
 
-def test_certificates_say_what_they_are_for():
+def test_certificates_have_key_usage_names_and_validity():
     assert REST.leaf is not None
     ca, leaf = (x509.load_pem_x509_certificate(one.certificate) for one in (REST.signer, REST.leaf))
     for one, signs in ((ca, True), (leaf, False)):

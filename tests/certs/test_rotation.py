@@ -10,13 +10,24 @@ import pytest
 from certs.rotation import Rotation
 from core.runtime.http.errors import Forbidden, ServerError
 from sim.apiserver.server import Change
-from tests.certs.in_memory import CONFIGURATIONS, CRD, MUTATING, START, TARGET, VALIDATING, Replica, Server, accepts, configuration_object
+from tests.certs.in_memory import (
+    CONFIGURATIONS,
+    CRD,
+    MUTATING,
+    START,
+    TARGET,
+    VALIDATING,
+    Replica,
+    Server,
+    build_configuration_object,
+    is_accepted,
+)
 
 FORBIDDEN = Forbidden(403, "Forbidden", "webhooks may not do that")
 
 
-def all_accept(server: Server, replica: Replica) -> bool:
-    return all(accepts(bundle, replica.rotation.served, replica.clock.true) for one in CONFIGURATIONS for bundle in server.bundles(one))
+def is_accepted_by_all(server: Server, replica: Replica) -> bool:
+    return all(is_accepted(bundle, replica.rotation.served, replica.clock.true) for one in CONFIGURATIONS for bundle in server.bundles(one))
 
 
 def test_from_nothing_to_ready_in_one_look():
@@ -25,7 +36,7 @@ def test_from_nothing_to_ready_in_one_look():
     assert replica.rotation.why_not_ready() == "no serving certificate yet"
     replica.look()
     assert replica.rotation.why_not_ready() == ""
-    assert all_accept(server, replica)
+    assert is_accepted_by_all(server, replica)
     assert len(replica.handed) == 1
     writes = len(server.tried)
     replica.look()
@@ -60,7 +71,7 @@ def test_of_two_that_create_the_secret_one_succeeds_and_the_other_reads_it():
     assert one.rotation.served == two.rotation.served
 
 
-def test_asked_for_a_new_ca_they_rotate_and_nobody_is_left_behind():
+def test_rotation_requested_by_annotation_reaches_all_replicas():
     server = Server()
     one, two = Replica(server), Replica(server)
     one.look()
@@ -75,8 +86,8 @@ def test_asked_for_a_new_ca_they_rotate_and_nobody_is_left_behind():
         replica.clock.true += timedelta(minutes=2)
     one.look()
     assert one.rotation.served != two.rotation.served
-    assert all_accept(server, one)
-    assert all_accept(server, two)
+    assert is_accepted_by_all(server, one)
+    assert is_accepted_by_all(server, two)
     two.look()
     for replica in (one, two):
         replica.clock.true += timedelta(days=2)
@@ -101,7 +112,7 @@ def test_a_former_ca_that_is_taken_out_of_the_secret_is_trusted_no_more():
     two.look()
     assert not any(former in bundle for configuration in CONFIGURATIONS for bundle in server.bundles(configuration))
     assert one.rotation.served == two.rotation.served
-    assert all_accept(server, one)
+    assert is_accepted_by_all(server, one)
 
 
 @pytest.mark.parametrize("bundle", [None, b"", b"\0garbage", b"wrong"])
@@ -136,17 +147,17 @@ def test_one_configuration_that_may_not_be_written_keeps_it_from_ready_and_the_o
     assert replica.rotation.why_not_ready() == ""
 
 
-def test_configurations_that_do_not_exist_yet_are_said_so_and_get_theirs_when_they_come():
+def test_missing_webhook_configuration_is_reported_and_gets_its_bundle_once_created():
     server = Server([MUTATING, CRD])
     replica = Replica(server)
     replica.look()
     assert replica.rotation.why_not_ready() == "validating/v does not exist or has no webhook"
-    server.put(configuration_object(VALIDATING))
+    server.put(build_configuration_object(VALIDATING))
     replica.look()
     assert replica.rotation.why_not_ready() == ""
 
 
-def test_without_rights_on_the_secret_it_says_so():
+def test_rotation_without_rights_on_the_secret_reports_it():
     server = Server()
     server.fail["get", "secrets"] = FORBIDDEN
     replica = Replica(server)
@@ -190,15 +201,15 @@ def assert_both_come_over(server: Server, one: Replica, two: Replica) -> None:
         replica.clock.true += timedelta(minutes=2)
     one.look()
     for replica in (one, two):
-        assert all_accept(server, replica)
+        assert is_accepted_by_all(server, replica)
         assert replica.rotation.why_not_ready() == ""
     assert one.rotation.served != two.rotation.served
     two.look()
     assert one.rotation.served == two.rotation.served
-    assert all_accept(server, two)
+    assert is_accepted_by_all(server, two)
 
 
-def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
+def test_secret_restored_from_an_earlier_version_breaks_no_replica():
     server = Server()
     one, two = Replica(server), Replica(server)
     one.look()
@@ -214,12 +225,12 @@ def test_a_secret_that_is_set_back_to_one_of_earlier_takes_nobody_away():
     server.put(earlier)
     one.look()
     for replica in (one, two):
-        assert all_accept(server, replica)
+        assert is_accepted_by_all(server, replica)
     assert server.secret["retiring.crt"] == in_use
     assert_both_come_over(server, one, two)
 
 
-def test_a_replica_whose_clock_is_far_behind_keeps_its_hands_off(caplog):
+def test_replica_with_a_clock_far_behind_writes_nothing_and_is_not_ready(caplog):
     server = Server()
     Replica(server).look()
     writes = list(server.tried)
@@ -232,7 +243,7 @@ def test_a_replica_whose_clock_is_far_behind_keeps_its_hands_off(caplog):
     assert len(caplog.records) == 1
 
 
-def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by_the_others(caplog):
+def test_replica_stays_ready_when_a_known_configuration_is_deleted(caplog):
     """Deleting one is what an administrator does in an emergency."""
     server = Server()
     replica = Replica(server)
@@ -252,7 +263,7 @@ def test_a_configuration_that_is_taken_away_does_not_take_those_away_who_come_by
     assert replica.rotation.why_not_ready() == ""
 
 
-def test_somebody_who_writes_against_it_is_told_of(caplog):
+def test_concurrent_writer_of_webhook_configurations_is_logged(caplog):
     server = Server()
     replica = Replica(server)
     replica.look()
@@ -269,14 +280,14 @@ def test_somebody_who_writes_against_it_is_told_of(caplog):
     assert vars(line)["error"] == "after 12 steps something was changed again: somebody else writes the Secret or the configurations"
 
 
-def test_when_what_is_served_ends_is_told():
+def test_rotation_reports_the_end_of_the_served_certificate():
     replica = Replica(Server())
     assert replica.rotation.not_after is None
     replica.look()
     assert replica.rotation.not_after == START.replace(microsecond=0) + timedelta(days=365)
 
 
-def test_a_secret_of_somebody_else_keeps_its_type_and_labels():
+def test_secret_created_by_another_client_keeps_its_type_and_labels():
     server = Server()
     metadata = {"name": "certs", "namespace": "ns", "labels": {"helm": "yes"}, "managedFields": [{}]}
     server.put({"kind": "Secret", "metadata": metadata, "type": "Opaque", "data": {}})
@@ -314,7 +325,7 @@ class FewLooks:
             raise Enough
 
 
-async def test_the_loop_outlives_errors_tells_them_once_and_looks_every_ten_seconds(caplog):
+async def test_rotation_loop_survives_errors_logs_them_once_and_runs_each_ten_seconds(caplog):
     server = Server()
     server.fail["get", "secrets"] = FORBIDDEN
     clock = FewLooks(3)
@@ -325,7 +336,7 @@ async def test_the_loop_outlives_errors_tells_them_once_and_looks_every_ten_seco
 
 
 @pytest.mark.parametrize("where", [("patch", "validatingwebhookconfigurations"), ("create", "secrets")])
-async def test_what_is_refused_again_and_again_is_told_once(caplog, where):
+async def test_repeated_refusal_of_a_rotation_write_is_logged_once(caplog, where):
     server = Server()
     server.fail[where] = FORBIDDEN
     with caplog.at_level(logging.WARNING), pytest.raises(Enough):

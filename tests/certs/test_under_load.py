@@ -20,7 +20,7 @@ import pytest
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.cluster import Cluster
-from tests.certs.replicas import Replicas, digest
+from tests.certs.replicas import Replicas, compute_digest
 
 RATE = 100  # jobs a second; each is two admission requests, one to each webhook
 BURST = 40
@@ -42,7 +42,7 @@ class Load:
 
     def __init__(self, cluster: Cluster, replicas: Replicas) -> None:
         job = replicas.job()
-        self._url = f"{cluster.server}{manifests.path(job)}?dryRun=All"
+        self._url = f"{cluster.server}{manifests.get_path(job)}?dryRun=All"
         self._body = json.dumps(job).encode()
         self._headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
         self._trusted = ssl.create_default_context(cafile=str(cluster.ca_file))
@@ -56,7 +56,7 @@ class Load:
         connector = aiohttp.TCPConnector(ssl=self._trusted, limit=0)
         async with aiohttp.ClientSession(connector=connector, headers=self._headers) as session, asyncio.TaskGroup() as group:
             began = time.perf_counter()
-            for offset in arrivals():
+            for offset in generate_arrivals():
                 await asyncio.sleep(max(0.0, began + offset - time.perf_counter()))
                 if self.stop:
                     break
@@ -76,7 +76,7 @@ class Load:
             self._unanswered.release()
 
 
-def arrivals() -> Iterator[float]:
+def generate_arrivals() -> Iterator[float]:
     """Seconds from the start: RATE in each, of which BURST at its beginning."""
     paced = RATE - BURST
     second = 0
@@ -87,7 +87,7 @@ def arrivals() -> Iterator[float]:
 
 
 @pytest.mark.long
-async def test_two_rotations_under_load_refuse_nobody(cluster: Cluster, replicas: Replicas):
+async def test_two_ca_rotations_under_load_fail_no_request(cluster: Cluster, replicas: Replicas):
     load = Load(cluster, replicas)
     leaves = [replicas.secret()["tls.crt"]]
     async with asyncio.TaskGroup() as group:
@@ -103,10 +103,10 @@ async def test_two_rotations_under_load_refuse_nobody(cluster: Cluster, replicas
     assert len(set(leaves)) == 3
     for number in range(2):
         shown = replicas.handshakes(number)
-        assert min(shown[digest(leaf)] for leaf in leaves) >= ENOUGH, "each CA was tried by new connections"
+        assert min(shown[compute_digest(leaf)] for leaf in leaves) >= ENOUGH, "each CA was tried by new connections"
         for leaf, since, until in zip(leaves[1:], replicas.step_times(SWITCHED), replicas.step_times(DROPPED), strict=True):
             lines = replicas.lines("handshake", number)
-            both_trusted = [line for line in lines if line["certificate"] == digest(leaf) and since <= line["time"] <= until]
+            both_trusted = [line for line in lines if line["certificate"] == compute_digest(leaf) and since <= line["time"] <= until]
             assert len(both_trusted) >= ENOUGH, "and while the former CA was trusted, too"
 
 
@@ -122,7 +122,7 @@ def rotate(replicas: Replicas) -> None:
 
 def wait_for_handshakes(replicas: Replicas) -> None:
     """As many more as say something, by both, with what the Secret has."""
-    leaf = digest(replicas.secret()["tls.crt"])
+    leaf = compute_digest(replicas.secret()["tls.crt"])
     had = [replicas.handshakes(number)[leaf] for number in range(2)]
 
     def are_there() -> bool:

@@ -21,7 +21,7 @@ class Refused(Exception):
     """Helm did not render; the message is what it said."""
 
 
-def helm(*words: str | Path) -> str:
+def run_helm(*words: str | Path) -> str:
     """What Helm prints."""
     environment = {**os.environ, "GOGC": "off"}  # it ends soon
     done = subprocess.run([tools.ensure_tool(tools.HELM), *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
@@ -34,11 +34,11 @@ def render(folder: Path, values: Obj | None = None, *, release: str = "topogate"
     """All objects of a release. `folder` is for the values' file."""
     path = folder / "values.json"
     path.write_text(json.dumps(values or {}))
-    said = helm("template", release, CHART, "--namespace", namespace, "--kube-version", KUBE_VERSION, "--values", path)
+    said = run_helm("template", release, CHART, "--namespace", namespace, "--kube-version", KUBE_VERSION, "--values", path)
     return [obj for obj in yaml.load_all(said, yaml.CSafeLoader) if obj]
 
 
-def one(objects: list[Obj], kind: str, name: str = "") -> Obj:
+def find_one(objects: list[Obj], kind: str, name: str = "") -> Obj:
     """The only object of a kind whose name ends so."""
     (found,) = (obj for obj in objects if obj["kind"] == kind and obj["metadata"]["name"].endswith(name))
     return found

@@ -19,7 +19,7 @@ from e2e.crds import is_established, load_crds
 from e2e.pods import Image, PodProcess
 from e2e.process import Guard, StartFailed, find_free_ports
 from e2e.topogate import READY_MARK
-from tests.chart.helm import CHART, helm, one, render
+from tests.chart.helm import CHART, find_one, render, run_helm
 
 Obj = dict[str, Any]
 _numbers = itertools.count(1)
@@ -42,7 +42,7 @@ class Release:
         if self.api.find(f"/api/v1/namespaces/{namespace}") is None:
             cluster.create_namespace(namespace)
         self._port, *self._plain = find_free_ports(4)
-        self.service: str = one(render(folder, release=name, namespace=namespace), "Service", "-webhook")["metadata"]["name"]
+        self.service: str = find_one(render(folder, release=name, namespace=namespace), "Service", "-webhook")["metadata"]["name"]
 
     def __enter__(self) -> Release:
         self._guard.__enter__()
@@ -56,7 +56,7 @@ class Release:
 
     def helm(self, *words: str | Path) -> str:
         """What it says."""
-        return helm(*words, "--namespace", self.namespace, "--kubeconfig", self.cluster.kubeconfig)
+        return run_helm(*words, "--namespace", self.namespace, "--kubeconfig", self.cluster.kubeconfig)
 
     def apply(self, verb: str, chart: Path, values: Obj, *flags: str, has_crds: bool = True) -> str:
         """`install` or `upgrade`; what Helm says. Returns when the API server serves the CRDs, unless nobody has installed any."""
@@ -104,7 +104,7 @@ class Release:
                 self._route()
                 pod.process.wait_healthy(pod.url("readinessProbe"))
             else:
-                wait_for("the reconciler to lead", partial(_leads, pod))
+                wait_for("the reconciler to lead", partial(_is_leader, pod))
                 if "readinessProbe" in pod.probes:
                     pod.process.wait_healthy(pod.url("readinessProbe"))
 
@@ -130,7 +130,7 @@ class Release:
         return self.service.removesuffix("webhook") + component
 
 
-def _leads(pod: PodProcess) -> bool:
+def _is_leader(pod: PodProcess) -> bool:
     if not pod.process.is_running:
         raise StartFailed(f"{pod.name} has ended; {pod.process.describe_log()}")
     return READY_MARK in pod.log

@@ -15,16 +15,16 @@ import webhook.chart
 from core.jobs.kinds.pod_kinds import pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.runtime.rbac_rules import Right
-from e2e.accounts import user_of
+from e2e.accounts import get_user_name
 from e2e.audit.asked import read_asked
 from e2e.topogate import SYSTEM_NAMESPACE
 from reconciler import rbac
-from tests.chart.test_generated import granted
+from tests.chart.test_generated import list_granted
 
 ASKED = Path(__file__).parents[2] / "out" / "asked"
 GRANTED = {
     "webhook": webhook.chart.in_cluster(),
-    "reconciler": rbac.in_cluster() | granted(rbac.in_own_namespace()) | granted(rbac.of_pause()),
+    "reconciler": rbac.in_cluster() | list_granted(rbac.in_own_namespace()) | list_granted(rbac.of_pause()),
 }
 
 # The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.
@@ -59,7 +59,7 @@ def find_problems(folder: Path = ASKED) -> list[str]:
         for user, asked in file["used"].items():
             used[user] |= {(group, resource, verb) for group, resource, verb in asked}
     for part, rights_of_part in GRANTED.items():
-        mine = used[user_of(part, SYSTEM_NAMESPACE)]
+        mine = used[get_user_name(part, SYSTEM_NAMESPACE)]
         problems += [f"the {part} is granted {describe(right)} and did not use it" for right in sorted(rights_of_part - SELDOM - mine)]
         if not mine & OF_KINDS:
             problems.append(f"the {part} used no right on a kind of jobs")

@@ -26,7 +26,7 @@ from webhook.policies import policies
 FOLDER = webhook.chart.FOLDER
 
 
-def granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+def list_granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
         for rule in document
@@ -37,7 +37,7 @@ def granted(document: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("folder", "render"), [(FOLDER, webhook.chart.render_all), (rbac.FOLDER, rbac.render_all)])
-def test_the_files_are_what_the_code_says(folder: Path, render: Callable[[], dict[str, str]]):
+def test_generated_chart_files_match_the_code(folder: Path, render: Callable[[], dict[str, str]]):
     assert generated.find_drift(folder, render()) == ""
 
 
@@ -46,7 +46,7 @@ def test_no_policy_is_left_over_from_earlier():
     assert present == {f"{policy['metadata']['name']}.yaml" for policy in policies(KINDS)}
 
 
-def test_a_changed_file_is_told_of(tmp_path: Path):
+def test_generated_check_fails_for_a_changed_file(tmp_path: Path):
     (tmp_path / "a.yaml").write_text("a: 1\n")
     assert "-a: 1\n+a: 2" in generated.find_drift(tmp_path, {"a.yaml": "a: 2\n"})
     assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--check"]) == 1
@@ -54,23 +54,23 @@ def test_a_changed_file_is_told_of(tmp_path: Path):
     assert generated.run("x", tmp_path, {"a.yaml": "a: 2\n"}, ["--check"]) == 0
 
 
-def test_rules_grant_just_what_was_asked_for():
+def test_generated_rbac_rules_grant_exactly_the_requested_rights():
     asked = {("", "pods", "get"), ("", "nodes", "get"), ("", "pods/status", "patch"), ("apps", "deployments", "get")}
-    assert granted(rules(asked)) == asked
+    assert list_granted(rules(asked)) == asked
     assert len(rules(asked)) == 3
 
 
 def test_no_right_is_wider_than_by_name():
     for path in (FOLDER / "rights").glob("*.yaml"):
-        for group, resource, verb in granted(yaml.safe_load(path.read_text())):
+        for group, resource, verb in list_granted(yaml.safe_load(path.read_text())):
             assert "*" not in (group, resource, verb)
             # This one the chart narrows down to one Secret of one namespace.
             assert resource != "secrets" or path.name == "webhook-certificates-secret.yaml"
 
 
-def test_the_reconciler_may_do_what_its_policies_know_it_by():
+def test_reconciler_rights_include_workload_status_patch_and_no_status_update():
     """Policies take who may patch the status of Workloads for topogate, and who may update the status of a kind for its controller."""
-    mine = granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
+    mine = list_granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in mine
     assert not {right for right in mine if right[1].endswith("/status") and right[2] == "update"}
 
@@ -91,8 +91,8 @@ def test_the_reconciler_may_do_what_its_policies_know_it_by():
         *((kind.group, kind.plural, "patch") for kind in KINDS),
     ],
 )
-def test_what_it_writes_it_may(right: tuple[str, str, str]):
-    assert right in granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
+def test_reconciler_rights_include_each_write_of_the_code(right: tuple[str, str, str]):
+    assert right in list_granted(yaml.safe_load((FOLDER / "rights" / "reconciler.yaml").read_text()))
 
 
 def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
@@ -104,17 +104,17 @@ def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
 
 
 def test_the_webhook_only_reads():
-    assert {verb for _, _, verb in granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
+    assert {verb for _, _, verb in list_granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
 
 
-def test_what_rotating_its_certificate_takes_is_granted_and_used():
+def test_rights_for_certificate_rotation_equal_the_used_rights():
     server = Recording()
     for _ in range(2):
         replica = Replica(server)
         replica.look()
         server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
         replica.look()
-    assert server.asked == {right for rules in webhook.chart.of_certificates().values() for right in granted(rules)}
+    assert server.asked == {right for rules in webhook.chart.of_certificates().values() for right in list_granted(rules)}
 
 
 class Recording(Server):
@@ -132,7 +132,7 @@ class Recording(Server):
 VERBS = {"Create": "create", "read": "get", "Delete": "delete", "Apply": "patch", "Patch": "patch"}
 
 
-def written_requests() -> set[tuple[str, str, str]]:
+def list_written_requests() -> set[tuple[str, str, str]]:
     """Requests of the reconciler whose resource stands in the plan of a write, or in the reading of an object."""
     found, root = set(), Path(writes.__file__).parents[3]
     for path in (*root.glob("core/plan/**/*.py"), *root.glob("reconciler/**/*.py")):
@@ -154,7 +154,7 @@ def written_requests() -> set[tuple[str, str, str]]:
 
 def test_each_request_that_names_its_resource_is_granted():
     """A new one that nobody granted is found here, before it is refused in a cluster."""
-    asked = written_requests()
+    asked = list_written_requests()
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in asked
     assert ("", "podtemplates", "create") in asked
     assert asked - rbac.in_cluster() == set()
@@ -163,7 +163,7 @@ def test_each_request_that_names_its_resource_is_granted():
 def test_each_resource_that_is_observed_may_be_listed_and_watched():
     observed = Observed(cast("Client", None), SystemClock(), places_groups=True)
     asked = {(informer.resource.group, informer.resource.plural, verb) for informer in observed.informers for verb in ("list", "watch")}
-    of_one_object = granted(rbac.of_pause())
+    of_one_object = list_granted(rbac.of_pause())
     assert of_one_object <= asked
     asked -= of_one_object
     assert asked - rbac.in_cluster() == set()

@@ -18,7 +18,7 @@ from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds, remove_crds
 from e2e.topogate import READY_MARK
-from tests.chart.helm import CHART, Refused, helm, render
+from tests.chart.helm import CHART, Refused, render, run_helm
 from tests.chart.release import Release
 from tests.chart.test_rendered import HOOKS, VALUE_SETS
 from tests.reconciler.scenes import JOBS, Scene
@@ -71,26 +71,26 @@ def free(api: Api, crd: Obj) -> None:
 def place(scene: Scene, name: str) -> None:
     """A job that needs one rack gets one."""
     scene.submit(name, pods=2, required=scene.rack)
-    scene.eventually(f"{name} to run", lambda now: not truth.all_bound(now, name, 2))
+    scene.eventually(f"{name} to run", lambda now: not truth.check_all_bound(now, name, 2))
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_helm_and_the_api_server_have_nothing_to_complain_of(own: Cluster, tmp_path: Path, values: Obj):
     path = tmp_path / "values.json"
     path.write_text(json.dumps(values))
-    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, "--values", path)
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", CHART, "--values", path)
     if own.api.find("/api/v1/namespaces/topogate-system") is None:
         own.create_namespace("topogate-system")
-    for crd in others():
+    for crd in list_others():
         own.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=e2e", crd, APPLY_PATCH)
     for obj in render(tmp_path, values):
-        where = f"{manifests.path(obj)}/{obj['metadata']['name']}?dryRun=All&fieldManager=helm&fieldValidation=Strict"
-        wait_for(f"{obj['apiVersion']} to be served", partial(own.api.find, manifests.path(obj)))
+        where = f"{manifests.get_path(obj)}/{obj['metadata']['name']}?dryRun=All&fieldManager=helm&fieldValidation=Strict"
+        wait_for(f"{obj['apiVersion']} to be served", partial(own.api.find, manifests.get_path(obj)))
         taken = own.api.patch(where, obj, APPLY_PATCH)
         assert taken["metadata"]["name"] == obj["metadata"]["name"]
 
 
-def others() -> Iterator[Obj]:
+def list_others() -> Iterator[Obj]:
     for group_version, kinds in OTHERS.items():
         group, _, version = group_version.partition("/")
         for kind in kinds:
@@ -121,7 +121,7 @@ def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again
 
     release.apply("upgrade", CHART, values)
     release.run()
-    scene.eventually("what waited to run", lambda now: not truth.all_bound(now, "before", 2))
+    scene.eventually("what waited to run", lambda now: not truth.check_all_bound(now, "before", 2))
     place(scene, "after-the-upgrade")
 
     release.stop()
@@ -130,8 +130,8 @@ def test_a_release_is_installed_upgraded_rolled_back_removed_and_installed_again
     scene.submit("after-the-rollback", pods=2, required=scene.rack)
     release.apply("upgrade", CHART, values)
     release.run()
-    scene.eventually("what waited to run", lambda now: not truth.all_bound(now, "after-the-rollback", 2))
-    assert truth.all_bound(scene.read(), "before", 2) == []
+    scene.eventually("what waited to run", lambda now: not truth.check_all_bound(now, "after-the-rollback", 2))
+    assert truth.check_all_bound(scene.read(), "before", 2) == []
 
     release.stop()
     release.helm("uninstall", release.name, "--wait")
@@ -159,7 +159,7 @@ def as_then(values: Obj) -> Obj:
     }
 
 
-def test_what_a_right_is_missing_for_is_told(release: Release):
+def test_missing_right_of_an_installed_process_is_reported_until_granted(release: Release):
     release.apply("install", CHART, release.values())
     role = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{release.service.removesuffix('webhook')}reconciler"
     rules = release.api.get(role)["rules"]
@@ -175,7 +175,7 @@ def test_what_a_right_is_missing_for_is_told(release: Release):
     wait_for("the reconciler to go on once it may", lambda: READY_MARK in pod.log)
 
 
-def test_missing_definitions_are_told_and_waited_for(release: Release):
+def test_processes_without_crds_report_this_and_wait_for_them(release: Release):
     release.apply("install", CHART, release.values(crds={"install": False}), has_crds=False)
     pod = release.start("reconciler")
     wait_for("it to be told", lambda: '"the cluster cannot be seen"' in pod.log)
@@ -193,7 +193,7 @@ def test_missing_definitions_are_told_and_waited_for(release: Release):
 
 
 @pytest.mark.long
-def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Release):
+def test_crds_of_another_owner_are_adopted_only_with_take_ownership(release: Release):
     for crd in load_crds():
         release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)
     with pytest.raises(Refused, match="cannot be imported into the current release"):
@@ -207,7 +207,7 @@ def test_crds_of_another_origin_are_taken_over_only_when_told_to(release: Releas
 
 
 @pytest.mark.long
-def test_crds_may_be_somebody_elses(release: Release):
+def test_chart_installs_beside_crds_of_another_owner(release: Release):
     for crd in load_crds():
         crd["spec"]["conversion"] = {"strategy": "None"}
         release.api.patch(f"{CRDS}/{crd['metadata']['name']}?fieldManager=another", crd, APPLY_PATCH)
@@ -223,17 +223,17 @@ def test_a_second_release_is_refused(release: Release, own: Cluster, tmp_path: P
 
 
 @pytest.mark.long
-def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installation_goes_on_with_it(release: Release):
+def test_published_ca_survives_an_upgrade_and_a_new_installation(release: Release):
     values = {name: value for name, value in release.values().items() if name != "certs"}
     release.apply("install", CHART, values)
-    assert told(release) == {""}, "nobody but the webhook writes it"
+    assert list_trusted(release) == {""}, "nobody but the webhook writes it"
     release.run("webhook")
-    (authority,) = told(release)
+    (authority,) = list_trusted(release)
     assert_asked(release)
 
     changed = {"webhooks": {"kinds": {"Deployment": {"enabled": False}}, "timeoutSeconds": 7}, "crds": {"annotations": {"seen": "yes"}}}
     release.apply("upgrade", CHART, values | changed)
-    assert told(release) == {authority}
+    assert list_trusted(release) == {authority}
     release.run("webhook")
     assert_asked(release)
 
@@ -241,11 +241,11 @@ def test_an_upgrade_leaves_the_ca_that_the_webhook_has_told_and_a_new_installati
     release.helm("uninstall", release.name, "--wait")
     release.apply("install", CHART, values)
     release.run("webhook")
-    assert told(release) == {authority}
+    assert list_trusted(release) == {authority}
     assert_asked(release)
 
 
-def told(release: Release) -> set[str]:
+def list_trusted(release: Release) -> set[str]:
     """What the API server is told to trust, by webhooks and CRDs alike."""
     configs = []
     for kind in HOOKS:
@@ -258,5 +258,5 @@ def told(release: Release) -> set[str]:
 
 def assert_asked(release: Release) -> None:
     """The webhook is, about a new job, and answers."""
-    job = manifests.job("asked", "default", pods=1)
-    assert release.api.create(f"{manifests.path(job)}?dryRun=All", job)["spec"]["suspend"] is True
+    job = manifests.build_job("asked", "default", pods=1)
+    assert release.api.create(f"{manifests.get_path(job)}?dryRun=All", job)["spec"]["suspend"] is True

@@ -20,8 +20,8 @@ from core.model.gates import GATES, POD_GROUPS
 from core.names import OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rbac_rules import rights as rights_on
 from reconciler import rbac
-from tests.chart.helm import CHART, Refused, helm, one, render
-from tests.chart.test_generated import granted
+from tests.chart.helm import CHART, Refused, find_one, render, run_helm
+from tests.chart.test_generated import list_granted
 from tests.long import mark_long
 from webhook.policies import policies
 from webhook.registration import configurations, conversion
@@ -79,13 +79,13 @@ def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, A
     return render(tmp_path, VALUE_SETS[request.param])
 
 
-def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def get_pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     found = (obj for obj in objects if obj["kind"] == "Deployment")
     return {obj["spec"]["template"]["spec"]["containers"][0]["name"]: obj["spec"]["template"]["spec"] for obj in found}
 
 
 def test_helm_has_nothing_to_complain_of():
-    assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", CHART)
 
 
 def test_nothing_is_made_twice_and_everything_has_labels_and_a_namespace_where_it_needs_one(rendered: list[dict[str, Any]]):
@@ -95,9 +95,9 @@ def test_nothing_is_made_twice_and_everything_has_labels_and_a_namespace_where_i
         assert obj["metadata"]["labels"]["app.kubernetes.io/instance"] == "topogate"
 
 
-def test_pods_are_locked_down_and_selected_by_what_is_beside_them(rendered: list[dict[str, Any]]):
-    assert set(pods(rendered)) == {"webhook", "reconciler"}
-    for spec in pods(rendered).values():
+def test_chart_pods_are_restricted_and_selected_once_by_services_and_budgets(rendered: list[dict[str, Any]]):
+    assert set(get_pods(rendered)) == {"webhook", "reconciler"}
+    for spec in get_pods(rendered).values():
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         (container,) = spec["containers"]
@@ -115,7 +115,7 @@ def test_pods_are_locked_down_and_selected_by_what_is_beside_them(rendered: list
 
 
 def test_the_processes_take_the_arguments(rendered: list[dict[str, Any]]):
-    specs = pods(rendered)
+    specs = get_pods(rendered)
     asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
     assert asked.port == 9443
     if asked.own is None:
@@ -128,8 +128,8 @@ def test_the_processes_take_the_arguments(rendered: list[dict[str, Any]]):
     assert reconciler.settings.parse(arguments).namespace == "topogate-system"
 
 
-def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[dict[str, Any]]):
-    specs = pods(rendered)
+def test_chart_ports_and_probes_match_the_process_arguments(rendered: list[dict[str, Any]]):
+    specs = get_pods(rendered)
     arguments = [word for word in specs["reconciler"]["containers"][0]["args"] if not word.startswith("--config=")]
     asked = webhook.settings.parse(specs["webhook"]["containers"][0]["args"])
     for name, metrics_port in (("reconciler", reconciler.settings.parse(arguments).metrics_port), ("webhook", asked.metrics_port)):
@@ -139,7 +139,7 @@ def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[d
         probed = {probe: container[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")}
         assert {probe: http["path"] for probe, http in probed.items()} == {"readinessProbe": "/readyz", "livenessProbe": "/healthz"}
         assert all(http["port"] in ports for http in probed.values())
-        service = one(rendered, "Service", f"-{name}-metrics")
+        service = find_one(rendered, "Service", f"-{name}-metrics")
         assert [port["targetPort"] for port in service["spec"]["ports"]] == ["metrics"]
     health = {port["name"]: port["containerPort"] for port in specs["reconciler"]["containers"][0]["ports"]}["health"]
     assert health == reconciler.settings.parse(arguments).health_port
@@ -149,11 +149,11 @@ def test_ports_and_probes_are_those_that_the_processes_are_told(rendered: list[d
         assert let_in == {port["containerPort"] for port in container["ports"]}
 
 
-def test_both_processes_are_told_alike_what_to_send_and_zero_is_a_value(tmp_path: Path):
+def test_telemetry_values_of_the_chart_reach_both_processes_including_zero(tmp_path: Path):
     collector = {"otlpEndpoint": "http://collector:4317", "otlpProtocol": "grpc", "traceRatio": 0, "traceSlowSeconds": 0}
     told = ["--otlp-endpoint=http://collector:4317", "--otlp-protocol=grpc", "--trace-ratio=0", "--trace-slow=0"]
     for values, expected in (({"telemetry": collector}, told), ({}, []), ({"telemetry": dict.fromkeys(collector)}, [])):
-        for spec in pods(render(tmp_path, values)).values():
+        for spec in get_pods(render(tmp_path, values)).values():
             arguments = [word for word in spec["containers"][0]["args"] if word.startswith(("--otlp-", "--trace-"))]
             assert sorted(arguments) == expected
 
@@ -161,13 +161,13 @@ def test_both_processes_are_told_alike_what_to_send_and_zero_is_a_value(tmp_path
 def test_a_port_of_zero_is_served_nowhere(tmp_path: Path):
     objects = render(tmp_path, {"webhook": {"metricsPort": 0}, "reconciler": {"metricsPort": 0}})
     assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Service"] == ["topogate-webhook"]
-    for spec in pods(objects).values():
+    for spec in get_pods(objects).values():
         assert "--metrics-port=0" in spec["containers"][0]["args"]
         assert "metrics" not in [port["name"] for port in spec["containers"][0]["ports"]]
 
 
 def test_a_configuration_is_one_that_the_reconciler_reads(tmp_path: Path):
-    text = one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap", "-reconciler")["data"]["config.yaml"]
+    text = find_one(render(tmp_path, VALUE_SETS["everything"]), "ConfigMap", "-reconciler")["data"]["config.yaml"]
     (tmp_path / "config.yaml").write_text(text)
     read = reconciler.settings.parse([f"--config={tmp_path / 'config.yaml'}"])
     assert read.pods_ready is not None
@@ -176,31 +176,31 @@ def test_a_configuration_is_one_that_the_reconciler_reads(tmp_path: Path):
 def test_webhooks_policies_and_conversion_are_the_registrations_own(tmp_path: Path):
     objects = render(tmp_path, PROVIDED)
     for wanted in configurations("Q0E=", SERVICE):
-        found = one(objects, wanted["kind"])
+        found = find_one(objects, wanted["kind"])
         assert (found["metadata"]["name"], found["webhooks"]) == (wanted["metadata"]["name"], wanted["webhooks"])
     for wanted in policies(KINDS):
-        found = one(objects, wanted["kind"], wanted["metadata"]["name"])
+        found = find_one(objects, wanted["kind"], wanted["metadata"]["name"])
         assert found["spec"] == wanted["spec"]
     for path in CRD_DIR.glob("*.yaml"):
         crd = yaml.safe_load(path.read_text())
         if crd["spec"]["conversion"]["strategy"] == "Webhook":
             crd["spec"]["conversion"] = conversion("Q0E=", SERVICE)
-        assert one(objects, "CustomResourceDefinition", crd["metadata"]["name"])["spec"] == crd["spec"]
+        assert find_one(objects, "CustomResourceDefinition", crd["metadata"]["name"])["spec"] == crd["spec"]
 
 
 def test_rights_are_those_of_the_code(tmp_path: Path):
     objects = render(tmp_path, PROVIDED)
-    assert granted(one(objects, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster() | rbac.of_owners()
-    assert granted(one(objects, "ClusterRole", "-webhook")["rules"]) == webhook_rights()
+    assert list_granted(find_one(objects, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster() | rbac.of_owners()
+    assert list_granted(find_one(objects, "ClusterRole", "-webhook")["rules"]) == read_webhook_rights()
     without = render(tmp_path, {"rbac": {"ownerFinalizers": False}})
-    assert granted(one(without, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster()
-    assert one(objects, "Role")["rules"] == [*rbac.in_own_namespace(), *rbac.of_pause()], "no Secrets here"
+    assert list_granted(find_one(without, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster()
+    assert find_one(objects, "Role")["rules"] == [*rbac.in_own_namespace(), *rbac.of_pause()], "no Secrets here"
     alone = render(tmp_path, PROVIDED | {"reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}}})
-    assert one(alone, "Role")["rules"] == rbac.of_pause()
+    assert find_one(alone, "Role")["rules"] == rbac.of_pause()
 
 
-def webhook_rights() -> set[tuple[str, str, str]]:
-    return granted(yaml.safe_load((CHART / "files" / "rights" / "webhook.yaml").read_text()))
+def read_webhook_rights() -> set[tuple[str, str, str]]:
+    return list_granted(yaml.safe_load((CHART / "files" / "rights" / "webhook.yaml").read_text()))
 
 
 def test_values_are_laid_over_the_webhooks(tmp_path: Path):
@@ -215,7 +215,7 @@ def test_values_are_laid_over_the_webhooks(tmp_path: Path):
     }
     objects = render(tmp_path, {"webhooks": values, "mutatingWebhook": {"reinvocationPolicy": "IfNeeded"}})
     for kind, reinvocation in zip(HOOKS, ("IfNeeded", None), strict=True):
-        configuration = one(objects, kind)
+        configuration = find_one(objects, kind)
         for hook in configuration["webhooks"]:
             assert "deployment" not in hook["name"]
             assert hook["failurePolicy"] == ("Fail" if re.match("[mv]job[.]", hook["name"]) else "Ignore")
@@ -234,8 +234,8 @@ def test_a_ca_that_another_writes_is_not_rendered_so_that_an_upgrade_leaves_it(t
         objects = render(tmp_path, values)
         configs = []
         for kind in HOOKS:
-            assert one(objects, kind)["metadata"].get("annotations") == expected
-            configs += [hook["clientConfig"] for hook in one(objects, kind)["webhooks"]]
+            assert find_one(objects, kind)["metadata"].get("annotations") == expected
+            configs += [hook["clientConfig"] for hook in find_one(objects, kind)["webhooks"]]
         for crd in (obj for obj in objects if obj["kind"] == "CustomResourceDefinition"):
             if (conversion := crd["spec"]["conversion"])["strategy"] == "Webhook":
                 configs.append(conversion["webhook"]["clientConfig"])
@@ -244,15 +244,15 @@ def test_a_ca_that_another_writes_is_not_rendered_so_that_an_upgrade_leaves_it(t
         assert all(set(config) == {"service"} for config in configs)
 
 
-def own_of(objects: list[dict[str, Any]]) -> CertificateTarget:
-    own = webhook.settings.parse(pods(objects)["webhook"]["containers"][0]["args"]).own
+def get_target(objects: list[dict[str, Any]]) -> CertificateTarget:
+    own = webhook.settings.parse(get_pods(objects)["webhook"]["containers"][0]["args"]).own
     assert own is not None
     return own
 
 
-def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp_path: Path):
+def test_own_certificate_of_the_chart_is_for_the_service_and_published_to_each_configuration(tmp_path: Path):
     objects = render(tmp_path, {"kubernetesClusterDomain": "cluster.example"}, release="7.odd", namespace="0-system")
-    own, service = own_of(objects), one(objects, "Service", "-webhook")["metadata"]
+    own, service = get_target(objects), find_one(objects, "Service", "-webhook")["metadata"]
     assert (own.namespace, own.secret) == ("0-system", f"{service['name']}-certs")
     assert own.names == (f"{service['name']}.0-system.svc", f"{service['name']}.0-system.svc.cluster.example")
     words = {KINDS_OF_CONFIGURATION[word].kind: word for word in KINDS_OF_CONFIGURATION}
@@ -270,16 +270,16 @@ def test_its_own_certificate_is_for_the_service_and_told_to_all_that_name_it(tmp
     ],
     ids=["CRDs of another", "webhooks of another", "no webhooks"],
 )
-def test_rights_on_what_is_told_are_by_name_and_for_nothing_else(tmp_path: Path, values: dict[str, Any], told: list[str]):
+def test_webhook_rights_on_certificates_are_limited_by_resource_name(tmp_path: Path, values: dict[str, Any], told: list[str]):
     objects = render(tmp_path, values)
-    own = own_of(objects)
+    own = get_target(objects)
     assert sorted({one.kind for one in own.configurations}) == told
-    by_name = [rule for rule in one(objects, "ClusterRole", "-webhook")["rules"] if "patch" in rule["verbs"]]
+    by_name = [rule for rule in find_one(objects, "ClusterRole", "-webhook")["rules"] if "patch" in rule["verbs"]]
     may = {(plural, name) for rule in by_name for plural in rule["resources"] for name in rule["resourceNames"]}
     assert may == {(KINDS_OF_CONFIGURATION[one.kind].plural, one.name) for one in own.configurations}
-    assert granted(by_name) == {right for kind in told for right in rights_on(KINDS_OF_CONFIGURATION[kind], "get", "patch")}
-    rules = one(objects, "Role", "-webhook")["rules"]
-    assert granted(rules) == rights_on(SECRETS, "get", "update", "create")
+    assert list_granted(by_name) == {right for kind in told for right in rights_on(KINDS_OF_CONFIGURATION[kind], "get", "patch")}
+    rules = find_one(objects, "Role", "-webhook")["rules"]
+    assert list_granted(rules) == rights_on(SECRETS, "get", "update", "create")
     assert [rule.get("resourceNames") for rule in rules] == [[own.secret], None]
     assert rules[1]["verbs"] == ["create"]
 
@@ -291,16 +291,16 @@ def test_the_old_version_can_be_left_unserved_and_crds_stay(tmp_path: Path):
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def test_the_peers_values_mean_what_they_mean_there(tmp_path: Path):
+def test_kueue_values_of_the_chart_have_the_same_effect(tmp_path: Path):
     objects = render(tmp_path, VALUE_SETS["peer"])
     assert not [obj for obj in objects if obj["kind"] == "PodDisruptionBudget"]
     assert [obj["spec"]["replicas"] for obj in objects if obj["kind"] == "Deployment"] == [3, 3]
     assert all(obj["spec"]["strategy"] == {"type": "Recreate"} for obj in objects if obj["kind"] == "Deployment")
-    for spec in pods(objects).values():
+    for spec in get_pods(objects).values():
         assert spec["containers"][0]["image"] == "mirror/topogate:v9"
         assert "priorityClassName" not in spec
     assert "TASBalancedPlacement" in GATES
-    assert "--feature-gates=TASBalancedPlacement=true" in pods(objects)["reconciler"]["containers"][0]["args"]
+    assert "--feature-gates=TASBalancedPlacement=true" in get_pods(objects)["reconciler"]["containers"][0]["args"]
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_the_webhook_lets_jobs_ask_for_a_group_just_where_the_reconciler_serves_
     tmp_path: Path, values: dict[str, Any], *, is_on: bool
 ):
     objects = render(tmp_path, values)
-    arguments = {part: spec["containers"][0]["args"] for part, spec in pods(objects).items()}
+    arguments = {part: spec["containers"][0]["args"] for part, spec in get_pods(objects).items()}
     assert webhook.settings.parse(arguments["webhook"], environ={}).gates.is_on(POD_GROUPS) is is_on
     (*files,) = (obj for obj in objects if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-reconciler"))
     text = files[0]["data"]["config.yaml"] if files else ""
@@ -340,14 +340,14 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         if obj["kind"] in ("Service", "Deployment"):
             assert re.fullmatch("[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name)
         assert all(re.fullmatch("([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value) for value in labels.values())
-    service = one(objects, "Service", "-webhook")["metadata"]
+    service = find_one(objects, "Service", "-webhook")["metadata"]
     for kind in HOOKS:
-        for hook in one(objects, kind)["webhooks"]:
+        for hook in find_one(objects, kind)["webhooks"]:
             where = hook["clientConfig"]["service"]
             assert (where["name"], where["namespace"]) == (service["name"], namespace)
-    assert own_of(objects).names[0] == f"{service['name']}.{namespace}.svc"
-    certificate = one(render(tmp_path, CERT_MANAGER, release=release, namespace=namespace), "Certificate", "-webhook")
-    assert tuple(certificate["spec"]["dnsNames"]) == own_of(objects).names
+    assert get_target(objects).names[0] == f"{service['name']}.{namespace}.svc"
+    certificate = find_one(render(tmp_path, CERT_MANAGER, release=release, namespace=namespace), "Certificate", "-webhook")
+    assert tuple(certificate["spec"]["dnsNames"]) == get_target(objects).names
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
     ],
 )
-def test_a_mistake_is_told(tmp_path: Path, values: dict[str, Any], said: str):
+def test_invalid_chart_values_are_refused_with_the_mistake(tmp_path: Path, values: dict[str, Any], said: str):
     with pytest.raises(Refused, match=re.escape(said)):
         render(tmp_path, values)
 
@@ -410,7 +410,7 @@ def test_null_for_value_with_default_is_refused(tmp_path: Path, path: tuple[str,
 def test_object_selector_leaves_guard_of_scale_on(tmp_path: Path):
     """A Scale has not the labels of its object, so that a selector would match none."""
     values = {"objectSelector": {"matchLabels": {"b": "c"}}, "matchConditions": [CONDITION]}
-    hooks = one(render(tmp_path, PROVIDED | {"webhooks": values}), "ValidatingWebhookConfiguration")["webhooks"]
+    hooks = find_one(render(tmp_path, PROVIDED | {"webhooks": values}), "ValidatingWebhookConfiguration")["webhooks"]
     scale = [hook for hook in hooks if hook["name"].startswith("vscale.")]
     assert len(scale) == 2
     assert all("objectSelector" not in hook and CONDITION not in hook["matchConditions"] for hook in scale)
@@ -463,7 +463,7 @@ def test_policies_have_selectors_and_kinds_of_webhooks(tmp_path: Path):
 def test_policy_of_reconciler_names_account_of_release(tmp_path: Path):
     """Found defect C18."""
     for values, name in (({}, "topogate-reconciler"), ({"reconciler": {"serviceAccount": {"name": "mine"}}}, "mine")):
-        spec = one(render(tmp_path, PROVIDED | values), "ValidatingAdmissionPolicy", "topogate-reconciler")["spec"]
+        spec = find_one(render(tmp_path, PROVIDED | values), "ValidatingAdmissionPolicy", "topogate-reconciler")["spec"]
         assert spec["matchConditions"][0]["expression"] == f"request.userInfo.username == 'system:serviceaccount:topogate-system:{name}'"
 
 
@@ -471,7 +471,7 @@ def test_ca_of_clients_is_mounted_and_needs_no_conversion(tmp_path: Path):
     """Found defect B4."""
     for more in ({}, PROVIDED):
         values = more | {"webhook": {"clientCASecret": "api-servers"}, "crds": {"servesOldVersions": False}}
-        spec = pods(render(tmp_path, values))["webhook"]
+        spec = get_pods(render(tmp_path, values))["webhook"]
         (container,) = spec["containers"]
         assert "--client-ca-file=/etc/topogate/client-ca/ca.crt" in container["args"]
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}

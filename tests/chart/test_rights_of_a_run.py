@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from e2e.accounts import user_of
+from e2e.accounts import get_user_name
 from e2e.topogate import SYSTEM_NAMESPACE
 from tests.chart.rights_of_a_run import GRANTED, SELDOM, find_problems
 
@@ -15,7 +15,7 @@ def write(folder: Path, name: str, **of_parts: object) -> None:
 
 
 def used(part: str) -> dict[str, list[list[str]]]:
-    return {user_of(part, SYSTEM_NAMESPACE): [list(right) for right in sorted(GRANTED[part])]}
+    return {get_user_name(part, SYSTEM_NAMESPACE): [list(right) for right in sorted(GRANTED[part])]}
 
 
 def test_rights_used_by_several_processes_are_complete(tmp_path: Path):

@@ -58,7 +58,7 @@ class Commands:
         return path
 
 
-def node(name: str, labels: dict[str, str] | None = None, **allocatable: str) -> Obj:
+def build_node(name: str, labels: dict[str, str] | None = None, **allocatable: str) -> Obj:
     """A Ready node as kubectl prints it, as far as anybody reads it."""
     offers = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8", **allocatable}
     return {
@@ -69,17 +69,17 @@ def node(name: str, labels: dict[str, str] | None = None, **allocatable: str) ->
     }
 
 
-def nodes(blocks: int = 2, racks: int = 2, hosts: int = 4, **allocatable: str) -> list[Obj]:
+def build_nodes(blocks: int = 2, racks: int = 2, hosts: int = 4, **allocatable: str) -> list[Obj]:
     """So many racks a block and hosts a rack."""
     return [
-        node(f"n-{b}-{r}-{h}", {BLOCK: f"b{b}", RACK: f"b{b}-r{r}"}, **allocatable)
+        build_node(f"n-{b}-{r}-{h}", {BLOCK: f"b{b}", RACK: f"b{b}-r{r}"}, **allocatable)
         for b in range(blocks)
         for r in range(racks)
         for h in range(hosts)
     ]
 
 
-def job(name: str, pods: int, gpus: int = 8, *, queue: str | None = "main", **annotations: str) -> Obj:
+def build_job(name: str, pods: int, gpus: int = 8, *, queue: str | None = "main", **annotations: str) -> Obj:
     """A Job whose pod template has annotations `kueue.x-k8s.io/podset-...-topology`, given as required=, preferred=."""
     notes = {f"kueue.x-k8s.io/podset-{mode}-topology": level for mode, level in annotations.items()}
     container = {"name": "main", "image": "example", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"cpu": "1"}}}
@@ -96,7 +96,7 @@ def job(name: str, pods: int, gpus: int = 8, *, queue: str | None = "main", **an
     }
 
 
-def queues(gpus: int = 384, **changes: Any) -> list[Obj]:
+def build_queues(gpus: int = 384, **changes: Any) -> list[Obj]:
     """The example's topology, flavor and queues, with so much quota; `changes` go into the ClusterQueue's spec."""
     documents: list[Obj] = list(yaml.safe_load_all((EXAMPLES / "queues.yaml").read_text()))
     for document in documents:
@@ -106,7 +106,7 @@ def queues(gpus: int = 384, **changes: Any) -> list[Obj]:
     return documents
 
 
-def in_a_process(module: str, *arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
+def run_process(module: str, *arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
     """A process of its own: `cli`, or one of those that it runs."""
     command: Sequence[str] = (sys.executable, "-m", module, *arguments)
     return subprocess.run(

@@ -26,7 +26,7 @@ from tests.runtime.fakes import ManualClock
 NOW = "2026-02-03T04:05:06Z"
 
 
-def queued(job: Obj, priority: int = 0) -> list[Obj]:
+def build_queued_job(job: Obj, priority: int = 0) -> list[Obj]:
     """A job as the webhook leaves it, and its Workload."""
     stored = complete(Job().default(job, Defaults(None, None)), r.resource_of(Job()), "default")
     workload = complete(build_workload(Job(), stored, priority=priority, priority_class=None), r.WORKLOADS, "default")
@@ -34,7 +34,7 @@ def queued(job: Obj, priority: int = 0) -> list[Obj]:
     return [stored, workload]
 
 
-def decided(documents: Sequence[Obj]) -> list[Obj]:
+def decide_documents(documents: Sequence[Obj]) -> list[Obj]:
     """The same with the statuses that a scheduler's cycle writes."""
     outlook = Outlook(Client.offline(), ManualClock(), parse([]), KINDS)
     objects: dict[tuple[str, str], list[Obj]] = {}

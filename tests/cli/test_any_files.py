@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.commands import BLOCK, RACK, Commands, Obj, job, node, queues
-from tests.cli.lives import queued
-from tests.podgroups.devices import claim, device_class, pool_of_nodes, resource_slice, template
+from tests.cli.commands import BLOCK, RACK, Commands, Obj, build_job, build_node, build_queues
+from tests.cli.lives import build_queued_job
+from tests.podgroups.devices import build_claim, build_device_class, build_resource_slice, build_template, pool_of_nodes
 from tests.strategies import scale_examples
 
 POD: Obj = {
@@ -30,11 +30,11 @@ CLASSES: list[Obj] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"a": "b"}}},
 ]
 CLUSTER: list[Obj] = [
-    *(node(f"n{i}", {BLOCK: "b", RACK: f"r{i % 2}"}) for i in range(3)),
-    *queues(),
+    *(build_node(f"n{i}", {BLOCK: "b", RACK: f"r{i % 2}"}) for i in range(3)),
+    *build_queues(),
     *CLASSES,
     POD,
-    *queued(job("there", 1)),
+    *build_queued_job(build_job("there", 1)),
 ]
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}]}
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "x", "1", "-1", "cpu", "a/b/c", "Ⅷ", "1e400"])
@@ -42,11 +42,11 @@ NAMES = st.sampled_from(["name", "x", "0"])
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3))
 
 
-def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def walk_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where something stands in a document."""
     yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from paths(inner, (*path, key))
+        yield from walk_paths(inner, (*path, key))
 
 
 def replaced(document: Obj, path: tuple[Any, ...], value: Any) -> Any:
@@ -60,7 +60,7 @@ def replaced(document: Obj, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-def test_a_pod_on_a_node_that_is_no_name_is_told_of(topogate: Commands) -> None:
+def test_pod_with_an_invalid_node_name_in_a_file_is_reported(topogate: Commands) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": [None], "containers": []}}
     ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *CLUSTER, pod))
     assert ran.code in (0, 1, 2), ran.err
@@ -68,11 +68,11 @@ def test_a_pod_on_a_node_that_is_no_name_is_told_of(topogate: Commands) -> None:
 
 
 DEVICES: list[Obj] = [
-    device_class(),
-    template(namespace="default"),
+    build_device_class(),
+    build_template(namespace="default"),
     *pool_of_nodes("p", {"n0": 1, "n1": 2}),
-    resource_slice("q", [{"name": "x", "attributes": {"a": {"int": 1}}, "capacity": {"m": {"value": "1"}}}], nodeSelector=SELECTOR),
-    claim("c", [("p", "n0-0")], namespace="default", nodeSelector=SELECTOR),
+    build_resource_slice("q", [{"name": "x", "attributes": {"a": {"int": 1}}, "capacity": {"m": {"value": "1"}}}], nodeSelector=SELECTOR),
+    build_claim("c", [("p", "n0-0")], namespace="default", nodeSelector=SELECTOR),
     {
         "apiVersion": "topogate.dev/v1alpha1",
         "kind": "PodGroup",
@@ -98,10 +98,10 @@ DEVICES: list[Obj] = [
 
 @settings(max_examples=scale_examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands, data: st.DataObject):
+def test_random_json_in_device_files_is_used_or_reported(topogate: Commands, data: st.DataObject):
     documents = copy.deepcopy(DEVICES)
     at = data.draw(st.integers(0, len(documents) - 1))
-    path = data.draw(st.sampled_from(list(paths(documents[at]))))
+    path = data.draw(st.sampled_from(list(walk_paths(documents[at]))))
     documents[at] = replaced(documents[at], path, data.draw(JSON))
     with tempfile.TemporaryDirectory() as folder:
         here = Commands(topogate.capsys, Path(folder))
@@ -111,8 +111,8 @@ def test_any_json_in_any_place_of_devices_is_used_or_told_of(topogate: Commands,
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion", "name", "namespace"])
 @pytest.mark.parametrize("value", [None, [], {}, 1, True])
-def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands, field: str, value: object) -> None:
-    running, wanted = job("there", 2, required=RACK), job("a", 2, required=RACK)
+def test_metadata_text_of_another_type_is_reported_or_omitted(topogate: Commands, field: str, value: object) -> None:
+    running, wanted = build_job("there", 2, required=RACK), build_job("a", 2, required=RACK)
     for obj in (running, wanted):
         obj["metadata"][field] = value
     here: list[str | Path] = ["--nodes", topogate.write("cluster.yaml", *CLUSTER[:-1], running)]
@@ -126,10 +126,10 @@ def test_text_of_metadata_that_is_none_is_told_of_or_left_out(topogate: Commands
 
 @settings(max_examples=scale_examples(0.5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_json_in_any_place_is_used_or_told_of(topogate: Commands, data: st.DataObject):
-    documents = copy.deepcopy([*CLUSTER, job("a", 2, required=RACK)])
+def test_random_json_in_files_is_used_or_reported(topogate: Commands, data: st.DataObject):
+    documents = copy.deepcopy([*CLUSTER, build_job("a", 2, required=RACK)])
     at = data.draw(st.integers(0, len(documents) - 1))
-    path = data.draw(st.sampled_from(list(paths(documents[at]))))
+    path = data.draw(st.sampled_from(list(walk_paths(documents[at]))))
     documents[at] = replaced(documents[at], path, data.draw(JSON))
     *cluster, wanted = documents
     with tempfile.TemporaryDirectory() as folder:

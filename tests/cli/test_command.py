@@ -11,8 +11,8 @@ import pytest
 from cli import commands
 from cli.__main__ import main
 from cli.inputs import ClusterSource
-from tests.cli.commands import EXAMPLES, ROOT, Commands, in_a_process, job
-from tests.cli.test_api_answers import answering, kubeconfig
+from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, run_process
+from tests.cli.test_api_answers import serve_answers, write_kubeconfig
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
@@ -31,8 +31,8 @@ def test_a_process_gets_its_arguments_as_they_are(topogate: Commands, process: s
 def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
     missing = tmp_path / "missing"
     files = ["--cert-file", "x", "--key-file", "y"] if process == "webhook" else []
-    done = in_a_process("cli", process, "--kubeconfig", str(missing), *files)
-    alone = in_a_process(process, "--kubeconfig", str(missing), *files)
+    done = run_process("cli", process, "--kubeconfig", str(missing), *files)
+    alone = run_process(process, "--kubeconfig", str(missing), *files)
     assert done.returncode == alone.returncode == (2 if process == "reconciler" else 1)
     assert "Traceback" not in done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["error"] == json.loads(alone.stderr.splitlines()[-1])["error"]
@@ -60,7 +60,7 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
         ),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(topogate: Commands, arguments: list[str], says: str):
+def test_wrong_command_line_is_reported_in_one_line(topogate: Commands, arguments: list[str], says: str):
     ran = topogate.run(*arguments)
     assert ran.code == 2
     assert ran.out == ""
@@ -78,7 +78,7 @@ def test_a_bare_command_shows_its_words(topogate: Commands):
 
 
 def test_without_a_way_to_a_cluster_the_kubeconfig_is_named(topogate: Commands, tmp_path):
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", tmp_path / "none")
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 1)), "--kubeconfig", tmp_path / "none")
     assert ran.code == 2
     assert ran.err == f"topogate: kubeconfig {tmp_path / 'none'}: there is no such file\n"
 
@@ -92,7 +92,7 @@ def test_an_api_server_that_is_not_there_is_an_error_and_no_bad_input(topogate: 
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {}}],
     }
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--kubeconfig", topogate.write("config", config))
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 1)), "--kubeconfig", topogate.write("config", config))
     assert ran.code == 1
     assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: the API server cannot be reached: ")
     assert ran.err.count("\n") == 1
@@ -107,7 +107,7 @@ def test_completion_scripts_ask_the_command_by_the_variable_that_it_answers(topo
 
 def test_the_command_completes_its_words():
     asked = [("_TOPOGATE_COMPLETE", "complete_bash"), ("COMP_WORDS", "topogate pl"), ("COMP_CWORD", "1")]
-    assert in_a_process("cli", environment=asked).stdout.split() == ["plan"]
+    assert run_process("cli", environment=asked).stdout.split() == ["plan"]
 
 
 def test_both_names_of_the_command_are_installed():
@@ -133,7 +133,7 @@ def test_the_namespace_is_kubectls(tmp_path):
         assert commands.namespace_of(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
 
 
-def test_a_bug_is_told_in_a_line_and_shown_where_if_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_unexpected_error_is_one_line_and_a_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def fail(*_: object) -> None:
         raise KeyError("odd\nthing")
 
@@ -152,8 +152,8 @@ def test_an_object_that_cannot_be_read_is_warned_of_and_passed_over(topogate: Co
     def answer(path: str) -> tuple[int, dict[str, object]]:
         return 200, {"items": [broken] if path.startswith("/api/v1/pods") else [], "metadata": {"resourceVersion": "1"}}
 
-    with answering(answer) as url:
-        ran = topogate.run("topology", "--kubeconfig", kubeconfig(topogate, url))
+    with serve_answers(answer) as url:
+        ran = topogate.run("topology", "--kubeconfig", write_kubeconfig(topogate, url))
     assert ran.code == 1
     assert ran.err.splitlines()[1].startswith("topogate: there is no Topology")
     assert ran.err.startswith("topogate: warning: object set aside: resource pods, object default/p, error ")

@@ -16,7 +16,7 @@ CODES = {"job-one-rack": 3, "job-three-mistakes": 2}
 
 
 @pytest.mark.parametrize(("command", "shown"), OFFLINE, ids=[command[:40] for command, _ in OFFLINE])
-def test_a_command_prints_what_is_shown(topogate: Commands, monkeypatch: pytest.MonkeyPatch, command: str, shown: str):
+def test_documented_command_prints_the_documented_output(topogate: Commands, monkeypatch: pytest.MonkeyPatch, command: str, shown: str):
     monkeypatch.chdir(ROOT)
     ran = topogate.run(*shlex.split(command))
     assert ran.code == next((code for name, code in CODES.items() if name in command), 0)

@@ -16,22 +16,22 @@ from core.names import (
     SPARE_NODES,
     SPARES_HELD,
 )
-from tests.cli.commands import BLOCK, RACK, Commands, job, nodes, queues
-from tests.cli.lives import NOW, decided, queued
+from tests.cli.commands import BLOCK, RACK, Commands, build_job, build_nodes, build_queues
+from tests.cli.lives import NOW, build_queued_job, decide_documents
 
 
-def workload_of(documents: list[Any], job_name: str) -> Any:
+def get_workload(documents: list[Any], job_name: str) -> Any:
     return next(d for d in documents if d["kind"] == "Workload" and d["metadata"]["ownerReferences"][0]["name"] == job_name)
 
 
-def condition(workload: Any, kind: str) -> Any:
+def get_condition(workload: Any, kind: str) -> Any:
     return next(c for c in workload["status"]["conditions"] if c["type"] == kind)
 
 
-def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_domains_lack(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK))])
-    workload = workload_of(documents, "a")
-    sentence = condition(workload, "QuotaReserved")["message"]
+def test_explain_of_a_waiting_workload_shows_its_condition_message_and_the_lack_of_the_best_domains(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 5, required=RACK))])
+    workload = get_workload(documents, "a")
+    sentence = get_condition(workload, "QuotaReserved")["message"]
     file = topogate.write("cluster.yaml", *documents)
     ran = topogate.run("explain", "workload", workload["metadata"]["name"], "--nodes", file)
     assert (ran.code, ran.err) == (0, "")
@@ -42,11 +42,18 @@ def test_one_that_waits_is_told_the_sentence_of_its_condition_and_what_the_best_
     assert "now:" not in ran.out
 
 
-def test_who_was_preempted_reads_by_whom(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK)), *queued(job("b", 5, required=RACK))])
-    workload, other = workload_of(documents, "a"), workload_of(documents, "b")["metadata"]
+def test_explain_of_a_preempted_workload_names_its_preemptor(topogate: Commands):
+    documents = decide_documents(
+        [
+            *build_nodes(),
+            *build_queues(),
+            *build_queued_job(build_job("a", 5, required=RACK)),
+            *build_queued_job(build_job("b", 5, required=RACK)),
+        ]
+    )
+    workload, other = get_workload(documents, "a"), get_workload(documents, "b")["metadata"]
     message = f"Preempted to accommodate a workload (UID: {other['uid']}, JobUID: x) due to prioritization"
-    workload["status"]["conditions"].append(says("Preempted", "True", "InClusterQueue", message))
+    workload["status"]["conditions"].append(build_condition("Preempted", "True", "InClusterQueue", message))
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
     assert f"preempted by: {other['namespace']}/{other['name']}" in ran.out
     workload["status"]["conditions"][-1]["message"] = message.replace(other["uid"], "gone")
@@ -54,9 +61,9 @@ def test_who_was_preempted_reads_by_whom(topogate: Commands):
 
 
 def test_the_data_has_each_level_each_reason_and_each_way_out(topogate: Commands):
-    cluster = nodes(blocks=1)
+    cluster = build_nodes(blocks=1)
     cluster[0]["spec"] = {"taints": [{"key": "repair", "effect": "NoSchedule"}]}
-    documents = decided([*cluster, *queues(), *queued(job("a", 5, required=RACK))])
+    documents = decide_documents([*cluster, *build_queues(), *build_queued_job(build_job("a", 5, required=RACK))])
     ran = topogate.run("explain", "job/a", "--nodes", topogate.write("cluster.yaml", *documents), "-o", "json")
     told = ran.data
     assert (told["state"], told["job"], told["clusterQueue"]) == ("waiting", {"kind": "Job", "name": "a"}, "research")
@@ -68,18 +75,18 @@ def test_the_data_has_each_level_each_reason_and_each_way_out(topogate: Commands
     assert [change.get("level") or change.get("pods") for change in attempt["wouldHelp"]] == [BLOCK, 4]
 
 
-def test_if_things_have_changed_since_both_sentences_are_told(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 5, required=RACK))])
-    sentence = condition(workload_of(documents, "a"), "QuotaReserved")["message"]
-    more = [document for document in nodes(hosts=5) if document["metadata"]["name"].endswith("0-4")]
+def test_explain_after_a_change_shows_the_condition_and_the_current_verdict(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 5, required=RACK))])
+    sentence = get_condition(get_workload(documents, "a"), "QuotaReserved")["message"]
+    more = [document for document in build_nodes(hosts=5) if document["metadata"]["name"].endswith("0-4")]
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents, *more))
     assert sentence in ran.out
     assert "now: it would be admitted by ClusterQueue research" in ran.out
     assert "b0/b0-r0/n-0-0-4  1 pod" in ran.out
 
 
-def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+def test_explain_of_an_admitted_workload_shows_its_place_and_the_reason(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     file = topogate.write("cluster.yaml", *documents)
     ran = topogate.run("explain", "job", "a", "--nodes", file)
     assert "state: admitted" in ran.out
@@ -93,18 +100,18 @@ def test_one_that_is_admitted_is_told_where_it_is_and_why_there(topogate: Comman
 
 
 def test_job_admitted_with_fewer_pods_shows_how_many_it_asked_for(topogate: Commands):
-    asked = job("a", 12, required=RACK)
+    asked = build_job("a", 12, required=RACK)
     asked["metadata"]["annotations"] = {MIN_PARALLELISM: "3"}
-    file = topogate.write("cluster.yaml", *decided([*nodes(), *queues(), *queued(asked)]))
+    file = topogate.write("cluster.yaml", *decide_documents([*build_nodes(), *build_queues(), *build_queued_job(asked)]))
     ran = topogate.run("explain", "job", "a", "--nodes", file)
     assert f"pod set main: 4 of the 12 pods that it asked for ({MIN_PARALLELISM} accepts 3 or more), flavor gpu" in ran.out
     (pod_set,) = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data["podSets"]
     assert (pod_set["count"], pod_set["asked"], pod_set["minimum"]) == (4, 12, 3)
 
 
-def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: Commands):
+def test_explain_after_node_failures_shows_the_remaining_room(topogate: Commands):
     """Not "the tightest of 0"."""
-    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     gone = [document for document in documents if not (document["kind"] == "Node" and document["metadata"]["name"] == "n-0-0-0")]
     full = [document for document in gone if not (document["kind"] == "Node" and document["metadata"]["name"].endswith(("-1", "-2", "-3")))]
     kept = [document for document in gone if document["kind"] == "Node" and document["metadata"]["name"] in ("n-0-0-1", "n-0-0-2")]
@@ -114,32 +121,32 @@ def test_where_nodes_have_failed_since_what_is_left_is_said_as_it_is(topogate: C
 
 
 def test_where_it_is_not_held_any_more_its_place_is_not_called_the_tightest(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     less = [one for one in documents if not (one["kind"] == "Node" and one["metadata"]["name"] in ("n-0-0-0", "n-0-0-3"))]
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *less))
     assert f"{RACK} b0/b0-r0 with room for 2 of 3 pods now; b0/b0-r1 with room for 4 would hold all 3\n" in ran.out
     assert "tightest" not in ran.out
 
 
-def test_one_that_was_evicted_before_says_why_and_from_where(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+def test_explain_of_an_evicted_workload_shows_reason_and_former_place(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     told = "its node was lost. It was on rack b0/b0-r0 (node n). Placed again on the same"
-    workload = workload_of(documents, "a")
-    workload["status"]["conditions"].append(says("Evicted", "False", "QuotaReserved", f"Previously: {told}"))
+    workload = get_workload(documents, "a")
+    workload["status"]["conditions"].append(build_condition("Evicted", "False", "QuotaReserved", f"Previously: {told}"))
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
     assert f"before: {told}\n" in ran.out
-    condition(workload, "Evicted").update(status="True", message="its node was lost")
+    get_condition(workload, "Evicted").update(status="True", message="its node was lost")
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
     assert ran.out.count("its node was lost") == 1, "it is the condition that is shown"
 
 
-def test_nodes_that_are_lent_are_told_of_both_and_counted_once(topogate: Commands):
-    holder, borrower = job("a", 3, required=RACK), job("b", 1, unconstrained="true")
+def test_explain_shows_lent_nodes_for_holder_and_borrower_and_counts_them_once(topogate: Commands):
+    holder, borrower = build_job("a", 3, required=RACK), build_job("b", 1, unconstrained="true")
     holder["spec"]["template"]["metadata"]["annotations"] |= {SPARE_NODES: "1", LEND_SPARES: "true"}
-    there = [node for node in nodes() if node["metadata"]["labels"][RACK] == "b0-r0"]
-    documents = [*there, *queues(), *queued(holder), *queued(borrower)]
-    workload_of(documents, "a")["spec"]["priority"] = 5
-    file = topogate.write("cluster.yaml", *decided(documents))
+    there = [node for node in build_nodes() if node["metadata"]["labels"][RACK] == "b0-r0"]
+    documents = [*there, *build_queues(), *build_queued_job(holder), *build_queued_job(borrower)]
+    get_workload(documents, "a")["spec"]["priority"] = 5
+    file = topogate.write("cluster.yaml", *decide_documents(documents))
     (lent,) = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data["lent"]
     (key,) = lent["to"]
     assert key.startswith("default/job-b")
@@ -157,11 +164,11 @@ def test_nodes_that_are_lent_are_told_of_both_and_counted_once(topogate: Command
     assert rack["used"]["nvidia.com/gpu"] == "32"
 
 
-def test_nodes_that_are_kept_free_for_it_are_told_and_taken_for_others(topogate: Commands):
-    asks = job("a", 2, required=RACK)
+def test_explain_shows_spare_nodes_of_a_workload_and_counts_them_as_used_for_others(topogate: Commands):
+    asks = build_job("a", 2, required=RACK)
     asks["spec"]["template"]["metadata"]["annotations"][SPARE_NODES] = "1"
-    documents = decided([*nodes(), *queues(), *queued(asks)])
-    workload = workload_of(documents, "a")
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(asks)])
+    workload = get_workload(documents, "a")
     file = topogate.write("cluster.yaml", *documents)
     told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
     (spare,) = told["podSets"][0]["spares"]
@@ -178,17 +185,22 @@ def test_nodes_that_are_kept_free_for_it_are_told_and_taken_for_others(topogate:
 
 
 def test_one_that_has_finished_is_so(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
     finished = {"type": FINISHED, "status": "True", "reason": "Succeeded", "message": "Job finished", "lastTransitionTime": NOW}
-    workload_of(documents, "a")["status"]["conditions"].append(finished)
+    get_workload(documents, "a")["status"]["conditions"].append(finished)
     ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents))
     assert "state: finished" in ran.out
     assert "Job finished" in ran.out
     assert "pod set" not in ran.out
 
 
-def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_queue(topogate: Commands):
-    documents = [*nodes(blocks=1, racks=1), *queues(), *queued(job("first", 3), priority=5), *queued(job("second", 2))]
+def test_explain_of_an_undecided_workload_decides_it_in_queue_order(topogate: Commands):
+    documents = [
+        *build_nodes(blocks=1, racks=1),
+        *build_queues(),
+        *build_queued_job(build_job("first", 3), priority=5),
+        *build_queued_job(build_job("second", 2)),
+    ]
     ran = topogate.run("explain", "job", "second", "--nodes", topogate.write("cluster.yaml", *documents), "-o", "yaml")
     assert "outcome: waits" in ran.out
     assert "condition:" not in ran.out
@@ -197,11 +209,11 @@ def test_one_that_nobody_has_decided_on_yet_is_decided_on_in_its_place_in_the_qu
     assert "now: it would be admitted" in ran.out
 
 
-def test_what_was_not_kept_is_told(topogate: Commands):
-    documents = decided([*nodes(), *queues(), *queued(job("a", 3, required=RACK))])
-    conditions = workload_of(documents, "a")["status"]["conditions"]
-    conditions.append(says("topogate.dev/PlacementKept", "False", "Split", "pods run in two racks"))
-    conditions.append(says("topogate.dev/RankOrderKept", "True", "Kept", "in order"))
+def test_explain_lists_conditions_of_placements_that_were_not_kept(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 3, required=RACK))])
+    conditions = get_workload(documents, "a")["status"]["conditions"]
+    conditions.append(build_condition("topogate.dev/PlacementKept", "False", "Split", "pods run in two racks"))
+    conditions.append(build_condition("topogate.dev/RankOrderKept", "True", "Kept", "in order"))
     file = topogate.write("cluster.yaml", *documents)
     ran = topogate.run("explain", "job.batch/a", "--nodes", file)
     assert "topogate.dev/PlacementKept=False, Split: pods run in two racks" in ran.out
@@ -210,40 +222,45 @@ def test_what_was_not_kept_is_told(topogate: Commands):
     assert told["notKept"] == [{"type": "topogate.dev/PlacementKept", "reason": "Split", "message": "pods run in two racks"}]
 
 
-def says(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
+def build_condition(kind: str, status: str, reason: str, message: str) -> dict[str, str]:
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
 
 
-RESERVED = says("QuotaReserved", "True", "QuotaReserved", "has it")
+RESERVED = build_condition("QuotaReserved", "True", "QuotaReserved", "has it")
 
 
 @pytest.mark.parametrize(
     ("active", "conditions", "state", "told"),
     [
-        (False, [says("Evicted", "True", "Deactivated", "The workload is deactivated")], "deactivated", "The workload is deactivated"),
+        (
+            False,
+            [build_condition("Evicted", "True", "Deactivated", "The workload is deactivated")],
+            "deactivated",
+            "The workload is deactivated",
+        ),
         (
             True,
-            [RESERVED, says("Evicted", "True", "Preempted", "for b")],
+            [RESERVED, build_condition("Evicted", "True", "Preempted", "for b")],
             "stopping",
             "for b",
         ),
         (True, [RESERVED], "quota reserved", "has it"),
-        (True, [says("QuotaReserved", "False", "OnHold", "no replicas")], "on hold", "no replicas"),
+        (True, [build_condition("QuotaReserved", "False", "OnHold", "no replicas")], "on hold", "no replicas"),
         (
             True,
-            [says("Evicted", "True", "Slow", "too slow"), says("QuotaReserved", "False", "Pending", "soon")],
+            [build_condition("Evicted", "True", "Slow", "too slow"), build_condition("QuotaReserved", "False", "Pending", "soon")],
             "waiting",
             "soon",
         ),
     ],
 )
-def test_each_state_is_told_with_the_condition_that_led_to_it(
+def test_explain_shows_each_state_with_its_condition(
     topogate: Commands, active: bool, conditions: list[dict[str, str]], state: str, told: str
 ):
-    made, workload = queued(job("a", 2, required=RACK))
+    made, workload = build_queued_job(build_job("a", 2, required=RACK))
     workload["spec"]["active"] = active
     workload["status"] = {"conditions": conditions, "requeueState": {"requeueAt": "2999-01-01T00:00:00Z"}}
-    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *nodes(), *queues(), made, workload))
+    ran = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *build_nodes(), *build_queues(), made, workload))
     assert ran.code == 0
     assert f"state: {state}\n" in ran.out
     assert f"\n    {told}\n" in ran.out
@@ -251,7 +268,7 @@ def test_each_state_is_told_with_the_condition_that_led_to_it(
     assert "now:" not in ran.out
 
 
-def of_owner(workload: Any, api_version: str, kind: str, name: str, index: int | None = None) -> Any:
+def replace_owner(workload: Any, api_version: str, kind: str, name: str, index: int | None = None) -> Any:
     """The same Workload, made for another."""
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"{kind}/default/{name}", "controller": True}
     notes = {COMPONENT_WORKLOAD_INDEX: str(index)} if index is not None else {}
@@ -260,15 +277,15 @@ def of_owner(workload: Any, api_version: str, kind: str, name: str, index: int |
 
 
 def test_pods_and_their_groups_lead_to_their_workload_and_a_replica_of_many_is_to_be_named(topogate: Commands):
-    _, workload = queued(job("a", 1))
+    _, workload = build_queued_job(build_job("a", 1))
     labels = {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/pod-group-name": "team"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}, "spec": {"containers": []}}
     metadata = {"name": "team", "namespace": "default", "uid": "team", "resourceVersion": "1", "annotations": {IS_GROUP_WORKLOAD: "true"}}
     group = {**workload, "metadata": metadata}
     parent: Any = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "lws"}}
     parent["spec"] = {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {"containers": []}}}}
-    replicas = [of_owner(workload, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", index) for index in range(2)]
-    file = topogate.write("cluster.yaml", *nodes(), *queues(), pod, group, parent, *replicas)
+    replicas = [replace_owner(workload, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", index) for index in range(2)]
+    file = topogate.write("cluster.yaml", *build_nodes(), *build_queues(), pod, group, parent, *replicas)
     for words in (["pod", "p"], ["po/p"], ["podgroup", "team"], ["team"]):
         assert topogate.run("explain", *words, "--nodes", file).out.startswith("Workload default/team\n"), words
     other = topogate.run("explain", "job", "lws", "--nodes", file).err
@@ -295,7 +312,7 @@ def test_deployment_without_pods_reports_the_reason(topogate: Commands, replicas
     spec: Any = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}}
     spec["template"] = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}
     file = topogate.write(
-        "cluster.yaml", *nodes(), *queues(), {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+        "cluster.yaml", *build_nodes(), *build_queues(), {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
     )
     assert expected in topogate.run("explain", "deployment", "web", "--nodes", file).err
 
@@ -311,8 +328,10 @@ def test_deployment_without_pods_reports_the_reason(topogate: Commands, replicas
         (["job", "idle"], 1, "job default/idle has no Workload: it has no label kueue.x-k8s.io/queue-name"),
     ],
 )
-def test_what_is_not_there_is_told_in_a_line_with_what_is(topogate: Commands, words: list[str], code: int, says: str):
-    file = topogate.write("cluster.yaml", *nodes(), *queues(), *queued(job("a", 1)), job("idle", 1, queue=None))
+def test_explain_of_a_missing_object_fails_with_one_line(topogate: Commands, words: list[str], code: int, says: str):
+    file = topogate.write(
+        "cluster.yaml", *build_nodes(), *build_queues(), *build_queued_job(build_job("a", 1)), build_job("idle", 1, queue=None)
+    )
     ran = topogate.run("explain", *words, "--nodes", file)
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.startswith(f"topogate: {says}")

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, PODGROUP_TOPOLOGY, REPLICA_LABEL
-from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, job, node, nodes, queues
+from tests.cli.commands import BLOCK, EXAMPLES, RACK, Commands, Obj, build_job, build_node, build_nodes, build_queues
 from tests.cli.lives import NOW
-from tests.podgroups.devices import device_class, resource_slice, template
+from tests.podgroups.devices import build_device_class, build_resource_slice, build_template
 
 LEVELS = [{"level": RACK}]
 
@@ -21,7 +21,7 @@ def group(name: str = "train", policy: Obj | None = None, levels: list[Obj] | No
     return {"apiVersion": "topogate.dev/v1alpha1", "kind": "PodGroup", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-def pod(name: str, of: str = "train", *, gpus: int = 8, on: str = "", kept: str = "", replica: int | None = None, **spec: Any) -> Obj:
+def build_pod(name: str, of: str = "train", *, gpus: int = 8, on: str = "", kept: str = "", replica: int | None = None, **spec: Any) -> Obj:
     labels = {MEMBER_OF_LABEL: of} | ({} if replica is None else {REPLICA_LABEL: str(replica)})
     if name.rpartition("-")[2].isdigit():
         labels[JOB_COMPLETION_INDEX_LABEL] = name.rpartition("-")[2]
@@ -37,17 +37,17 @@ def pod(name: str, of: str = "train", *, gpus: int = 8, on: str = "", kept: str 
     }
 
 
-def pods(count: int, of: str = "train", **more: Any) -> list[Obj]:
-    return [pod(f"{of}-{i}", of, **more) for i in range(count)]
+def build_pods(count: int, of: str = "train", **more: Any) -> list[Obj]:
+    return [build_pod(f"{of}-{i}", of, **more) for i in range(count)]
 
 
-def explained(topogate: Commands, *documents: Obj, what: str = "podgroup/train") -> Any:
+def run_explain(topogate: Commands, *documents: Obj, what: str = "podgroup/train") -> Any:
     ran = topogate.run("explain", what, "--nodes", topogate.write("all.yaml", *documents), "-o", "json")
     assert (ran.code, ran.err) == (0, "")
     return ran.data
 
 
-def planned(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int = 0) -> list[Any]:
+def run_plan(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int = 0) -> list[Any]:
     files = topogate.write("plan.yaml", *documents), topogate.write("nodes.yaml", *cluster)
     ran = topogate.run("plan", "-f", files[0], "--nodes", files[1], "-o", "json")
     assert ran.code == code, ran.err
@@ -58,8 +58,8 @@ def planned(topogate: Commands, cluster: list[Obj], *documents: Obj, code: int =
 # --- explain ------------------------------------------------------------------------------------------
 
 
-def test_who_waits_reads_what_each_placement_lacks(topogate: Commands):
-    told = explained(topogate, *nodes(), group(policy={"gang": {"minCount": 5}}), *pods(5))
+def test_explain_of_a_waiting_group_shows_the_lack_of_each_placement(topogate: Commands):
+    told = run_explain(topogate, *build_nodes(), group(policy={"gang": {"minCount": 5}}), *build_pods(5))
     (replica,) = told["replicas"]
     assert (told["kind"], told["state"], replica["pods"]["gated"]) == ("PodGroup", "waiting", 5)
     now = replica["now"]
@@ -69,13 +69,13 @@ def test_who_waits_reads_what_each_placement_lacks(topogate: Commands):
     }
 
 
-def test_who_waits_for_devices_reads_what_each_pool_lacks(topogate: Commands):
+def test_explain_of_a_group_that_waits_for_devices_shows_the_lack_of_each_pool(topogate: Commands):
     constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
-    slices = [resource_slice("left", 1, node="n-0-0-0"), resource_slice("right", 2, node="n-0-0-1")]
-    there = *nodes(), *slices, device_class(), template(namespace="default")
+    slices = [build_resource_slice("left", 1, node="n-0-0-0"), build_resource_slice("right", 2, node="n-0-0-1")]
+    there = *build_nodes(), *slices, build_device_class(), build_template(namespace="default")
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
-    waiting = group(policy={"gang": {"minCount": 3}}, schedulingConstraints=constraints), *pods(3, gpus=0, resourceClaims=claims)
-    told = explained(topogate, *there, *waiting)
+    waiting = group(policy={"gang": {"minCount": 3}}, schedulingConstraints=constraints), *build_pods(3, gpus=0, resourceClaims=claims)
+    told = run_explain(topogate, *there, *waiting)
     assert told["asks"]["claimTemplates"] == ["one-gpu"]
     assert told["replicas"][0]["now"]["placements"] == [
         {"name": "pool gpu.example.com/right", "nodes": 1, "fit": 2, "lacks": {"device of claim template one-gpu": "1"}},
@@ -89,24 +89,24 @@ def test_who_waits_for_devices_reads_what_each_pool_lacks(topogate: Commands):
 def test_a_plan_counts_the_devices_that_its_groups_before_it_get(topogate: Commands):
     constraints = {"draConstraints": [{"resourceClaimTemplateName": "one-gpu"}]}
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
-    there = [*nodes(), device_class(), resource_slice("right", 3, node="n-0-0-1")]
-    planned_ = [template(namespace="default")]
+    there = [*build_nodes(), build_device_class(), build_resource_slice("right", 3, node="n-0-0-1")]
+    planned_ = [build_template(namespace="default")]
     for name in ("a", "b"):
-        planned_ += [group(name, schedulingConstraints=constraints), *pods(2, name, gpus=0, resourceClaims=claims)]
-    first, second = planned(topogate, there, *planned_, code=3)
+        planned_ += [group(name, schedulingConstraints=constraints), *build_pods(2, name, gpus=0, resourceClaims=claims)]
+    first, second = run_plan(topogate, there, *planned_, code=3)
     assert (first["outcome"], second["outcome"]) == ("placed", "waits")
     assert second["placements"][0]["lacks"] == {"device of claim template one-gpu": "1"}
 
 
 def test_every_word_for_the_kind_means_the_same(topogate: Commands):
-    everything = *nodes(), group(), *pods(2)
+    everything = *build_nodes(), group(), *build_pods(2)
     words = ("podgroup/train", "podgroups/train", "podgroup.topogate.dev/train", "PodGroup/train")
-    assert len({str(explained(topogate, *everything, what=word)) for word in words}) == 1
+    assert len({str(run_explain(topogate, *everything, what=word)) for word in words}) == 1
 
 
-def test_on_a_terminal_it_says_what_the_group_asks_for_and_where_its_pods_would_go(topogate: Commands):
+def test_explain_of_a_group_as_text_shows_its_request_and_the_nodes_of_its_pods(topogate: Commands):
     levels = [{"level": BLOCK}, {"level": RACK, "mode": "Preferred"}]
-    file = topogate.write("all.yaml", *nodes(), group(levels=levels), *pods(2))
+    file = topogate.write("all.yaml", *build_nodes(), group(levels=levels), *build_pods(2))
     ran = topogate.run("explain", "podgroup", "train", "--nodes", file)
     assert f"asks for: at least 2 pods at once, in one {BLOCK}, if possible in one {RACK}" in ran.out
     assert "does the reconciler run, with --feature-gates TopologyAwareWorkloadScheduling=true?" in ran.out
@@ -114,63 +114,65 @@ def test_on_a_terminal_it_says_what_the_group_asks_for_and_where_its_pods_would_
     assert "would go to: n-0-0-0, n-0-0-1" in ran.out
 
 
-def test_what_its_condition_says_is_not_said_twice(topogate: Commands):
+def test_explain_of_a_group_shows_its_condition_message_once(topogate: Commands):
     waiting = group(policy={"gang": {"minCount": 5}})
-    (replica,) = explained(topogate, *nodes(), waiting, *pods(5))["replicas"]
+    (replica,) = run_explain(topogate, *build_nodes(), waiting, *build_pods(5))["replicas"]
     message = replica["now"]["message"]
     condition = {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": NOW}
     waiting["status"] = {"conditions": [condition]}
-    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), waiting, *pods(5)))
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *build_nodes(), waiting, *build_pods(5)))
     assert "condition: PodGroupScheduled=False, Unschedulable" in ran.out
     assert ran.out.count(message) == 1
     assert "b0-r0: 4 of at least 5 pods, short of 8 nvidia.com/gpu" in ran.out
 
 
-def test_who_runs_is_shown_by_node_and_what_is_kept_for_it_is_nobody_elses(topogate: Commands):
-    here = [pod("train-0", on="n-0-0-0"), pod("train-1", kept="n-0-0-1")]
-    told = explained(topogate, *nodes(blocks=1, racks=1, hosts=3), group(), *here)
+def test_explain_of_a_running_group_shows_its_nodes_and_held_nodes_are_not_offered_to_others(topogate: Commands):
+    here = [build_pod("train-0", on="n-0-0-0"), build_pod("train-1", kept="n-0-0-1")]
+    told = run_explain(topogate, *build_nodes(blocks=1, racks=1, hosts=3), group(), *here)
     (replica,) = told["replicas"]
     assert (replica["nodes"], replica["kept"]) == ({"n-0-0-0": 1}, {"n-0-0-1": 1})
     assert replica["pods"] == {"live": 2, "bound": 1, "placed": 1, "gated": 0}
-    others = explained(topogate, *nodes(blocks=1, racks=1, hosts=3), group(), *here, group("late"), *pods(2, "late"), what="podgroup/late")
+    others = run_explain(
+        topogate, *build_nodes(blocks=1, racks=1, hosts=3), group(), *here, group("late"), *build_pods(2, "late"), what="podgroup/late"
+    )
     assert others["replicas"][0]["now"]["placements"] == [{"name": "b0-r0", "nodes": 3, "fit": 1, "lacks": {"nvidia.com/gpu": "8"}}]
 
 
-def test_replicas_are_told_one_by_one(topogate: Commands):
-    several = [pod(f"r{replica}-{i}", replica=replica) for replica in range(2) for i in range(2)]
-    told = explained(topogate, *nodes(), group(replicas=2), *several)
+def test_explain_of_a_group_lists_each_replica(topogate: Commands):
+    several = [build_pod(f"r{replica}-{i}", replica=replica) for replica in range(2) for i in range(2)]
+    told = run_explain(topogate, *build_nodes(), group(replicas=2), *several)
     assert [replica["replica"] for replica in told["replicas"]] == [0, 1]
 
 
-def test_a_group_that_nobody_names_says_so(topogate: Commands):
-    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), group()))
+def test_explain_of_a_group_without_pods_reports_that_no_pod_names_it(topogate: Commands):
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *build_nodes(), group()))
     assert "no pod names it" in ran.out
 
 
 def test_a_pod_and_a_job_lead_to_the_group_that_their_pods_name(topogate: Commands):
-    everything = *nodes(), group(), *pods(2)
-    assert explained(topogate, *everything, what="pod/train-1") == explained(topogate, *everything)
-    made = job("run", 2, queue=None)
+    everything = *build_nodes(), group(), *build_pods(2)
+    assert run_explain(topogate, *everything, what="pod/train-1") == run_explain(topogate, *everything)
+    made = build_job("run", 2, queue=None)
     made["metadata"]["uid"] = "u"
-    owned = pods(2)
+    owned = build_pods(2)
     for one in owned:
         one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u", "controller": True}]
-    told = explained(topogate, *nodes(), group(), made, *owned, what="job/run")
+    told = run_explain(topogate, *build_nodes(), group(), made, *owned, what="job/run")
     assert (told["kind"], told["name"], told["replicas"][0]["pods"]["live"]) == ("PodGroup", "train", 2)
 
 
-def test_what_keeps_it_from_leading_there_is_said(topogate: Commands):
-    made = job("run", 2, queue=None)
+def test_explain_of_a_job_with_no_or_several_pod_groups_fails_with_the_reason(topogate: Commands):
+    made = build_job("run", 2, queue=None)
     made["metadata"] |= {"annotations": {PODGROUP_TOPOLOGY: RACK}, "uid": "u"}
-    owned = [pod("a-0", "a"), pod("b-0", "b")]
+    owned = [build_pod("a-0", "a"), build_pod("b-0", "b")]
     for one in owned:
         one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u", "controller": True}]
     for documents, what, says in (
         ([made], "job/run", f"job default/run asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"),
-        ([pod("a-0", "a")], "pod/a-0", "pod default/a-0 waits for PodGroup a, which is not there"),
+        ([build_pod("a-0", "a")], "pod/a-0", "pod default/a-0 waits for PodGroup a, which is not there"),
         ([made, *owned], "job/run", "the pods of job default/run are of 2 PodGroups: a, b; explain one of these"),
     ):
-        ran = topogate.run("explain", what, "--nodes", topogate.write("all.yaml", *nodes(), *documents))
+        ran = topogate.run("explain", what, "--nodes", topogate.write("all.yaml", *build_nodes(), *documents))
         assert (ran.code, ran.err.strip()) == (1, f"topogate: {says}")
 
 
@@ -182,17 +184,17 @@ def test_kube_schedulers_own_is_explained_too(topogate: Commands):
     theirs = group() | {"apiVersion": "scheduling.k8s.io/v1alpha2", "status": {"conditions": conditions}}
     theirs["spec"] = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": RACK}]}}
     for what in ("podgroup/train", "podgroup.scheduling.k8s.io/train"):
-        told = explained(topogate, *nodes(), theirs, *pods(2), what=what)
+        told = run_explain(topogate, *build_nodes(), theirs, *build_pods(2), what=what)
         assert (told["by"], told["state"], told["condition"]["message"]) == ("kube-scheduler", "waiting", "apart")
         assert told["asks"]["levels"] == [{"level": RACK, "mode": "Required"}]
     theirs["spec"]["podGroupTemplateRef"] = {"workload": {"workloadName": "run", "podGroupTemplateName": "workers"}}
-    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes(), theirs, *pods(2)))
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *build_nodes(), theirs, *build_pods(2)))
     assert "PodGroup default/train of kube-scheduler's own" in ran.out
     assert "made from: template workers of Workload run" in ran.out
 
 
-def test_one_that_is_not_there_is_told_of_in_a_line(topogate: Commands):
-    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *nodes()))
+def test_explain_of_a_missing_group_fails_with_one_line(topogate: Commands):
+    ran = topogate.run("explain", "podgroup", "train", "--nodes", topogate.write("all.yaml", *build_nodes()))
     assert ran.code == 1
     assert ran.err.strip() == "topogate: there is no PodGroup train in namespace default, and no group of queued pods of that name"
 
@@ -201,67 +203,67 @@ def test_one_that_is_not_there_is_told_of_in_a_line(topogate: Commands):
 
 
 def test_a_group_gets_one_rack_and_the_next_does_not_find_it_free(topogate: Commands):
-    first, second = planned(topogate, nodes(blocks=1), group("a"), *pods(4, "a"), group("b"), *pods(3, "b"))
+    first, second = run_plan(topogate, build_nodes(blocks=1), group("a"), *build_pods(4, "a"), group("b"), *build_pods(3, "b"))
     assert (first["outcome"], second["outcome"]) == ("placed", "placed")
     racks = [{name.rpartition("-")[0] for name in each["places"]} for each in (first, second)]
     assert [len(rack) for rack in racks] == [1, 1]
     assert racks[0] != racks[1]
 
 
-def test_who_finds_no_room_makes_the_exit_code_three(topogate: Commands):
-    (told,) = planned(topogate, nodes(blocks=1, racks=1), group(policy={"gang": {"minCount": 5}}), *pods(5), code=3)
+def test_plan_of_a_group_without_room_exits_with_code_three(topogate: Commands):
+    (told,) = run_plan(topogate, build_nodes(blocks=1, racks=1), group(policy={"gang": {"minCount": 5}}), *build_pods(5), code=3)
     assert (told["outcome"], told["placements"][0]["fit"]) == ("waits", 4)
 
 
 def test_the_pods_of_a_job_are_planned_by_its_template(topogate: Commands):
-    made = job("train", 4, queue=None)
+    made = build_job("train", 4, queue=None)
     template = made["spec"]["template"]
     template["metadata"]["labels"] = {MEMBER_OF_LABEL: "train"}
     template["spec"]["schedulingGates"] = [{"name": PODGROUP_GATE}]
-    (told,) = planned(topogate, nodes(), group(policy={"gang": {"minCount": 4}}), made)
+    (told,) = run_plan(topogate, build_nodes(), group(policy={"gang": {"minCount": 4}}), made)
     assert (told["outcome"], sum(told["places"].values())) == ("placed", 4)
 
 
 @pytest.mark.parametrize(("name", "groups", "pods"), [("job.yaml", 1, 16), ("leaderworkerset.yaml", 2, 8)])
 def test_a_job_that_asks_for_a_group_gets_it(topogate: Commands, name: str, groups: int, pods: int):
     documents = list(yaml.safe_load_all((EXAMPLES / "podgroups" / name).read_text()))
-    told = planned(topogate, nodes(hosts=8), *documents)
+    told = run_plan(topogate, build_nodes(hosts=8), *documents)
     assert [each["outcome"] for each in told] == ["placed"] * groups
     assert [sum(each["places"].values()) for each in told] == [pods] * groups
     (made_for,) = {(each["job"]["kind"], each["job"]["name"]) for each in told}
-    files = topogate.write("plan.yaml", *documents), topogate.write("nodes.yaml", *nodes(hosts=8))
+    files = topogate.write("plan.yaml", *documents), topogate.write("nodes.yaml", *build_nodes(hosts=8))
     assert f"(for {made_for[0]} {made_for[1]}): " in topogate.run("plan", "-f", files[0], "--nodes", files[1]).out
 
 
-def test_what_is_wrong_with_its_annotation_is_said(topogate: Commands):
-    made = job("train", 4, queue=None, required=RACK)
+def test_plan_of_a_job_with_an_invalid_group_annotation_reports_all_mistakes(topogate: Commands):
+    made = build_job("train", 4, queue=None, required=RACK)
     made["metadata"]["annotations"] = {PODGROUP_TOPOLOGY: "rack:Perhaps"}
-    files = topogate.write("plan.yaml", made), topogate.write("nodes.yaml", *nodes())
+    files = topogate.write("plan.yaml", made), topogate.write("nodes.yaml", *build_nodes())
     ran = topogate.run("plan", "-f", files[0], "--nodes", files[1])
     assert ran.code == 2
     assert "rack:Required or rack:Preferred is expected" in ran.err
     assert "may not stand beside topogate.dev/podgroup-topology" in ran.err
 
 
-def test_a_job_that_makes_no_pods_is_told(topogate: Commands):
+def test_plan_of_a_job_without_pods_is_refused(topogate: Commands):
     made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
     made["metadata"] = {"name": "none", "annotations": {PODGROUP_TOPOLOGY: "rack"}}
-    ran = topogate.run("plan", "-f", topogate.write("plan.yaml", made), "--nodes", topogate.write("nodes.yaml", *nodes()))
+    ran = topogate.run("plan", "-f", topogate.write("plan.yaml", made), "--nodes", topogate.write("nodes.yaml", *build_nodes()))
     assert ran.code == 2
     assert "no JobSet in it makes any pods" in ran.err
 
 
-def test_jobs_of_queues_go_first_and_groups_get_what_they_leave(topogate: Commands):
-    cluster = [*nodes(blocks=1, racks=1), *queues()]
-    queued, grouped = planned(topogate, cluster, group(), *pods(2), job("queued", 3, required=RACK), code=3)
+def test_plan_decides_queued_jobs_before_pod_groups(topogate: Commands):
+    cluster = [*build_nodes(blocks=1, racks=1), *build_queues()]
+    queued, grouped = run_plan(topogate, cluster, group(), *build_pods(2), build_job("queued", 3, required=RACK), code=3)
     assert (queued["outcome"], grouped["outcome"]) == ("admitted", "waits")
 
 
 def test_the_higher_priority_goes_first(topogate: Commands):
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 1000}
-    cluster = [*nodes(blocks=1, racks=1), urgent]
-    late = pods(3, "late", priorityClassName="urgent")
-    told = planned(topogate, cluster, group("early"), *pods(3, "early"), group("late"), *late, code=3)
+    cluster = [*build_nodes(blocks=1, racks=1), urgent]
+    late = build_pods(3, "late", priorityClassName="urgent")
+    told = run_plan(topogate, cluster, group("early"), *build_pods(3, "early"), group("late"), *late, code=3)
     assert [(each["name"], each["outcome"]) for each in told] == [("late", "placed"), ("early", "waits")]
 
 
@@ -272,14 +274,14 @@ def test_an_alias_is_found_where_the_files_have_it(topogate: Commands):
         "metadata": {"name": "ours"},
         "spec": {"levels": [{"name": "rack", "nodeLabel": RACK}]},
     }
-    (told,) = planned(topogate, nodes(), alias, group(levels=[{"level": "rack"}]), *pods(2))
+    (told,) = run_plan(topogate, build_nodes(), alias, group(levels=[{"level": "rack"}]), *build_pods(2))
     assert told["outcome"] == "placed"
-    (told,) = planned(topogate, nodes(), group(levels=[{"level": "rack"}]), *pods(2), code=3)
+    (told,) = run_plan(topogate, build_nodes(), group(levels=[{"level": "rack"}]), *build_pods(2), code=3)
     assert (told["reason"], "no NodeTopology has such a level" in told["message"]) == ("Invalid", True)
 
 
 def test_a_pod_without_the_gate_is_warned_of(topogate: Commands):
-    (told,) = planned(topogate, nodes(), group(), *pods(2), pod("free", schedulingGates=[]))
+    (told,) = run_plan(topogate, build_nodes(), group(), *build_pods(2), build_pod("free", schedulingGates=[]))
     assert told["warnings"] == [f"pod default/free has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits"]
 
 
@@ -293,10 +295,10 @@ def test_a_pod_without_the_gate_is_warned_of(topogate: Commands):
         ({"schedulingConstraints": {"topologyConstraint": LEVELS}}, "unknown key; did you mean topologyConstraints?"),
     ],
 )
-def test_what_the_api_server_would_refuse_is_refused_in_files(topogate: Commands, changes: Obj, words: str):
+def test_plan_refuses_a_group_that_the_api_server_would_refuse(topogate: Commands, changes: Obj, words: str):
     wrong = group()
     wrong["spec"] |= changes
-    files = topogate.write("plan.yaml", wrong, *pods(2)), topogate.write("nodes.yaml", node("n"))
+    files = topogate.write("plan.yaml", wrong, *build_pods(2)), topogate.write("nodes.yaml", build_node("n"))
     ran = topogate.run("plan", "-f", files[0], "--nodes", files[1])
     assert ran.code == 2
     assert words in ran.err

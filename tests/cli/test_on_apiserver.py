@@ -36,29 +36,29 @@ def scene(cluster: Cluster, running: Topogate) -> Iterator[Scene]:
     opened.close()
 
 
-def live(scene: Scene, *arguments: str) -> list[str]:
+def build_live_arguments(scene: Scene, *arguments: str) -> list[str]:
     return [*arguments, "--kubeconfig", str(scene.cluster.kubeconfig), "-n", scene.namespace]
 
 
-def planned(topogate: Commands, scene: Scene, job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def run_plan(topogate: Commands, scene: Scene, job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     file = topogate.write("job.yaml", job)
-    ran = topogate.run(*live(scene, "plan", "-f", str(file), "-o", "json"))
+    ran = topogate.run(*build_live_arguments(scene, "plan", "-f", str(file), "-o", "json"))
     assert ran.err == ""
     (told,) = ran.data["jobs"]
     return ran.code, told
 
 
-def pods_per_node(scene: Scene, now: truth.Snapshot, name: str) -> Counter[str]:
+def count_pods_per_node(scene: Scene, now: truth.Snapshot, name: str) -> Counter[str]:
     return Counter(str(pod["spec"]["nodeName"]) for pod in now.pods_of(name))
 
 
-def why_admitted(now: truth.Snapshot, job: str) -> list[str]:
+def list_admission_messages(now: truth.Snapshot, job: str) -> list[str]:
     """What the events of a job's admission say of its place."""
     events = [event for event in now.events if event["involvedObject"]["name"].startswith(f"job-{job}-")]
     return [event["message"].partition(PLACED)[2] for event in events if event["reason"] == "Admitted"]
 
 
-def test_a_group_of_pods_is_explained_and_planned_among_what_is_there(topogate: Commands, scene: Scene):
+def test_pod_group_on_a_used_cluster_is_planned_and_explained(topogate: Commands, scene: Scene):
     scene.submit("neighbour", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("neighbour", 2)
     documents = list(yaml.safe_load_all((EXAMPLES / "offline" / "podgroup.yaml").read_text()))
@@ -67,62 +67,62 @@ def test_a_group_of_pods_is_explained_and_planned_among_what_is_there(topogate: 
     documents[0]["spec"]["schedulingConstraints"]["topologyConstraints"] = [{"level": scene.rack}]
     documents[1]["spec"]["template"]["spec"]["nodeSelector"] = dict(scene.pool.labels)  # a group has no queue that keeps it to them
     file = topogate.write("group.yaml", *documents)
-    ran = topogate.run(*live(scene, "plan", "-f", str(file), "-o", "json"))
+    ran = topogate.run(*build_live_arguments(scene, "plan", "-f", str(file), "-o", "json"))
     (told,) = ran.data["jobs"]
     fits = {one["name"]: one["fit"] for one in told["placements"] if scene.prefix in one["name"]}
     assert (ran.code, sorted(fits.values())) == (3, [0, 2]), fits
     scene.api.create(f"/apis/topogate.dev/v1alpha1/namespaces/{scene.namespace}/podgroups", documents[0])
-    explained = topogate.run(*live(scene, "explain", "podgroup", "one-rack"))
+    explained = topogate.run(*build_live_arguments(scene, "explain", "podgroup", "one-rack"))
     assert "asks for: at least 4 pods at once" in explained.out
     assert "no pod names it" in explained.out
 
 
-def test_explaining_one_that_waits_says_exactly_its_condition(topogate: Commands, scene: Scene):
+def test_explain_of_a_waiting_job_shows_exactly_its_condition_message(topogate: Commands, scene: Scene):
     scene.submit("large", pods=3, gpus=8, required=scene.rack)
     sentence = scene.until_waiting("large", REASON_TOPOLOGY_PLACEMENT_FAILED)
-    ran = topogate.run(*live(scene, "explain", "job", "large"))
+    ran = topogate.run(*build_live_arguments(scene, "explain", "job", "large"))
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count(sentence) == 1
     assert "now:" not in ran.out
-    told = topogate.run(*live(scene, "explain", "job/large", "-o", "yaml"))
+    told = topogate.run(*build_live_arguments(scene, "explain", "job/large", "-o", "yaml"))
     report = yaml.safe_load(told.out)
     assert report["condition"]["message"] == report["now"]["message"] == sentence
     (attempt,) = report["now"]["attempts"]
     assert [(level["level"], level["fit"], level["wanted"]) for level in attempt["levels"]] == [(scene.rack, 2, 3), (scene.block, 4, 3)]
 
 
-def test_a_plan_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
+def test_plan_of_a_job_agrees_with_its_later_placement(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=4, required=scene.rack)
     scene.until_bound("first", 3)
-    asked = manifests.job("second", scene.namespace, pods=4, gpus=4, preferred=scene.rack)
-    code, told = planned(topogate, scene, asked)
+    asked = manifests.build_job("second", scene.namespace, pods=4, gpus=4, preferred=scene.rack)
+    code, told = run_plan(topogate, scene, asked)
     assert (code, told["outcome"], told["clusterQueue"]) == (0, "admitted", f"{scene.prefix}queue")
     scene.create(asked)
     now = scene.until_bound("second", 4)
-    assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == pods_per_node(scene, now, "second")
+    assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == count_pods_per_node(scene, now, "second")
 
-    said = scene.eventually("the event of the admission", lambda now: why_admitted(now, "second"))
-    ran = topogate.run(*live(scene, "explain", "job", "second"))
+    said = scene.eventually("the event of the admission", lambda now: list_admission_messages(now, "second"))
+    ran = topogate.run(*build_live_arguments(scene, "explain", "job", "second"))
     assert "state: admitted" in ran.out
-    (then,) = why_admitted(said, "second")
+    (then,) = list_admission_messages(said, "second")
     assert f"why there, when it was admitted: {then}\n" in ran.out
     assert "pods: 4 live, 4 on nodes, 0 gated" in ran.out
-    assert all(f"/{node}  {show_count(count, 'pod')}\n" in ran.out for node, count in pods_per_node(scene, now, "second").items())
+    assert all(f"/{node}  {show_count(count, 'pod')}\n" in ran.out for node, count in count_pods_per_node(scene, now, "second").items())
     assert f"why there, as things are now: pod set main: {scene.rack} " in ran.out
 
 
-def test_a_plan_of_one_that_will_wait_says_what_its_condition_then_says(topogate: Commands, scene: Scene):
+def test_plan_of_a_job_that_will_wait_agrees_with_its_later_condition(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=8)
     scene.until_bound("first", 3)
-    asked = manifests.job("second", scene.namespace, pods=2, gpus=4, required=scene.rack)
-    code, told = planned(topogate, scene, asked)
+    asked = manifests.build_job("second", scene.namespace, pods=2, gpus=4, required=scene.rack)
+    code, told = run_plan(topogate, scene, asked)
     assert (code, told["outcome"], told["reason"]) == (3, "waits", REASON_WAITING_FOR_QUOTA)
     scene.create(asked)
     assert scene.until_waiting("second", REASON_WAITING_FOR_QUOTA) == told["message"]
 
 
-def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Commands, scene: Scene):
-    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+def test_plan_of_a_stateful_set_agrees_with_its_later_placement(topogate: Commands, scene: Scene):
+    template = manifests.build_job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "web"}
     del template["spec"]["restartPolicy"]
     asked = {
@@ -137,7 +137,7 @@ def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Command
             "template": template,
         },
     }
-    code, told = planned(topogate, scene, asked)
+    code, told = run_plan(topogate, scene, asked)
     assert (code, told["kind"], told["outcome"]) == (0, "StatefulSet", "admitted")
     scene.create(asked)
     try:
@@ -147,7 +147,7 @@ def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Command
         bound = Counter(str(pod["spec"]["nodeName"]) for pod in now.pods_in(scene.namespace))
         assert {domain["values"][-1]: domain["count"] for domain in told["podSets"][0]["domains"]} == bound
         for words in (["statefulset", "web"], ["pod/web-0"]):
-            ran = topogate.run(*live(scene, "explain", *words))
+            ran = topogate.run(*build_live_arguments(scene, "explain", *words))
             assert "(for StatefulSet web)" in ran.out
             assert "state: admitted" in ran.out
     finally:
@@ -155,7 +155,7 @@ def test_a_plan_of_a_statefulset_agrees_with_what_then_happens(topogate: Command
 
 
 def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: Commands, scene: Scene):
-    template = manifests.job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
+    template = manifests.build_job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "web"}
     del template["spec"]["restartPolicy"]
     metadata = {"name": "web", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
@@ -164,13 +164,13 @@ def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: C
     try:
         now = scene.eventually("pods on nodes", lambda now: sum(bool(p["spec"].get("nodeName")) for p in now.pods_in(scene.namespace)) == 2)
         names = sorted(f"pod-{pod['metadata']['name']}-" for pod in now.pods_in(scene.namespace))
-        ran = topogate.run(*live(scene, "explain", "deploy", "web"))
+        ran = topogate.run(*build_live_arguments(scene, "explain", "deploy", "web"))
         assert ran.code == 1
         assert "has 2 Workloads: " in ran.err
         assert all(name in ran.err for name in names)
         scene.cluster.kubectl("scale", "deployment/web", "--replicas=1", "-n", scene.namespace)
         scene.eventually("one pod", lambda now: len(now.pods_in(scene.namespace)) == 1)
-        ran = topogate.run(*live(scene, "explain", "deployment.apps/web"))
+        ran = topogate.run(*build_live_arguments(scene, "explain", "deployment.apps/web"))
         assert (ran.code, ran.err) == (0, "")
         assert "state: admitted" in ran.out
     finally:
@@ -180,7 +180,7 @@ def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: C
 def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene: Scene):
     scene.submit("first", pods=3, gpus=4, required=scene.rack)
     now = scene.until_bound("first", 3)
-    used = pods_per_node(scene, now, "first")
+    used = count_pods_per_node(scene, now, "first")
     ran = topogate.run("topology", f"{scene.prefix}topology", "-o", "json", "--kubeconfig", str(scene.cluster.kubeconfig))
     assert (ran.code, ran.err) == (0, "")
     (flavor,) = json.loads(ran.out)["topologies"][0]["flavors"]
@@ -202,8 +202,8 @@ def test_the_counts_of_a_topology_agree_with_its_nodes(topogate: Commands, scene
 
 def test_the_role_of_observers_is_enough_for_every_word(topogate: Commands, scene: Scene):
     scene.submit("first", pods=2, gpus=4, required=scene.rack)
-    scene.eventually("the event of the admission", lambda now: why_admitted(now, "first"))
-    file = topogate.write("job.yaml", manifests.job("second", scene.namespace, pods=1))
+    scene.eventually("the event of the admission", lambda now: list_admission_messages(now, "first"))
+    file = topogate.write("job.yaml", manifests.build_job("second", scene.namespace, pods=1))
     words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["topology"], ["topology", "suggest"])
     config = scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")
     with bound_everywhere(scene.api, scene.namespace, "topogate-observer", name="default"):
@@ -214,7 +214,7 @@ def test_the_role_of_observers_is_enough_for_every_word(topogate: Commands, scen
     assert "why there, when it was admitted: " in told[0].out, "the role reads events"
 
 
-def test_one_without_rights_is_told_which_is_missing(topogate: Commands, scene: Scene):
+def test_command_without_rights_names_the_missing_right_and_the_cluster_role(topogate: Commands, scene: Scene):
     ran = topogate.run("topology", "--kubeconfig", str(scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")))
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("topogate: cannot list customresourcedefinitions.apiextensions.k8s.io: no permission: ")

@@ -21,7 +21,7 @@ from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden
 from sim.apiserver.server import Request
 from sim.harness import DirectTransport, Harness
-from tests.builders import condition_json
+from tests.builders import build_condition_json
 from tests.runtime.fakes import ManualClock
 
 # As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
@@ -78,7 +78,7 @@ async def test_the_status_of_a_namespace_that_is_not_there_is_an_error_and_no_al
     assert len(await tell_status(server.client, "secret")) == 2
 
 
-async def test_what_is_written_says_who_since_when_and_why(server: Server):
+async def test_pause_writes_author_time_and_reason(server: Server):
     assert await pause(server, What.ALL) == ["admissions are paused", "evictions are paused"]
     stop = server.pause.admissions
     assert stop == Stop("admissions", "2026-01-01T00:16:40Z", "alice", "why")
@@ -87,7 +87,7 @@ async def test_what_is_written_says_who_since_when_and_why(server: Server):
     assert server.pause == Pause(admissions=stop)
 
 
-async def test_of_two_at_once_for_the_same_the_second_hears_of_the_first(server: Server):
+async def test_pause_beside_a_concurrent_pause_reports_and_keeps_the_first(server: Server):
     server.before_write.append(lambda: server.store({"admissions": Stop("admissions", "T", "bob", "earlier").to_text()}))
     assert await pause(server) == ["admissions were paused before, by bob since T: earlier; that stands"]
     assert server.pause.admissions == Stop("admissions", "T", "bob", "earlier")
@@ -115,19 +115,19 @@ async def test_keys_of_others_stay_as_they_are(server: Server):
     assert server.stored["data"] == {"other": "key"}
 
 
-async def test_what_others_change_all_the_time_is_given_up_with_a_word(server: Server):
+async def test_pause_gives_up_with_an_error_after_ten_write_conflicts(server: Server):
     server.store({})
     server.before_write = [lambda: server.store({})] * 100
     with pytest.raises(Unable, match="was changed by others 10 times while it was to be written; try again"):
         await set_stops(server.client, NAMESPACE, {"admissions": Stop("admissions")})
 
 
-async def test_resuming_what_is_not_paused_says_so(server: Server):
+async def test_resume_without_a_pause_reports_that_nothing_was_paused(server: Server):
     assert await resume(server, What.ALL) == ["admissions were not paused", "evictions were not paused"]
     assert server.stored is None
 
 
-async def test_who_it_is_the_machine_says_where_the_server_does_not(server: Server, monkeypatch: pytest.MonkeyPatch):
+async def test_pause_author_is_the_local_user_if_the_server_does_not_report_one(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("USER", "carol")
     assert await who_am_i(server.client) == "alice"
     server.forbidden.add("SelfSubjectReview")
@@ -135,16 +135,20 @@ async def test_who_it_is_the_machine_says_where_the_server_does_not(server: Serv
 
 
 def queue(name: str, active: bool, reason: str) -> Obj:
-    return {"kind": "ClusterQueue", "metadata": {"name": name}, "status": {"conditions": [condition_json("Active", active, reason=reason)]}}
+    return {
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "status": {"conditions": [build_condition_json("Active", active, reason=reason)]},
+    }
 
 
-async def test_it_is_in_force_when_no_queue_admits_anything_whatever_the_reason(server: Server):
+async def test_pause_is_in_force_when_no_queue_admits_for_any_reason(server: Server):
     for found in (queue("a", False, "AdmissionsPaused"), queue("b", False, "Stopped")):
         server.put(found)
     assert (await pause(server, wait=True))[1:] == ["in force: reported by 2 ClusterQueues after 0.0 s"]
 
 
-async def test_that_a_queue_does_not_hear_of_it_is_an_error_that_says_what_may_be_wrong(server: Server):
+async def test_pause_with_wait_fails_if_a_queue_does_not_report_the_pause(server: Server):
     for found in (queue("a", False, "AdmissionsPaused"), queue("b", True, "Ready")):
         server.put(found)
     with pytest.raises(Unable, match=r"1 of 2 ClusterQueues, b for one, do not say that admissions are paused; is a reconciler running"):
@@ -152,7 +156,7 @@ async def test_that_a_queue_does_not_hear_of_it_is_an_error_that_says_what_may_b
     assert server.pause.admissions is not None, "it is written all the same"
 
 
-async def test_without_queues_nobody_knows(server: Server):
+async def test_pause_with_wait_without_queues_reports_that_there_is_none(server: Server):
     assert "there is none" in (await pause(server, wait=True))[1]
 
 

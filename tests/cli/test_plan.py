@@ -16,11 +16,11 @@ from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.tree import NodeLabels, TopologyTree
-from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, job, node, nodes, queues
-from tests.cli.lives import NOW, decided, queued
+from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, build_job, build_node, build_nodes, build_queues
+from tests.cli.lives import NOW, build_queued_job, decide_documents
 
 
-def by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
+def place_by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
     """Pods per node as the engine itself places them."""
     labels = [NodeLabels(each["metadata"]["name"], each["metadata"]["labels"]) for each in cluster]
     states = {each["metadata"]["name"]: NodeState(parse_resources(each["status"]["allocatable"])) for each in cluster}
@@ -33,24 +33,24 @@ def by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
     ("mode", "level", "pods", "gpus"), [("required", RACK, 4, 8), ("required", BLOCK, 7, 8), ("preferred", RACK, 13, 4)]
 )
 def test_a_job_that_fits_is_placed_as_the_engine_places_it(topogate: Commands, mode: str, level: str, pods: int, gpus: int):
-    cluster = nodes()
-    file = topogate.write("nodes.yaml", *cluster, *queues())
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", pods, gpus, **{mode: level})), "--nodes", file, "-o", "json")
+    cluster = build_nodes()
+    file = topogate.write("nodes.yaml", *cluster, *build_queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", pods, gpus, **{mode: level})), "--nodes", file, "-o", "json")
     assert (ran.code, ran.err) == (0, "")
     (told,) = ran.data["jobs"]
     assert (told["outcome"], told["clusterQueue"]) == ("admitted", "research")
     (pod_set,) = told["podSets"]
     request = PodSetRequest("main", pods, {"cpu": 1000, "nvidia.com/gpu": gpus}, TopologyRequest(Mode(mode), level))
-    assert {domain["values"][-1]: domain["count"] for domain in pod_set["domains"]} == by_engine(cluster, request)
+    assert {domain["values"][-1]: domain["count"] for domain in pod_set["domains"]} == place_by_engine(cluster, request)
     assert [len(domain["values"]) for domain in pod_set["domains"]] == [3] * len(pod_set["domains"])
 
 
 def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
     """Found defect G2."""
-    spread = job("a", 4, required=RACK)
+    spread = build_job("a", 4, required=RACK)
     constraint = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
     spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
-    file = topogate.write("nodes.yaml", *nodes(), *queues())
+    file = topogate.write("nodes.yaml", *build_nodes(), *build_queues())
     ran = topogate.run("plan", "-f", topogate.write("job.yaml", spread), "--nodes", file, "-o", "json")
     assert ran.code == 0
     (planned,) = ran.data["jobs"]
@@ -59,18 +59,18 @@ def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
 
 def test_plan_counts_pods_as_the_api_server_creates_them(topogate: Commands):
     """Found defect C4: overhead and place of a RuntimeClass and defaults of a LimitRange were left out."""
-    cluster = nodes(blocks=1, racks=1, cpu="8")
+    cluster = build_nodes(blocks=1, racks=1, cpu="8")
     cluster[0]["metadata"]["labels"]["runtime"] = "kata"
     kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}
     kata |= {"overhead": {"podFixed": {"cpu": "3"}}, "scheduling": {"nodeSelector": {"runtime": "kata"}}}
     limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits", "namespace": "default"}}
     limits |= {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}
-    asked = [job(name, pods, 1, required=RACK) for name, pods in (("fits", 2), ("waits", 1))]
+    asked = [build_job(name, pods, 1, required=RACK) for name, pods in (("fits", 2), ("waits", 1))]
     for each in asked:
         each["metadata"]["namespace"] = "default"
         each["spec"]["template"]["spec"]["runtimeClassName"] = "kata"
         del each["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
-    file = topogate.write("nodes.yaml", *cluster, *queues(), kata, limits)
+    file = topogate.write("nodes.yaml", *cluster, *build_queues(), kata, limits)
     ran = topogate.run("plan", "-f", topogate.write("jobs.yaml", *asked), "--nodes", file, "-o", "json")
     fits, waits = ran.data["jobs"]
     assert (fits["outcome"], waits["outcome"]) == ("admitted", "waits")
@@ -78,8 +78,8 @@ def test_plan_counts_pods_as_the_api_server_creates_them(topogate: Commands):
     assert [(each["values"][-1], each["count"]) for each in pod_set["domains"]] == [("n-0-0-0", 2)]
 
 
-def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes(), *queues())
+def test_plan_of_a_job_that_fits_nowhere_suggests_a_change(topogate: Commands):
+    file = topogate.write("nodes.yaml", *build_nodes(), *build_queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-one-rack.yaml", "--nodes", file)
     assert ran.code == 3
     assert "would wait: TopologyPlacementFailed" in ran.out
@@ -87,9 +87,9 @@ def test_one_that_fits_nowhere_would_wait_and_is_told_what_would_help(topogate: 
     assert f"would fit: in one {BLOCK}" in ran.out
 
 
-def test_quota_counts_as_in_a_cluster_and_one_job_does_not_find_free_what_another_was_given(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes(), *queues(gpus=40))
-    jobs = topogate.write("jobs.yaml", job("first", 4, required=RACK), job("second", 4, required=RACK))
+def test_plan_of_two_jobs_counts_quota_of_the_first_for_the_second(topogate: Commands):
+    file = topogate.write("nodes.yaml", *build_nodes(), *build_queues(gpus=40))
+    jobs = topogate.write("jobs.yaml", build_job("first", 4, required=RACK), build_job("second", 4, required=RACK))
     ran = topogate.run("plan", "-f", jobs, "--nodes", file, "-o", "json")
     assert ran.code == 3
     first, second = ran.data["jobs"]
@@ -98,11 +98,11 @@ def test_quota_counts_as_in_a_cluster_and_one_job_does_not_find_free_what_anothe
 
 
 def test_nodes_that_take_no_pods_are_counted_out_with_the_reason(topogate: Commands):
-    cluster = nodes(blocks=1, racks=1)
+    cluster = build_nodes(blocks=1, racks=1)
     cluster[0]["spec"] = {"unschedulable": True}
     cluster[1]["status"]["conditions"][0]["status"] = "False"
-    file = topogate.write("nodes.yaml", *cluster, *queues())
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4, required=RACK)), "--nodes", file, "-o", "json")
+    file = topogate.write("nodes.yaml", *cluster, *build_queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 4, required=RACK)), "--nodes", file, "-o", "json")
     (attempt,) = ran.data["jobs"][0]["attempts"]
     assert {(one["reason"], one["count"], one["example"]) for one in attempt["excluded"]} == {
         ("unschedulable", 1, "n-0-0-0"),
@@ -110,8 +110,8 @@ def test_nodes_that_take_no_pods_are_counted_out_with_the_reason(topogate: Comma
     }
 
 
-def test_pods_that_run_already_take_what_they_take(topogate: Commands):
-    cluster = nodes(blocks=1, racks=1)
+def test_plan_counts_usage_of_running_pods(topogate: Commands):
+    cluster = build_nodes(blocks=1, racks=1)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -119,15 +119,21 @@ def test_pods_that_run_already_take_what_they_take(topogate: Commands):
         "spec": {"nodeName": "n-0-0-0", "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]},
         "status": {"phase": "Running"},
     }
-    file, wanted = topogate.write("nodes.yaml", *cluster, *queues(), pod), topogate.write("job.yaml", job("a", 4, required=RACK))
+    file, wanted = (
+        topogate.write("nodes.yaml", *cluster, *build_queues(), pod),
+        topogate.write("job.yaml", build_job("a", 4, required=RACK)),
+    )
     ran = topogate.run("plan", "-f", wanted, "--nodes", file)
     assert ran.code == 3
     assert "3 of 4 pods" in ran.out
 
 
 def test_a_job_that_is_there_already_is_planned_as_one_more_and_that_is_said(topogate: Commands):
-    asked = job("a", 4, required=RACK)
-    file, wanted = topogate.write("nodes.yaml", *nodes(), *queues(), asked), topogate.write("job.yaml", asked, job("b", 4, required=RACK))
+    asked = build_job("a", 4, required=RACK)
+    file, wanted = (
+        topogate.write("nodes.yaml", *build_nodes(), *build_queues(), asked),
+        topogate.write("job.yaml", asked, build_job("b", 4, required=RACK)),
+    )
     ran = topogate.run("plan", "-f", wanted, "--nodes", file)
     assert ran.code == 0
     assert ran.err.splitlines() == [
@@ -136,8 +142,8 @@ def test_a_job_that_is_there_already_is_planned_as_one_more_and_that_is_said(top
     ]
 
 
-def test_what_the_webhook_refuses_is_bad_input_with_every_field(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes(), *queues())
+def test_plan_of_a_job_that_the_webhook_refuses_reports_each_field(topogate: Commands):
+    file = topogate.write("nodes.yaml", *build_nodes(), *build_queues())
     ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", file)
     assert ran.code == 2
     assert ran.out == ""
@@ -147,23 +153,23 @@ def test_what_the_webhook_refuses_is_bad_input_with_every_field(topogate: Comman
 
 
 def test_a_job_without_a_queue_is_left_alone_unless_its_namespace_is_managed(topogate: Commands):
-    file, wanted = topogate.write("nodes.yaml", *nodes(), *queues()), topogate.write("job.yaml", job("a", 1, queue=None))
+    file, wanted = topogate.write("nodes.yaml", *build_nodes(), *build_queues()), topogate.write("job.yaml", build_job("a", 1, queue=None))
     ran = topogate.run("plan", "-f", wanted, "--nodes", file)
     assert ran.code == 2
     assert "kueue.x-k8s.io/queue-name is missing" in ran.err
-    documents = queues()
+    documents = build_queues()
     documents[-1]["metadata"]["name"] = "default"
     managed = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"topogate.dev/managed": "true"}}}
-    ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("managed.yaml", *nodes(), *documents, managed))
+    ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("managed.yaml", *build_nodes(), *documents, managed))
     assert ran.code == 0, ran.err
 
 
-def test_all_mistakes_of_all_files_are_told_at_once_with_file_document_and_field(topogate: Commands):
-    first, second = node("n1", {RACK: 7}), node("n2", cpu="many")  # type: ignore[dict-item]
-    broken = queues()
+def test_plan_reports_all_mistakes_of_all_files_with_file_document_and_field(topogate: Commands):
+    first, second = build_node("n1", {RACK: 7}), build_node("n2", cpu="many")  # type: ignore[dict-item]
+    broken = build_queues()
     broken[1]["spec"]["topologyNam"] = "default"
     broken[2]["spec"]["queueingStrategy"] = "Random"
-    one, other = topogate.write("nodes.yaml", first), topogate.write("rest.yaml", second, *broken, node("n2"))
+    one, other = topogate.write("nodes.yaml", first), topogate.write("rest.yaml", second, *broken, build_node("n2"))
     ran = topogate.run("plan", "-f", EXAMPLES / "job-three-mistakes.yaml", "--nodes", one, "--nodes", other)
     assert (ran.code, ran.out) == (2, "")
     lines = ran.err.splitlines()
@@ -178,17 +184,17 @@ def test_all_mistakes_of_all_files_are_told_at_once_with_file_document_and_field
 
 def test_each_wrong_amount_of_an_object_is_named_with_its_field(topogate: Commands):
     """A Node with three read of one, and a Pod of an exception in Python."""
-    wrong: Any = node("n1")
+    wrong: Any = build_node("n1")
     wrong["status"]["allocatable"] |= {"cpu": "lots", "memory": -5, "pods": 1.5, "example.com/gpu": "2500m"}
     container = {"name": "c", "resources": {"requests": {"cpu": "-1"}, "limits": {"memory": "much"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container], "overhead": {"cpu": "x"}}}
     odd = {**pod, "metadata": {"name": "q"}, "spec": {"containers": [{"name": "c", "ports": [7]}]}}
-    documents: Any = queues()
+    documents: Any = build_queues()
     documents[2]["spec"] |= {"queueingStrategy": "Random", "stopPolicy": "Never"}
     documents[2]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "x"
     documents[0]["spec"]["levels"] = []
     file = topogate.write("wrong.yaml", wrong, pod, odd, *documents)
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 1)), "--nodes", file)
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 1)), "--nodes", file)
     assert ran.code == 2
     lines = [line.partition(": document ")[2].partition(": ")[2] for line in ran.err.splitlines()]
     expected = [
@@ -212,12 +218,12 @@ def test_each_wrong_amount_of_an_object_is_named_with_its_field(topogate: Comman
 
 
 def test_a_list_stands_for_its_items(topogate: Commands):
-    items: list[Any] = [*nodes(), *queues()]
+    items: list[Any] = [*build_nodes(), *build_queues()]
     file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
-    assert topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4, required=RACK)), "--nodes", file).code == 0
+    assert topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 4, required=RACK)), "--nodes", file).code == 0
     items[3]["status"]["allocatable"]["cpu"] = "x"
     file = topogate.write("list.yaml", {"apiVersion": "v1", "kind": "List", "items": items})
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 4)), "--nodes", file)
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 4)), "--nodes", file)
     assert f"{file}: document 1, item 4: Node n-0-0-3: status.allocatable.cpu" in ran.err
 
 
@@ -243,7 +249,7 @@ def test_every_kind_of_the_examples_is_planned_workload_by_workload(topogate: Co
 
 
 def test_each_replica_of_a_leaderworkerset_is_a_workload(topogate: Commands):
-    template = job("x", 1, 8, required=RACK)["spec"]["template"]
+    template = build_job("x", 1, 8, required=RACK)["spec"]["template"]
     spec = {"replicas": 5, "leaderWorkerTemplate": {"size": 4, "workerTemplate": template}}
     metadata = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
     wanted = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}
@@ -265,12 +271,16 @@ def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_
     assert "pods of group pair differ in their total count" in ran.err
 
 
-def test_whom_a_job_would_have_preempted_is_named(topogate: Commands):
-    documents = decided(
-        [*nodes(blocks=1), *queues(preemption={"withinClusterQueue": "LowerPriority"}), *queued(job("low", 5, required=BLOCK))]
+def test_plan_of_a_preempting_job_names_its_victims(topogate: Commands):
+    documents = decide_documents(
+        [
+            *build_nodes(blocks=1),
+            *build_queues(preemption={"withinClusterQueue": "LowerPriority"}),
+            *build_queued_job(build_job("low", 5, required=BLOCK)),
+        ]
     )
     high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}
-    wanted = job("urgent", 8, required=BLOCK)
+    wanted = build_job("urgent", 8, required=BLOCK)
     wanted["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
     files: list[str | Path] = ["-f", topogate.write("job.yaml", wanted), "--nodes", topogate.write("cluster.yaml", *documents, high)]
     ran = topogate.run("plan", *files)
@@ -294,15 +304,18 @@ def test_with_admission_checks_it_would_get_quota_and_wait(topogate: Commands):
         "spec": {"controllerName": "example.com/budget"},
         "status": {"conditions": [active]},
     }
-    cluster = [*nodes(), *queues(admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}), check]
-    wanted = topogate.write("job.yaml", job("a", 2, required=RACK))
+    cluster = [*build_nodes(), *build_queues(admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}), check]
+    wanted = topogate.write("job.yaml", build_job("a", 2, required=RACK))
     ran = topogate.run("plan", "-f", wanted, "--nodes", topogate.write("cluster.yaml", *cluster))
     assert ran.code == 3
     assert "would wait: QuotaReserved\n  it would get its quota, and then wait for admission checks: budget" in ran.out
 
 
 def test_the_reconcilers_own_settings_decide_here_too(topogate: Commands):
-    wanted, cluster = topogate.write("job.yaml", job("a", 12, preferred=RACK)), topogate.write("cluster.yaml", *nodes(), *queues())
+    wanted, cluster = (
+        topogate.write("job.yaml", build_job("a", 12, preferred=RACK)),
+        topogate.write("cluster.yaml", *build_nodes(), *build_queues()),
+    )
     ours = {"topogate": {"placementProfile": "compact"}}
     config = topogate.write("config.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ours})
     for settings in (["--placement-profile", "compact"], ["--config", str(config)]):
@@ -315,7 +328,7 @@ def test_the_reconcilers_own_settings_decide_here_too(topogate: Commands):
 
 
 def test_files_may_be_json(topogate: Commands, tmp_path: Path):
-    (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "NodeList", "items": nodes()}))
+    (tmp_path / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "NodeList", "items": build_nodes()}))
     (tmp_path / "flow.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: default}}")
     files: list[str | Path] = [
         "--nodes",
@@ -323,11 +336,11 @@ def test_files_may_be_json(topogate: Commands, tmp_path: Path):
         "--nodes",
         tmp_path / "flow.yaml",
         "--nodes",
-        topogate.write("queues.yaml", *queues()),
+        topogate.write("queues.yaml", *build_queues()),
     ]
-    assert topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 2)), *files).code == 0
+    assert topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 2)), *files).code == 0
     (tmp_path / "nodes.json").write_text('{"apiVersion": "v1",\n "kind": ]')
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", job("a", 2)), *files)
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 2)), *files)
     assert ran.code == 2
     assert f"{tmp_path / 'nodes.json'}: it is not YAML: " in ran.err
     assert "in line 2" in ran.err
@@ -340,8 +353,8 @@ def least(asked: dict[str, Any], fewest: int) -> dict[str, Any]:
 
 
 def test_plan_of_a_job_with_fewer_pods_reports_the_asked_count_with_the_reason(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes(blocks=1, racks=1), *queues())
-    asked = topogate.write("job.yaml", least(job("a", 12, required=RACK), 3))
+    file = topogate.write("nodes.yaml", *build_nodes(blocks=1, racks=1), *build_queues())
+    asked = topogate.write("job.yaml", least(build_job("a", 12, required=RACK), 3))
     ran = topogate.run("plan", "-f", asked, "--nodes", file)
     assert ran.code == 0
     assert f"pod set main: 4 of the 12 pods that it asked for ({MIN_PARALLELISM} accepts 3 or more), flavor gpu" in ran.out
@@ -352,8 +365,8 @@ def test_plan_of_a_job_with_fewer_pods_reports_the_asked_count_with_the_reason(t
 
 
 def test_plan_of_a_job_with_a_minimum_that_does_not_fit_has_two_headings(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes(blocks=1, racks=1), *queues())
-    ran = topogate.run("plan", "-f", topogate.write("job.yaml", least(job("a", 12, required=RACK), 10)), "--nodes", file)
+    file = topogate.write("nodes.yaml", *build_nodes(blocks=1, racks=1), *build_queues())
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", least(build_job("a", 12, required=RACK), 10)), "--nodes", file)
     assert ran.code == 3
     assert f"; the minimum of {MIN_PARALLELISM} (10 of 12 pods of pod set main) does not fit either\n" in ran.out
     assert "\n  pod set main, flavor gpu: " in ran.out
@@ -362,8 +375,8 @@ def test_plan_of_a_job_with_a_minimum_that_does_not_fit_has_two_headings(topogat
 
 
 def test_plan_of_a_resource_without_quota_has_no_empty_name_of_a_flavor(topogate: Commands):
-    asked = job("a", 1)
+    asked = build_job("a", 1)
     asked["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] = "1"
-    file = topogate.write("nodes.yaml", *nodes(blocks=1), *queues())
+    file = topogate.write("nodes.yaml", *build_nodes(blocks=1), *build_queues())
     ran = topogate.run("plan", "-f", topogate.write("job.yaml", asked), "--nodes", file)
     assert "\n  pod set main: NoMatchingFlavor\n" in ran.out

@@ -27,11 +27,11 @@ ELSEWHERE = {
 }
 
 
-def test_the_page_is_what_the_code_says():
+def test_reference_page_equals_the_generated_page():
     assert generated.find_drift(reference.FOLDER, {"reference.md": reference.render()}) == ""
 
 
-def test_what_users_may_write_is_all_there():
+def test_reference_lists_each_annotation_and_label_of_users():
     assert {*ANNOTATIONS, *LABELS} <= {entry.name for entry in reference.WRITTEN_BY_USERS}
 
 

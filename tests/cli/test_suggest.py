@@ -16,14 +16,14 @@ from core.api.schema import KINDS
 from core.jobs.objects import OBJECTS
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.state.facts import NodeFacts
-from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes, queues
+from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, build_job, build_node, build_nodes, build_queues
 
 RULES = {rules.kind: rules for rules in OBJECTS}
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 OWN = ("example.com/row", "example.com/rack", "hall", "colour", "team")
 
 
-def levels_of(ran_out: str) -> list[str]:
+def list_levels(ran_out: str) -> list[str]:
     return [level["nodeLabel"] for level in next(yaml.safe_load_all(ran_out))["spec"]["levels"]]
 
 
@@ -37,14 +37,14 @@ def judge(documents: list[Any]) -> None:
 
 
 def test_objects_that_are_there_as_suggested_are_not_remarked_on(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes())
+    file = topogate.write("nodes.yaml", *build_nodes())
     suggested = list(yaml.safe_load_all(topogate.run("topology", "suggest", "--nodes", file).out))
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", topogate.write("there.yaml", *suggested))
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_local_queue_of_another_cluster_queue_is_said_not_to_be_changed(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes())
+def test_topology_suggest_reports_an_existing_local_queue_of_another_cluster_queue(topogate: Commands):
+    file = topogate.write("nodes.yaml", *build_nodes())
     suggested = list(yaml.safe_load_all(topogate.run("topology", "suggest", "--nodes", file).out))
     suggested[3]["spec"]["clusterQueue"] = "other"
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", topogate.write("there.yaml", suggested[3]))
@@ -52,9 +52,9 @@ def test_local_queue_of_another_cluster_queue_is_said_not_to_be_changed(topogate
     assert ran.err == f"topogate: there is a LocalQueue main already, and {change}\n"
 
 
-def test_what_is_there_by_the_same_name_is_told(topogate: Commands):
-    file, there = topogate.write("nodes.yaml", *nodes()), topogate.write("there.yaml", *queues())
-    named = [there_already["metadata"]["name"] for there_already in queues() if there_already["kind"] == "ClusterQueue"]
+def test_topology_suggest_reports_an_existing_cluster_queue_of_the_same_name(topogate: Commands):
+    file, there = topogate.write("nodes.yaml", *build_nodes()), topogate.write("there.yaml", *build_queues())
+    named = [there_already["metadata"]["name"] for there_already in build_queues() if there_already["kind"] == "ClusterQueue"]
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", there, "--cluster-queue", named[0])
     assert ran.code == 0
     change = "applying this would change its spec.resourceGroups; --cluster-queue names another"
@@ -63,16 +63,16 @@ def test_what_is_there_by_the_same_name_is_told(topogate: Commands):
 
 
 def test_known_labels_become_levels_and_everything_can_be_applied_and_planned_with(topogate: Commands):
-    file = topogate.write("nodes.yaml", *nodes())
+    file = topogate.write("nodes.yaml", *build_nodes())
     ran = topogate.run("topology", "suggest", "--nodes", file)
     assert (ran.code, ran.err) == (0, "")
     documents = list(yaml.safe_load_all(ran.out))
     judge(documents)
-    assert levels_of(ran.out) == [BLOCK, RACK, HOST]
+    assert list_levels(ran.out) == [BLOCK, RACK, HOST]
     assert documents[1]["spec"]["nodeLabels"] == {"node-group": "gpu"}
     amounts = documents[2]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     assert {amount["name"]: amount["nominalQuota"] for amount in amounts} == {"cpu": "1024", "memory": "8Ti", "nvidia.com/gpu": "128"}
-    wanted = topogate.write("job.yaml", job("a", 4, required=RACK))
+    wanted = topogate.write("job.yaml", build_job("a", 4, required=RACK))
     assert topogate.run("plan", "-f", wanted, "--nodes", file, "--nodes", topogate.write("objects.yaml", *documents)).code == 0
 
 
@@ -94,7 +94,7 @@ def test_regions_and_zones_go_above_a_network_only_where_there_are_several():
     assert find_levels(single).levels == (BLOCK, RACK, HOST)
 
 
-def test_of_known_networks_the_one_of_most_nodes_is_taken_without_what_few_have_or_what_says_the_same():
+def test_topology_suggest_uses_the_known_network_of_most_nodes_without_rare_or_equal_labels():
     google, amazon = NETWORKS[1], NETWORKS[2]
     cluster = {f"n{i}": {HOST: f"n{i}", google[0]: f"b{i // 4}", google[1]: f"s{i // 4}", google[2]: f"h{i // 2}"} for i in range(8)}
     cluster["n0"] |= {amazon[0]: "a"}
@@ -122,21 +122,23 @@ def test_an_interconnect_is_put_where_its_domains_lie():
     assert find_levels(alone).levels == (clique, HOST)
 
 
-def test_labels_that_nobody_knows_are_found_by_their_values(topogate: Commands):
+def test_topology_suggest_finds_unknown_labels_by_their_values(topogate: Commands):
     cluster = [
-        node(f"n{i:02}", {"example.com/hall": f"h{i // 6}", "example.com/row-number": f"{i // 3}", "team": f"t{i % 2}", HOST: f"n{i:02}"})
+        build_node(
+            f"n{i:02}", {"example.com/hall": f"h{i // 6}", "example.com/row-number": f"{i // 3}", "team": f"t{i % 2}", HOST: f"n{i:02}"}
+        )
         for i in range(12)
     ]
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster))
-    assert levels_of(ran.out) == ["example.com/hall", "example.com/row-number", HOST]
+    assert list_levels(ran.out) == ["example.com/hall", "example.com/row-number", HOST]
 
 
-def test_what_is_odd_about_labels_is_told(topogate: Commands):
-    cluster = nodes(blocks=2, racks=2, hosts=2)
+def test_topology_suggest_reports_odd_labels(topogate: Commands):
+    cluster = build_nodes(blocks=2, racks=2, hosts=2)
     for each in cluster:
         each["metadata"]["labels"][RACK] = each["metadata"]["labels"][RACK].removeprefix("b0-").removeprefix("b1-")
-    cluster.append(node("lost", {BLOCK: "b0"}))
-    cluster.append(node("alone", {BLOCK: "b0", RACK: "r9"}))
+    cluster.append(build_node("lost", {BLOCK: "b0"}))
+    cluster.append(build_node("alone", {BLOCK: "b0", RACK: "r9"}))
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster))
     assert ran.code == 0
     assert ran.err.splitlines() == [
@@ -149,10 +151,10 @@ def test_what_is_odd_about_labels_is_told(topogate: Commands):
 
 
 def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_their_common_taint_is_tolerated(topogate: Commands):
-    cluster = nodes(blocks=1)
+    cluster = build_nodes(blocks=1)
     for each in cluster:
         each["spec"] = {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}
-    plain: Obj = node("web", {"node-group": "web"})
+    plain: Obj = build_node("web", {"node-group": "web"})
     del plain["status"]["allocatable"]["nvidia.com/gpu"]
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster, plain))
     flavor = list(yaml.safe_load_all(ran.out))[1]
@@ -165,7 +167,7 @@ def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_the
     ("cluster", "code", "says"),
     [
         ([], 2, "there is no node"),
-        ([{**node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1, "no label of the 1 node says where"),
+        ([{**build_node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1, "no label of the 1 node says where"),
     ],
 )
 def test_where_nothing_can_be_suggested_that_is_told(topogate: Commands, cluster: list[Obj], code: int, says: str):
@@ -208,8 +210,8 @@ def test_whatever_the_labels_the_levels_are_a_tree_of_the_nodes_and_do_not_depen
 
 
 @given(st.lists(st.fixed_dictionaries({BLOCK: values, RACK: values}), min_size=1, max_size=12), st.integers(1, 9))
-def test_whatever_is_suggested_is_accepted_as_it_is(drawn: list[dict[str, str]], gpus: int):
-    cluster = [NodeFacts.read(node(f"n{i}", labels, **{"nvidia.com/gpu": str(gpus)})) for i, labels in enumerate(drawn)]
+def test_suggested_topology_objects_are_valid(drawn: list[dict[str, str]], gpus: int):
+    cluster = [NodeFacts.read(build_node(f"n{i}", labels, **{"nvidia.com/gpu": str(gpus)})) for i, labels in enumerate(drawn)]
     suggestion = suggest(cluster, Names())
     documents = list(yaml.safe_load_all(suggestion.to_yaml()))
     judge(documents)

@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, job, node, nodes, queues
-from tests.cli.lives import decided, queued
+from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, build_job, build_node, build_nodes, build_queues
+from tests.cli.lives import build_queued_job, decide_documents
 
 GPU = "nvidia.com/gpu"
 
 
-def pod(name: str, on: str, gpus: int) -> Obj:
+def build_pod(name: str, on: str, gpus: int) -> Obj:
     containers = [{"name": "c", "resources": {"requests": {GPU: str(gpus)}}}]
     return {
         "apiVersion": "v1",
@@ -25,9 +25,9 @@ def pod(name: str, on: str, gpus: int) -> Obj:
 
 
 def test_counts_of_every_domain_are_those_of_its_nodes(topogate: Commands):
-    cluster = nodes(blocks=2, racks=3, hosts=2)
+    cluster = build_nodes(blocks=2, racks=3, hosts=2)
     cluster[0]["spec"] = {"unschedulable": True}
-    file = topogate.write("cluster.yaml", *cluster, *queues(), pod("p", "n-0-1-0", 3))
+    file = topogate.write("cluster.yaml", *cluster, *build_queues(), build_pod("p", "n-0-1-0", 3))
     told = topogate.run("topology", "default", "--nodes", file, "-o", "json").data
     (topology,) = told["topologies"]
     (flavor,) = topology["flavors"]
@@ -44,19 +44,19 @@ def test_counts_of_every_domain_are_those_of_its_nodes(topogate: Commands):
 
 
 def test_amount_beyond_the_largest_is_shown_as_more_than_that(topogate: Commands):
-    file = topogate.write("cluster.yaml", *nodes(blocks=1, racks=1, hosts=2, **{GPU: "10e399"}), *queues())
+    file = topogate.write("cluster.yaml", *build_nodes(blocks=1, racks=1, hosts=2, **{GPU: "10e399"}), *build_queues())
     line = next(line for line in topogate.run("topology", "--nodes", file).out.splitlines() if "b0-r0 " in line)
     assert f"{GPU} 0/more than " in line
     assert "-" not in line.partition(GPU)[2]
 
 
 def test_nodes_that_take_nothing_are_named_with_why(topogate: Commands):
-    cluster = nodes(blocks=1, racks=2, hosts=2)
+    cluster = build_nodes(blocks=1, racks=2, hosts=2)
     repair = {"key": "repair", "value": "gpu", "effect": "NoSchedule"}
     cluster[0]["spec"] = {"unschedulable": True, "taints": [repair]}
     cluster[1]["spec"] = {"taints": [repair]}
     cluster[2]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    file = topogate.write("cluster.yaml", *cluster, *queues())
+    file = topogate.write("cluster.yaml", *cluster, *build_queues())
     ran = topogate.run("topology", "--nodes", file)
     assert "out of use: 1 node (n-0-0-0), unschedulable" in ran.out
     assert 'out of use: 1 node (n-0-0-1), taint "repair=gpu:NoSchedule"' in ran.out
@@ -66,7 +66,13 @@ def test_nodes_that_take_nothing_are_named_with_why(topogate: Commands):
 
 
 def test_the_largest_fit_is_of_the_pod_that_is_asked_for(topogate: Commands):
-    file = topogate.write("cluster.yaml", *nodes(blocks=2, racks=2, hosts=2), *queues(), pod("p", "n-0-1-0", 1), pod("q", "n-0-0-1", 1))
+    file = topogate.write(
+        "cluster.yaml",
+        *build_nodes(blocks=2, racks=2, hosts=2),
+        *build_queues(),
+        build_pod("p", "n-0-1-0", 1),
+        build_pod("q", "n-0-0-1", 1),
+    )
     for wanted, fits in ((f"{GPU}=8", [("b1", 4), ("b1/b1-r0", 2), ("b0/b0-r0/n-0-0-0", 1)]), (f"{GPU}=2,cpu=60", [("b0", 4)])):
         told = topogate.run("topology", "--pod", wanted, "--nodes", file, "-o", "json").data
         levels = told["topologies"][0]["flavors"][0]["levels"]
@@ -74,8 +80,8 @@ def test_the_largest_fit_is_of_the_pod_that_is_asked_for(topogate: Commands):
         assert found[: len(fits)] == fits
 
 
-def test_the_terminal_shows_the_tree_and_goes_down_to_nodes_if_told_to(topogate: Commands):
-    file = topogate.write("cluster.yaml", *nodes(blocks=1, racks=2, hosts=2), *queues(), node("lost"))
+def test_topology_command_shows_the_tree_and_with_hosts_its_nodes(topogate: Commands):
+    file = topogate.write("cluster.yaml", *build_nodes(blocks=1, racks=2, hosts=2), *build_queues(), build_node("lost"))
     ran = topogate.run("topology", "--nodes", file)
     assert (ran.code, ran.err) == (0, "")
     assert "b0-r1  2 nodes" in ran.out
@@ -85,8 +91,10 @@ def test_the_terminal_shows_the_tree_and_goes_down_to_nodes_if_told_to(topogate:
 
 
 def test_the_picture_has_a_seat_for_each_gpu_with_the_job_that_has_it(topogate: Commands, tmp_path: Path):
-    documents = decided([*nodes(blocks=1, racks=2, hosts=2), *queues(), *queued(job("ours", 2, required=RACK))])
-    file, svg = topogate.write("cluster.yaml", *documents, pod("p", "n-0-1-0", 3)), tmp_path / "picture.svg"
+    documents = decide_documents(
+        [*build_nodes(blocks=1, racks=2, hosts=2), *build_queues(), *build_queued_job(build_job("ours", 2, required=RACK))]
+    )
+    file, svg = topogate.write("cluster.yaml", *documents, build_pod("p", "n-0-1-0", 3)), tmp_path / "picture.svg"
     ran = topogate.run("topology", "--seats", "--svg", svg, "--nodes", file)
     assert ran.code == 0
     assert "b0-r0 aaaaaaaa aaaaaaaa" in ran.out
@@ -99,9 +107,9 @@ def test_the_picture_has_a_seat_for_each_gpu_with_the_job_that_has_it(topogate: 
 
 
 def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_path: Path):
-    cluster = nodes(blocks=1, racks=1, hosts=2)
+    cluster = build_nodes(blocks=1, racks=1, hosts=2)
     cluster[1]["spec"] = {"unschedulable": True}
-    file, svg = topogate.write("cluster.yaml", *cluster, *queues(), pod("p", "n-0-0-1", 3)), tmp_path / "picture.svg"
+    file, svg = topogate.write("cluster.yaml", *cluster, *build_queues(), build_pod("p", "n-0-0-1", 3)), tmp_path / "picture.svg"
     ran = topogate.run("topology", "--seats", "--svg", svg, "--nodes", file)
     assert "b0-r0 ········ ###xxxxx" in ran.out
     assert "x on nodes that take no pods" in ran.out
@@ -119,21 +127,21 @@ def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_
         (["--svg", "/no/such/folder/x.svg"], 1, "--svg /no/such/folder/x.svg: No such file or directory"),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_a_line(topogate: Commands, arguments: list[str], code: int, says: str):
-    ran = topogate.run("topology", *arguments, "--nodes", topogate.write("cluster.yaml", *nodes(), *queues()))
+def test_topology_command_with_invalid_arguments_fails_with_one_line(topogate: Commands, arguments: list[str], code: int, says: str):
+    ran = topogate.run("topology", *arguments, "--nodes", topogate.write("cluster.yaml", *build_nodes(), *build_queues()))
     assert ran.code == code
     assert ran.err.startswith(f"topogate: {says}")
     assert ran.err.count("\n") == 1
 
 
 def test_without_any_topology_the_word_that_writes_one_is_named(topogate: Commands):
-    ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *nodes()))
+    ran = topogate.run("topology", "--nodes", topogate.write("cluster.yaml", *build_nodes()))
     assert ran.code == 1
     assert "`topogate topology suggest` writes one" in ran.err
 
 
 def test_pod_with_a_resource_that_no_node_offers_is_refused_with_the_near_one(topogate: Commands):
-    file = topogate.write("cluster.yaml", *nodes(blocks=1), *queues())
+    file = topogate.write("cluster.yaml", *build_nodes(blocks=1), *build_queues())
     ran = topogate.run("topology", "--pod", "gpu=8", "--nodes", file)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"topogate: --pod gpu=8: no node offers gpu; did you mean {GPU}? nodes offer cpu, ")

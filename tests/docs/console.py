@@ -36,7 +36,7 @@ class Command:
         return bool(self.shown) and re.match(r"Error|error:|The .* is invalid", self.shown[0]) is not None
 
 
-def commands_of(page: str, text: str | None = None) -> list[Command]:
+def list_commands(page: str, text: str | None = None) -> list[Command]:
     """All commands of docs/`page` in their order."""
     text = (DOCS / page).read_text() if text is None else text
     headings = [(found.start(), found[1]) for found in _HEADING.finditer(text)]
@@ -88,14 +88,14 @@ def run(command: Command, folder: Path, environment: Mapping[str, str], timeout_
 
 def is_shown(printed: str, shown: Sequence[str]) -> bool:
     """Whether this is what `shown` says."""
-    parts = [r"(?:[^\n]*\n)*?" if line.strip() == "..." else _pattern(line) + r"\n" for line in shown]
+    parts = [r"(?:[^\n]*\n)*?" if line.strip() == "..." else _build_pattern(line) + r"\n" for line in shown]
     text = "".join(" ".join(line.split()) + "\n" for line in printed.splitlines())
     return re.fullmatch("".join(parts), text) is not None
 
 
-def _pattern(line: str) -> str:
-    return "[^\n]*?".join(re.escape(" ".join(part.split())) if part.strip() else "" for part in _pieces(line))
+def _build_pattern(line: str) -> str:
+    return "[^\n]*?".join(re.escape(" ".join(part.split())) if part.strip() else "" for part in _split_pieces(line))
 
 
-def _pieces(line: str) -> list[str]:
+def _split_pieces(line: str) -> list[str]:
     return " ".join(line.split()).split("...")

@@ -41,7 +41,7 @@ class Reader:
         values.write_text(json.dumps(own))
         programs = folder / "bin"
         programs.mkdir()
-        (programs / "helm").write_text(_helm(tools.ensure_tool(tools.HELM), values))
+        (programs / "helm").write_text(_run_helm(tools.ensure_tool(tools.HELM), values))
         (programs / "helm").chmod(0o755)
         (programs / "kubectl").symlink_to(cluster.binaries["kubectl"])
         (programs / "topogate").symlink_to(Path(sys.executable).with_name("topogate"))
@@ -67,14 +67,14 @@ class Reader:
         if words == ["helm", "uninstall"]:
             self.release.stop()
         if words in LOOKING or "--dry-run" in command.text:  # who looks too early looks again
-            _eventually(partial(run, command, self.folder, self._environment))
+            _wait_until_shown(partial(run, command, self.folder, self._environment))
         else:
             run(command, self.folder, self._environment)
         if words in (["helm", "install"], ["helm", "upgrade"]):
             self.release.run()
 
 
-def _eventually(look: Callable[[], str], most_s: float = PATIENCE_S) -> None:
+def _wait_until_shown(look: Callable[[], str], most_s: float = PATIENCE_S) -> None:
     """Until it shows what it should; raises what was seen last."""
     deadline = time.monotonic() + most_s
     while True:
@@ -88,7 +88,7 @@ def _eventually(look: Callable[[], str], most_s: float = PATIENCE_S) -> None:
         time.sleep(0.2)
 
 
-def _helm(program: Path, values: Path) -> str:
+def _run_helm(program: Path, values: Path) -> str:
     """Helm, with ports that are free on this machine: the processes of all pods share its addresses."""
     quoted = shlex.quote(str(program)), shlex.quote(str(values))
     return """#!/bin/sh

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console import Command, commands_of, is_shown, run
+from tests.docs.console import Command, is_shown, list_commands, run
 
 PAGE = """# A page
 
@@ -40,8 +40,8 @@ $ no: command
 """
 
 
-def test_commands_are_read_with_their_place_and_what_is_shown():
-    found = commands_of("page.md", PAGE)
+def test_console_commands_are_read_with_line_section_and_output():
+    found = list_commands("page.md", PAGE)
     assert [(c.line, c.section, c.text, c.shown) for c in found] == [
         (8, "First", "one", ()),
         (9, "First", "two --with \\\n  more", ("shown",)),
@@ -52,7 +52,7 @@ def test_commands_are_read_with_their_place_and_what_is_shown():
 
 def test_a_block_that_begins_with_no_command_is_a_mistake():
     with pytest.raises(ValueError, match=r"docs/page\.md:2: a console block begins with"):
-        commands_of("page.md", "```console\nshown\n```\n")
+        list_commands("page.md", "```console\nshown\n```\n")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def command(text: str, *shown: str) -> Command:
     return Command("page.md", 3, "First", text, shown)
 
 
-def test_a_command_is_run_where_and_with_what_it_is_told(tmp_path: Path):
+def test_console_command_runs_in_the_given_folder_and_environment(tmp_path: Path):
     environment = {"PATH": os.environ["PATH"], "WHO": "me"}
     assert run(command('echo "$WHO"; pwd >&2', "me", "..."), tmp_path, environment) == f"me\n{tmp_path}\n"
     run(command("echo Error; false", "Error"), tmp_path, environment)
@@ -94,6 +94,6 @@ def test_a_command_is_run_where_and_with_what_it_is_told(tmp_path: Path):
         (command("echo Error", "Error"), "ended with 0"),
     ],
 )
-def test_what_a_page_says_wrongly_is_told_with_its_place(tmp_path: Path, shown: Command, told: str):
+def test_wrong_output_on_a_page_is_reported_with_its_place(tmp_path: Path, shown: Command, told: str):
     with pytest.raises(AssertionError, match=told):
         run(shown, tmp_path, os.environ)

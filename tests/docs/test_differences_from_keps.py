@@ -18,14 +18,14 @@ DOCS, CRDS = ROOT / "docs", ROOT / "charts" / "topogate" / "files" / "crds"
 MIGRATION = (DOCS / "migration.md").read_text()
 
 
-def row(begins: str) -> str:
+def find_row(begins: str) -> str:
     (found,) = (line for line in MIGRATION.splitlines() if line.startswith(f"| {begins}"))
     return found
 
 
 def test_name_of_the_event_of_an_ended_pod_is_documented():
     """Found defect G6."""
-    assert f"`{EVENT_POD_TERMINATED}`, as Kueue emits it; KEP-2724 names it `PodTerminated`" in row("event of a pod that is ended")
+    assert f"`{EVENT_POD_TERMINATED}`, as Kueue emits it; KEP-2724 names it `PodTerminated`" in find_row("event of a pod that is ended")
 
 
 def test_most_levels_of_a_topology_are_documented():
@@ -35,14 +35,14 @@ def test_most_levels_of_a_topology_are_documented():
         version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["levels"]["maxItems"]
         for version in crd["spec"]["versions"]
     }
-    (documented,) = re.findall(r"up to (\d+) levels", row("a Topology"))
+    (documented,) = re.findall(r"up to (\d+) levels", find_row("a Topology"))
     assert most == {int(documented)}
-    assert "limits a Topology to 8" in row("a Topology")
+    assert "limits a Topology to 8" in find_row("a Topology")
 
 
 def test_empty_affixes_are_read_and_none_is_written():
     """Found defect G6."""
-    assert "writes them only if they are not empty" in row("`prefix` and `suffix`")
+    assert "writes them only if they are not empty" in find_row("`prefix` and `suffix`")
     assignment = TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("a",), 1), DomainCount(("b",), 2)))
     written = encode(assignment)
     (part,) = written["slices"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import Cluster
-from tests.docs.console import DOCS, Command, commands_of
+from tests.docs.console import DOCS, Command, list_commands
 from tests.docs.reader import Reader
 
 REMOVAL = "Removing it"
@@ -23,14 +23,14 @@ PROGRAMS = re.compile(r"^(?: {4}|\t)\$? ?((?:kubectl|helm|topogate|\.venv/bin/to
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """One who has installed topogate as docs/install.md says."""
     with Cluster() as cluster, Reader(cluster, tmp_path_factory.mktemp("reader")) as opened:
-        for command in of_page("install.md"):
+        for command in list_commands_of_page("install.md"):
             if command.section != REMOVAL:
                 opened.does(command)
         yield opened
 
 
-def of_page(page: str) -> list[Command]:
-    found = commands_of(page)
+def list_commands_of_page(page: str) -> list[Command]:
+    found = list_commands(page)
     assert found, f"docs/{page} shows no command"
     return found
 
@@ -40,7 +40,7 @@ def of_page(page: str) -> list[Command]:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed(reader: Reader, page: str):
     try:
-        for command in of_page(page):
+        for command in list_commands_of_page(page):
             reader.does(command)
     finally:  # a page that cannot be followed must not spoil the next
         reader.cluster.kubectl("delete", "jobs", "--all", "--cascade=foreground")
@@ -48,17 +48,17 @@ def test_a_page_can_be_followed(reader: Reader, page: str):
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_what_was_installed_can_be_removed(reader: Reader):
-    for command in of_page("install.md"):
+def test_removal_commands_of_the_install_page_succeed(reader: Reader):
+    for command in list_commands_of_page("install.md"):
         if command.section == REMOVAL:
             reader.does(command)
 
 
 def test_every_page_with_commands_is_followed():
-    shown = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if commands_of(path.relative_to(DOCS).as_posix())}
+    shown = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if list_commands(path.relative_to(DOCS).as_posix())}
     assert shown == {*PAGES, "install.md", *ALONE}
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
-def test_no_command_stands_where_nobody_runs_it(page: Path):
+def test_document_has_no_command_outside_console_blocks(page: Path):
     assert PROGRAMS.findall(page.read_text()) == [], "write it into a console block"

@@ -13,7 +13,7 @@ from core.names import PLACEMENT_PROFILES
 from core.placement.algorithms.profile import MIXED, STANDARD, Profile, profile_from_gates
 from core.placement.engine import place
 from tests.builders import RACK, request
-from tests.placement.algorithms.test_balanced import cluster_of
+from tests.placement.algorithms.test_balanced import build_cluster
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
 ROWS = {cells[0]: cells[1:] for line in PAGE.splitlines() if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) > 2}
@@ -49,7 +49,7 @@ def test_page_names_the_algorithm_of_each_profile(name: str):
 @pytest.mark.parametrize(("row", "profile"), [("BestFit", MIXED), ("BalancedPlacement", replace(MIXED, balanced=True))])
 def test_example_of_the_page_is_placed_as_it_shows(row: str, profile: Profile):
     """Found defect G4."""
-    decision = place(cluster_of([[[10], [10]]]).view(), [request(12, Mode.PREFERRED, RACK)], profile)
+    decision = place(build_cluster([[[10], [10]]]).view(), [request(12, Mode.PREFERRED, RACK)], profile)
     assert decision.refusal is None
     (placement,) = decision.placements
     racks = Counter[int]()

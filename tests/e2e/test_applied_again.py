@@ -88,12 +88,12 @@ def test_examples_applied_again_report_no_difference(is_older: bool, options: tu
         applier = Applier(cluster, kubectl, options, OF_KUBERNETES)
         applier.apply()
         eventually = partial(wait_until, cluster)
-        eventually("all to wait", lambda now: all(truth.condition(now.workload_of(job), "QuotaReserved") for job in [*PODS, TOO_LARGE]))
+        eventually("all to wait", lambda now: all(truth.get_condition(now.workload_of(job), "QuotaReserved") for job in [*PODS, TOO_LARGE]))
         for name in ("Topology/default", "ResourceFlavor/gpu"):
             wait_for(f"{name} to be in use", lambda name=name: applier.read_applied()[name][1]["finalizers"])  # type: ignore[misc]
         applier.check_nothing_changes("waiting")
         cluster.add_nodes(NodePool(labels={"node-group": "gpu"}))
-        eventually("all to run", lambda now: all(truth.all_bound(now, job, pods) == [] for job, pods in PODS.items()))
+        eventually("all to run", lambda now: all(truth.check_all_bound(now, job, pods) == [] for job, pods in PODS.items()))
         eventually("all other pods to run", lambda now: all(is_running(pod) for pod in now.pods))
         wait_for("the ClusterQueue to be in use", lambda: applier.read_applied()["ClusterQueue/research"][1]["finalizers"])
         applier.check_nothing_changes("running")
@@ -118,7 +118,9 @@ def test_examples_of_operators_applied_again_report_no_difference(options: tuple
         applier.apply()
         jobs = {obj["kind"] for path in OF_OPERATORS for obj in yaml.safe_load_all(path.read_text())} - {"TrainingRuntime"}
         eventually = partial(wait_until, cluster)
-        eventually("all to wait", lambda now: {find_owner_kind(w) for w in now.workloads if truth.condition(w, "QuotaReserved")} == jobs)
+        eventually(
+            "all to wait", lambda now: {find_owner_kind(w) for w in now.workloads if truth.get_condition(w, "QuotaReserved")} == jobs
+        )
         applier.check_nothing_changes("waiting")
         cluster.add_nodes(NodePool(nodes=16, labels={"node-group": "gpu"}))
         eventually("all to run", lambda now: len(now.pods) == count_asked(now) and all(map(is_running, now.pods)))

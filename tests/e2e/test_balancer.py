@@ -100,7 +100,7 @@ def test_connections_go_to_one_after_the_other(balancer: Balancer):
     assert balancer.passed == [2, 2]
 
 
-def test_who_is_not_ready_or_withdrawn_gets_none(balancer: Balancer, echoes: list[Echo]):
+def test_balancer_gives_no_connection_to_an_unready_or_withdrawn_replica(balancer: Balancer, echoes: list[Echo]):
     echoes[0].ready = False
     wait_for("it to be noticed", lambda: not balancer.is_ready(0), poll_s=0.01)
     assert {ask(balancer) for _ in range(3)} == {"bhello"}
@@ -112,13 +112,13 @@ def test_who_is_not_ready_or_withdrawn_gets_none(balancer: Balancer, echoes: lis
     assert {ask(balancer) for _ in range(3)} == {"ahello", "bhello"}
 
 
-def test_where_nobody_listens_the_other_is_asked(balancer: Balancer, echoes: list[Echo]):
+def test_balancer_without_a_listening_replica_uses_the_other(balancer: Balancer, echoes: list[Echo]):
     echoes.pop(0).close()
     assert {ask(balancer) for _ in range(4)} == {"bhello"}
     assert balancer.refused <= 1, "afterwards it is known"
 
 
-def test_what_a_replica_leaves_unanswered_is_counted(balancer: Balancer, echoes: list[Echo]):
+def test_balancer_counts_requests_that_a_replica_leaves_unanswered(balancer: Balancer, echoes: list[Echo]):
     request = b"x" * 100
     echoes[0].mute = True
     balancer.withdraw(1)
@@ -145,7 +145,7 @@ def test_a_connection_that_ends_in_good_order_is_not_broken_unless_a_request_is_
     wait_for("it to be counted", lambda: balancer.broken == [1, 0], poll_s=0.01)
 
 
-def test_without_anybody_a_connection_is_closed(balancer: Balancer):
+def test_balancer_without_replicas_closes_a_connection(balancer: Balancer):
     balancer.withdraw(0)
     balancer.withdraw(1)
     with socket.create_connection(("127.0.0.1", balancer.port), timeout=10) as connection:

@@ -17,14 +17,14 @@ from e2e.binaries import (
     KWOK,
     OLDER_KUBECTL,
     Module,
-    cache_dir,
     ensure_binaries,
     find_binary,
     find_control_plane,
     find_kubernetes_minor,
+    get_cache_dir,
 )
 from e2e.progress import CommandFailed, run_with_progress
-from e2e.toolchain import GO_LOCK, find_go_on_path, locked_go_version, parse_go_version
+from e2e.toolchain import GO_LOCK, find_go_on_path, parse_go_version, read_locked_go_version
 
 
 def make_tool(folder: Path, name: str, says: str = "") -> Path:
@@ -50,7 +50,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache" / "topogate"
 
 
-def test_what_somebody_said_comes_first(module, cache, tmp_path):
+def test_binary_in_the_assets_folder_is_found_before_path_and_cache(module, cache, tmp_path):
     said = make_tool(tmp_path / "assets", "tool", "any version")
     make_tool(tmp_path / "path", "tool", "tool v1.2.3")
     make_tool(cache / module.key, "tool")
@@ -75,7 +75,7 @@ def test_found_nowhere_is_found_nowhere(module, cache):
     assert find_binary(module, "tool", {"PATH": ""}, cache) is None
 
 
-def test_the_cache_is_keyed_by_what_makes_the_build(module):
+def test_build_cache_key_depends_on_sources_and_flags_only(module):
     keys = {module.key}
     for name in ("go.mod", "main.go", "go.sum"):
         path = module.folder / name
@@ -87,10 +87,10 @@ def test_the_cache_is_keyed_by_what_makes_the_build(module):
     assert len(keys) == 5
 
 
-def test_the_cache_folder_is_where_it_is_told_to_be():
-    assert cache_dir({"TOPOGATE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/topogate")
-    assert cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/topogate")
-    assert cache_dir({}) == Path.home() / ".cache" / "topogate"
+def test_cache_folder_follows_the_environment():
+    assert get_cache_dir({"TOPOGATE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/topogate")
+    assert get_cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/topogate")
+    assert get_cache_dir({}) == Path.home() / ".cache" / "topogate"
 
 
 @pytest.mark.skipif(find_go_on_path() is None, reason="building this test's own module needs a Go on PATH; the real ones bring their own")
@@ -119,7 +119,7 @@ def test_a_build_is_stamped_made_once_and_leaves_no_scratch(module, cache, monke
 
 
 @pytest.mark.skipif(find_go_on_path() is None, reason="needs a Go on PATH to fail with")
-def test_a_failed_build_says_what_the_compiler_said_and_leaves_nothing(module, cache):
+def test_failed_build_reports_the_compiler_error_and_leaves_no_folder(module, cache):
     (module.folder / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
     with pytest.raises(CommandFailed, match="undefined: nonsense"):
         ensure_binaries({"TOPOGATE_CACHE": str(cache.parent), "PATH": ""}, (module,))
@@ -135,7 +135,7 @@ def test_a_failed_build_says_what_the_compiler_said_and_leaves_nothing(module, c
         ("", None),
     ],
 )
-def test_the_version_of_go_is_read_from_what_it_says(text, version):
+def test_go_version_is_parsed_from_its_output(text, version):
     assert parse_go_version(text) == version
 
 
@@ -147,7 +147,7 @@ def test_an_old_go_on_the_path_does_not_count(tmp_path, monkeypatch):
 
 def test_the_go_that_is_installed_is_pinned_by_hash_and_names_no_host():
     lock = GO_LOCK.read_text()
-    assert locked_go_version().startswith("1.26.")
+    assert read_locked_go_version().startswith("1.26.")
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", lock)) >= 5
     assert "//" not in lock
     assert "--index-url" not in lock
@@ -189,7 +189,7 @@ def test_program_with_an_unknown_kubernetes_version_names_it_with_the_accepted_o
     assert done.stderr == "TOPOGATE_KUBERNETES (make: KUBERNETES) is '1.29'; accepted are 1.34, 1.35, 1.36\n"
 
 
-def test_the_command_says_where_everything_is(cluster):
+def test_binaries_command_lists_existing_paths(cluster):
     said = subprocess.run([sys.executable, "-m", "e2e.binaries"], capture_output=True, text=True, check=True, timeout=60).stdout
     assert {line.split()[0] for line in said.splitlines()} == {*find_control_plane(find_kubernetes_minor()).tools, *KWOK.tools}
     for line in said.splitlines():

@@ -73,11 +73,11 @@ def test_a_node_made_unready_is_tainted_by_the_real_controller_and_recovers(clus
         conditions = {each["type"]: each["status"] for each in cluster.api.get(f"/api/v1/nodes/{sick}")["status"]["conditions"]}
         if conditions["Ready"] == "True":
             cluster.set_node_ready(sick, ready=False)
-        return _taints(cluster, sick)
+        return _get_taints(cluster, sick)
 
     wait_for("the taint", taint)
     cluster.set_node_ready(sick, ready=True)
-    wait_for("the taint to go", lambda: not _taints(cluster, sick))
+    wait_for("the taint to go", lambda: not _get_taints(cluster, sick))
 
 
 def test_the_api_server_keeps_its_data_and_its_address_over_a_restart(namespace, cluster):
@@ -139,13 +139,13 @@ def test_killing_the_owner_kills_the_cluster(tmp_path):
         assert owner.stdout is not None
         data = Path(owner.stdout.readline().strip())
         assert data.is_dir()
-        assert _processes_naming(str(root))
+        assert _list_processes_naming(str(root))
         owner.send_signal(signal.SIGKILL)
-    wait_for("the processes to be gone", lambda: not _processes_naming(str(root)))
+    wait_for("the processes to be gone", lambda: not _list_processes_naming(str(root)))
     wait_for("its data to be gone", lambda: not data.exists())
 
 
-def _processes_naming(mark: str) -> list[int]:
+def _list_processes_naming(mark: str) -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and is_alive(int(entry.name), mark + "/")]
 
 
@@ -154,5 +154,5 @@ def _pod_in_phase(cluster: Cluster, pods: str, phase: str, name: str = "one"):
     return pod if pod["status"]["phase"] == phase else None
 
 
-def _taints(cluster: Cluster, node: str):
+def _get_taints(cluster: Cluster, node: str):
     return cluster.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints")

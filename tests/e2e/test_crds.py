@@ -11,7 +11,7 @@ import pytest
 from e2e.api import Api, ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.crds import CRDS, is_established, remove_crds
-from e2e.standins.base import crd
+from e2e.standins.base import build_crd
 
 pytestmark = pytest.mark.cluster
 GROUP = "removed.example.com"
@@ -20,7 +20,7 @@ GROUP = "removed.example.com"
 @pytest.fixture
 def held(cluster: Cluster) -> Iterator[tuple[Api, list[str]]]:
     """Two definitions, the second of which somebody's finalizer keeps."""
-    api, definitions = cluster.api, [crd(GROUP, "v1", "Free", "frees"), crd(GROUP, "v1", "Held", "helds")]
+    api, definitions = cluster.api, [build_crd(GROUP, "v1", "Free", "frees"), build_crd(GROUP, "v1", "Held", "helds")]
     definitions[-1]["metadata"]["finalizers"] = ["example.com/held"]
     names = [api.create(CRDS, definition)["metadata"]["name"] for definition in definitions]
     for name in names:

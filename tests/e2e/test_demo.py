@@ -42,7 +42,7 @@ def run(cluster: Cluster, topogate: Topogate, receiver: Receiver, monkeypatch: p
         out = io.StringIO()
         console = Console(width=200, file=out)
         scenes.append(demo.Demo(cluster, topogate, receiver, console, meddle, prefix=f"demo{next(_numbers)}-"))
-        return demo.tell(scenes[-1]), out.getvalue()
+        return demo.run_scenes(scenes[-1]), out.getvalue()
 
     yield run_with
     if topogate.reconciler is None:
@@ -62,7 +62,7 @@ def test_unbroken_it_keeps_all_promises_and_leaves_a_picture(run: Any, tmp_path:
     assert (tmp_path / "demo.svg").read_text().startswith("<svg")
 
 
-def _extra_pod(scene: demo.Demo, job: str, spec: dict[str, Any], *, foreign: bool = False) -> None:
+def _create_extra_pod(scene: demo.Demo, job: str, spec: dict[str, Any], *, foreign: bool = False) -> None:
     """A pod that names a job's workload (unless `foreign`), made past every controller."""
     workload = scene.read().workload_of(job)
     assert workload is not None
@@ -82,11 +82,11 @@ def _wrong_rack(scene: demo.Demo) -> None:
         for name, node in now.nodes.items()
         if name.startswith(scene.prefix) and node["metadata"]["labels"][scene.pool.rack_label] != here
     )
-    _extra_pod(scene, "one-rack", {"nodeName": elsewhere})
+    _create_extra_pod(scene, "one-rack", {"nodeName": elsewhere})
 
 
 def _gate_left_on(scene: demo.Demo) -> None:
-    _extra_pod(scene, "anywhere", {"schedulingGates": [{"name": TOPOLOGY_GATE}]})
+    _create_extra_pod(scene, "anywhere", {"schedulingGates": [{"name": TOPOLOGY_GATE}]})
 
 
 def _rank_out_of_order(scene: demo.Demo) -> None:
@@ -99,7 +99,7 @@ def _rank_out_of_order(scene: demo.Demo) -> None:
 def _node_over_capacity(scene: demo.Demo) -> None:
     full = scene.read().pods_of("one-rack")[0]["spec"]["nodeName"]
     greedy = {"resources": {"requests": {GPU: "4"}, "limits": {GPU: "4"}}}
-    _extra_pod(scene, "one-rack", {"nodeName": full, "container": greedy}, foreign=True)
+    _create_extra_pod(scene, "one-rack", {"nodeName": full, "container": greedy}, foreign=True)
 
 
 def _missing_explanation(scene: demo.Demo) -> None:
@@ -113,7 +113,7 @@ def _another_sentence(scene: demo.Demo) -> None:
     workload = scene.read().workload_of("waits")
     assert workload is not None
     path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/workloads/{workload['metadata']['name']}/status"
-    condition = {**truth.condition(workload, "QuotaReserved"), "message": "because"}
+    condition = {**truth.get_condition(workload, "QuotaReserved"), "message": "because"}
     scene.cluster.api.patch(path, {"status": {"conditions": [condition]}})
 
 

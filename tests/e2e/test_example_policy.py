@@ -24,40 +24,45 @@ SHORT = {MAX_EXEC_TIME_LABEL: "3600"}
 def policed(cluster: Cluster, namespace: str) -> Iterator[str]:
     objects: list[dict[str, Any]] = list(yaml.safe_load_all(EXAMPLE.read_text()))
     for obj in objects:
-        cluster.api.patch(f"{manifests.path(obj)}/{obj['metadata']['name']}?fieldManager=e2e", obj, APPLY_PATCH)
-    wait_for("the policy to be in force", lambda: refusal(cluster, manifests.job(f"try-{time.monotonic_ns()}", namespace, pods=1)))
+        cluster.api.patch(f"{manifests.get_path(obj)}/{obj['metadata']['name']}?fieldManager=e2e", obj, APPLY_PATCH)
+    wait_for(
+        "the policy to be in force", lambda: get_refusal(cluster, manifests.build_job(f"try-{time.monotonic_ns()}", namespace, pods=1))
+    )
     yield namespace
     for obj in reversed(objects):
-        cluster.api.delete(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+        cluster.api.delete(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
 
 
-def refusal(cluster: Cluster, job: dict[str, Any]) -> str:
+def get_refusal(cluster: Cluster, job: dict[str, Any]) -> str:
     """What the API server says to it; empty when it is taken."""
     try:
-        cluster.api.create(f"{manifests.path(job)}?dryRun=All", job)
+        cluster.api.create(f"{manifests.get_path(job)}?dryRun=All", job)
     except ApiError as error:
         return str(error)
     return ""
 
 
-def test_a_queued_job_without_limits_is_told_all_of_them_at_once(cluster: Cluster, policed: str):
-    said = refusal(cluster, manifests.job("endless", policed, pods=1))
+def test_example_policy_names_all_missing_limits_of_a_queued_job(cluster: Cluster, policed: str):
+    said = get_refusal(cluster, manifests.build_job("endless", policed, pods=1))
     assert "spec.backoffLimit: 6 or no value: write at most 3" in said
     assert f'metadata.labels[{MAX_EXEC_TIME_LABEL}]: ""' in said
 
 
 @pytest.mark.parametrize("seconds", ["0", "604801", "soon", "1.5"])
-def test_a_limit_that_is_none_is_told(cluster: Cluster, policed: str, seconds: str):
-    said = refusal(cluster, manifests.job("long", policed, pods=1, spec=LIMITED, labels={MAX_EXEC_TIME_LABEL: seconds}))
+def test_example_policy_refuses_an_invalid_execution_time(cluster: Cluster, policed: str, seconds: str):
+    said = get_refusal(cluster, manifests.build_job("long", policed, pods=1, spec=LIMITED, labels={MAX_EXEC_TIME_LABEL: seconds}))
     assert f'"{seconds}": write for how many seconds' in said
     assert "backoffLimit" not in said
 
 
-def test_jobs_with_limits_and_jobs_of_nobody_elses_business_are_taken(cluster: Cluster, policed: str):
-    assert refusal(cluster, manifests.job("good", policed, pods=1, spec=LIMITED, labels=SHORT)) == ""
-    assert refusal(cluster, manifests.job("ranks", policed, pods=2, indexed=True, spec={"backoffLimitPerIndex": 1}, labels=SHORT)) == ""
-    assert refusal(cluster, manifests.job("unqueued", policed, pods=1, queue=None)) == ""
-    owned = manifests.job("made-by-a-jobset", policed, pods=1)
+def test_example_policy_accepts_limited_unqueued_or_owned_jobs(cluster: Cluster, policed: str):
+    assert get_refusal(cluster, manifests.build_job("good", policed, pods=1, spec=LIMITED, labels=SHORT)) == ""
+    assert (
+        get_refusal(cluster, manifests.build_job("ranks", policed, pods=2, indexed=True, spec={"backoffLimitPerIndex": 1}, labels=SHORT))
+        == ""
+    )
+    assert get_refusal(cluster, manifests.build_job("unqueued", policed, pods=1, queue=None)) == ""
+    owned = manifests.build_job("made-by-a-jobset", policed, pods=1)
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "1", "controller": True}
     owned["metadata"]["ownerReferences"] = [owner]
-    assert refusal(cluster, owned) == ""
+    assert get_refusal(cluster, owned) == ""

@@ -32,7 +32,7 @@ def run_pytest(folder: Path, source: str, *options: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=env).stdout
 
 
-def test_a_test_that_leaves_a_task_behind_fails_and_is_told_which(tmp_path):
+def test_test_that_leaves_a_task_running_fails_with_the_name_of_the_task(tmp_path):
     said = run_pytest(
         tmp_path,
         """

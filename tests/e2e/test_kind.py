@@ -21,14 +21,14 @@ from core.jobs.kinds.registry import KINDS
 from e2e.binaries import NEWEST_KUBERNETES
 from e2e.cluster import Cluster
 from e2e.kind import __main__ as command
-from e2e.kind.cluster import gateway
-from e2e.kind.install import chart_arguments, write_kustomization
-from e2e.kind.nodes import NODE_IMAGE, SHAPE, config, places
-from e2e.kind.operators import OPERATORS, Chart, Manifests, Operator, UnknownKind, kinds_named, operators_of
-from e2e.kind.tools import KIND, docker_problem, ensure_kubectl, ensure_tool, run
+from e2e.kind.cluster import find_gateway
+from e2e.kind.install import build_chart_arguments, write_kustomization
+from e2e.kind.nodes import NODE_IMAGE, SHAPE, build_config, build_places
+from e2e.kind.operators import OPERATORS, Chart, Manifests, Operator, UnknownKind, find_kinds, list_operators
+from e2e.kind.tools import KIND, ensure_kubectl, ensure_tool, find_docker_problem, run
 from e2e.nodes import NodePool
-from e2e.operators.objects import EXAMPLES, RealStory, real
-from e2e.operators.scenes import ACTS, Act, acts_of
+from e2e.operators.objects import EXAMPLES, RealStory, build_real_object
+from e2e.operators.scenes import ACTS, Act, list_acts
 from e2e.scenarios.stories import STORIES
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
@@ -46,7 +46,7 @@ FOREIGN = {kind.kind: f"{kind.plural}.{kind.group}" for kind in REVIEWED if kind
 
 
 def test_its_workers_are_the_blocks_racks_and_hosts_of_the_other_tests() -> None:
-    nodes = yaml.safe_load(yaml.safe_dump(config()))["nodes"]
+    nodes = yaml.safe_load(yaml.safe_dump(build_config()))["nodes"]
     assert [node["role"] for node in nodes] == ["control-plane"] + ["worker"] * (1 + SHAPE.blocks * SHAPE.racks * SHAPE.nodes)
     assert {node["image"] for node in nodes} == {NODE_IMAGE}
     labelled = [node["labels"] for node in nodes if SHAPE.rack_label in node.get("labels", {})]
@@ -68,9 +68,9 @@ def test_kind_itself_takes_the_configuration(tmp_path: Path) -> None:
     kind = ensure_tool(KIND)
     environ = {**os.environ, "PATH": f"{a_docker(tmp_path, 'exit 1')}:/usr/bin:/bin"}
     said = {}
-    for name, nodes in (("good", config()["nodes"]), ("bad", [{"role": "worker", "rack": "r1"}])):
+    for name, nodes in (("good", build_config()["nodes"]), ("bad", [{"role": "worker", "rack": "r1"}])):
         path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(config() | {"nodes": nodes}))
+        path.write_text(yaml.safe_dump(build_config() | {"nodes": nodes}))
         create: list[str | Path] = [kind, "create", "cluster", "--name", "never", "--config", path, "--kubeconfig", tmp_path / "kubeconfig"]
         done = subprocess.run(create, env=environ, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode != 0
@@ -84,14 +84,14 @@ def test_this_machine_is_the_ipv4_gateway_of_the_containers() -> None:
     inspected = [
         {"IPAM": {"Config": [{"Subnet": "fc00::/64", "Gateway": "fc00::1"}, {"Subnet": "172.18.0.0/16", "Gateway": "172.18.0.1"}]}}
     ]
-    assert gateway(json.dumps(inspected)) == "172.18.0.1"
+    assert find_gateway(json.dumps(inspected)) == "172.18.0.1"
     with pytest.raises(ValueError, match="no IPv4 gateway"):
-        gateway(json.dumps([{"IPAM": {"Config": None}}]))
+        find_gateway(json.dumps([{"IPAM": {"Config": None}}]))
 
 
-def test_places_of_a_pool_are_what_a_node_is_not_by_itself() -> None:
+def test_places_of_a_node_pool_are_its_level_labels() -> None:
     assert (
-        places(NodePool(1, 1, 2, prefix="s1-", labels={"pool": "s1"}))
+        build_places(NodePool(1, 1, 2, prefix="s1-", labels={"pool": "s1"}))
         == [{SHAPE.block_label: "s1-b1", SHAPE.rack_label: "s1-b1-r1", "pool": "s1"}] * 2
     )
 
@@ -119,24 +119,24 @@ def test_an_operator_comes_from_an_address_of_its_version(operator: Operator) ->
 
 
 def test_kinds_are_named_by_themselves_or_by_their_operator() -> None:
-    assert kinds_named(["JobSet", "lws"]) == ("JobSet", "LeaderWorkerSet")
-    assert kinds_named(["rayjob", "kuberay"]) == ("RayJob", "RayCluster", "RayService")
-    assert set(kinds_named([])) == set(FOREIGN)
+    assert find_kinds(["JobSet", "lws"]) == ("JobSet", "LeaderWorkerSet")
+    assert find_kinds(["rayjob", "kuberay"]) == ("RayJob", "RayCluster", "RayService")
+    assert set(find_kinds([])) == set(FOREIGN)
     with pytest.raises(UnknownKind, match="'jobsets' is neither a kind nor an operator; there are appwrapper, "):
-        kinds_named(["jobsets"])
+        find_kinds(["jobsets"])
 
 
-def test_what_an_operator_needs_is_installed_before_it() -> None:
-    assert [operator.name for operator in operators_of(["TrainJob"])] == ["jobset", "trainer"]
-    assert [operator.name for operator in operators_of(["AppWrapper"])] == ["training-operator", "appwrapper"]
-    every = operators_of(FOREIGN)
+def test_operators_are_listed_after_the_operators_that_they_need() -> None:
+    assert [operator.name for operator in list_operators(["TrainJob"])] == ["jobset", "trainer"]
+    assert [operator.name for operator in list_operators(["AppWrapper"])] == ["training-operator", "appwrapper"]
+    every = list_operators(FOREIGN)
     for operator in every:
         before = {other.name for other in every[: every.index(operator)]}
         assert set(operator.needs) <= before
 
 
 def test_a_chart_is_installed_at_its_version_and_waited_for() -> None:
-    arguments = {name: chart_arguments(name, source, Path("v.json")) for name, source in charts()}
+    arguments = {name: build_chart_arguments(name, source, Path("v.json")) for name, source in list_charts()}
     assert arguments["kuberay"][:6] == [
         "upgrade",
         "--install",
@@ -146,12 +146,12 @@ def test_a_chart_is_installed_at_its_version_and_waited_for() -> None:
         "https://ray-project.github.io/kuberay-helm/",
     ]
     assert "--repo" not in arguments["trainer"], "its address says it"
-    for name, source in charts():
+    for name, source in list_charts():
         assert arguments[name][arguments[name].index("--version") + 1] == source.version
         assert "--wait" in arguments[name]
 
 
-def charts() -> list[tuple[str, Chart]]:
+def list_charts() -> list[tuple[str, Chart]]:
     return [(operator.name, operator.source) for operator in OPERATORS if isinstance(operator.source, Chart)]
 
 
@@ -196,7 +196,7 @@ def test_appwrappers_are_not_queued_by_their_own_operator(tmp_path: Path) -> Non
 
 def test_every_kind_is_played_bound_suspended_and_deleted_while_gated() -> None:
     for kind in FOREIGN:
-        played = " / ".join(act.what for act in acts_of([kind]))
+        played = " / ".join(act.what for act in list_acts([kind]))
         for word in (
             ("suspended and resumed", "deleted while gated") if kind != "LeaderWorkerSet" else ("order", "deactivated", "deleted while")
         ):
@@ -205,20 +205,20 @@ def test_every_kind_is_played_bound_suspended_and_deleted_while_gated() -> None:
     assert {story.name for story in STORIES if story.stand_in} <= {act.what for act in ACTS}
 
 
-def images_of(value: Any) -> Iterator[str]:
+def list_images(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from (value["image"] for _ in "1" if isinstance(value.get("image"), str))
         for entry in value.values():
-            yield from images_of(entry)
+            yield from list_images(entry)
     elif isinstance(value, list):
         for entry in value:
-            yield from images_of(entry)
+            yield from list_images(entry)
 
 
-def without(value: Any, *keys: str) -> Any:
+def strip_keys(value: Any, *keys: str) -> Any:
     if isinstance(value, dict):
-        return {key: without(entry, *keys) for key, entry in value.items() if key not in keys}
-    return [without(entry, *keys) for entry in value] if isinstance(value, list) else value
+        return {key: strip_keys(entry, *keys) for key, entry in value.items() if key not in keys}
+    return [strip_keys(entry, *keys) for entry in value] if isinstance(value, list) else value
 
 
 def as_made(scenario: Scenario) -> dict[str, Any]:
@@ -227,10 +227,10 @@ def as_made(scenario: Scenario) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.kind)
-def test_an_object_is_changed_in_what_its_operator_wants_and_in_nothing_else(scenario: Scenario) -> None:
+def test_object_for_a_real_operator_differs_only_in_fields_that_the_operator_needs(scenario: Scenario) -> None:
     obj = as_made(scenario)
-    made = real(obj)
-    assert not [image for image in images_of(made) if image.startswith(EXAMPLES)]
+    made = build_real_object(obj)
+    assert not [image for image in list_images(made) if image.startswith(EXAMPLES)]
     assert made["metadata"] == obj["metadata"]
     operators = (
         "image",
@@ -245,13 +245,13 @@ def test_an_object_is_changed_in_what_its_operator_wants_and_in_nothing_else(sce
     )
     spark = ("sparkVersion", "mainClass", "mainApplicationFile", "arguments", "restartPolicy")
     ignored = (*operators, *(spark if scenario.kind == "SparkApplication" else ()))
-    assert without(made, *ignored) == without(obj, *ignored)
+    assert strip_keys(made, *ignored) == strip_keys(obj, *ignored)
     assert obj == as_made(scenario), "the scene's own stays as it is"
 
 
 def test_containers_have_the_names_that_operators_look_for() -> None:
     def names(obj: dict[str, Any]) -> set[str]:
-        return {container["name"] for container in containers(real(obj))}
+        return {container["name"] for container in list_containers(build_real_object(obj))}
 
     by_kind = {scenario.kind: as_made(scenario) for scenario in SCENARIOS}
     assert names(by_kind["PyTorchJob"]) == names(by_kind["AppWrapper"]) == {"pytorch"}
@@ -260,25 +260,25 @@ def test_containers_have_the_names_that_operators_look_for() -> None:
     assert names(by_kind["JobSet"]) == {"worker"}
 
 
-def containers(value: Any) -> Iterator[dict[str, Any]]:
+def list_containers(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         yield from value.get("containers") or ()
         for entry in value.values():
-            yield from containers(entry)
+            yield from list_containers(entry)
     elif isinstance(value, list):
         for entry in value:
-            yield from containers(entry)
+            yield from list_containers(entry)
 
 
-def test_stories_are_told_with_images_that_run() -> None:
+def test_stories_on_kind_use_images_that_run() -> None:
     for story in STORIES:
         found = RealStory(story.file, story.levels, story.pods, story.check, story.stand_in)
-        assert not [image for image in images_of(found.load()) if image.startswith(EXAMPLES)]
+        assert not [image for image in list_images(found.load()) if image.startswith(EXAMPLES)]
 
 
 # The life of a JobSet is played in test_kind_whole.
 PLAYED_HERE = [act for act in ACTS if act.kind == "JobSet" and act.what == "deleted while gated"]
-PLAYED_HERE += [act for act in acts_of(["LeaderWorkerSet"]) if act.what.startswith(("leader and", "story-6"))]
+PLAYED_HERE += [act for act in list_acts(["LeaderWorkerSet"]) if act.what.startswith(("leader and", "story-6"))]
 
 
 @pytest.fixture(scope="module")
@@ -325,14 +325,14 @@ def answers(**info: Any) -> str:
         (answers(), None),
     ],
 )
-def test_it_is_said_why_docker_will_not_do(line: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_problem_names_the_cause(line: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{a_docker(tmp_path, line)}:/usr/bin:/bin")
-    found = docker_problem()
+    found = find_docker_problem()
     assert (found is None) == (problem is None)
     assert (found or "").startswith(problem or "")
 
 
-def test_without_docker_the_command_says_so_in_one_line_and_ends_with_3(tmp_path: Path) -> None:
+def test_kind_command_without_docker_exits_with_code_three_and_one_line(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "e2e.kind"], cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=60
@@ -342,7 +342,7 @@ def test_without_docker_the_command_says_so_in_one_line_and_ends_with_3(tmp_path
     assert f"| {command.NO_DOCKER} |" in (ROOT / "docs" / "development" / "kind.md").read_text()
 
 
-def test_an_unknown_word_is_told_before_docker_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_kind_is_reported_before_docker_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--kinds", "jobset,foo"]) == command.USAGE
     assert "'foo' is neither a kind nor an operator" in capsys.readouterr().err
 
@@ -356,7 +356,7 @@ def test_a_scene_that_fails_does_not_keep_the_others_from_being_played(capsys: p
 
     acts = [Act("A", "first", play("it is wrong")), Act("B", "second", play(None))]
     nobody: Any = None
-    assert command.play(acts, nobody, nobody) == 1
+    assert command.run_scenes(acts, nobody, nobody) == 1
     said = capsys.readouterr()
     assert "FAILED A: first" in said.out
     assert "ok     B: second" in said.out
@@ -372,7 +372,7 @@ def test_the_docs_have_every_operator_at_its_version() -> None:
 @pytest.mark.docker
 @pytest.mark.timeout(3600)
 def test_one_kind_is_played_with_its_real_operator() -> None:
-    problem = docker_problem()
+    problem = find_docker_problem()
     if problem is not None:
         pytest.skip(problem)
     assert command.main(["--kinds", "jobset"]) == command.OK

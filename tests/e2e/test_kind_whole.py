@@ -17,17 +17,17 @@ from e2e.cluster import Cluster
 from e2e.kind import __main__ as command
 from e2e.kind import cluster as kind_cluster
 from e2e.kind.cluster import ACCOUNT, ACCOUNT_NAMESPACE
-from e2e.kind.nodes import NODE_IMAGE, SHAPE, config
+from e2e.kind.nodes import NODE_IMAGE, SHAPE, build_config
 from e2e.kind.operators import Manifests, Operator
 from e2e.kind.tools import Tool
-from e2e.nodes import KWOK_ANNOTATION, NodePool, node_objects
-from e2e.operators.scenes import Act, acts_of
-from e2e.standins.base import crd
+from e2e.nodes import KWOK_ANNOTATION, NodePool, build_nodes
+from e2e.operators.scenes import Act, list_acts
+from e2e.standins.base import build_crd
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1800)]
-LIFE = next(act for act in acts_of(["JobSet"]) if "suspended and resumed" in act.what)
+LIFE = next(act for act in list_acts(["JobSet"]) if "suspended and resumed" in act.what)
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,12 @@ def nodes_of_kind() -> list[dict[str, Any]]:
     """Simulated nodes with the names and labels of the containers, which have no GPUs of their own."""
     allocatable = {"cpu": "8", "memory": "16Gi", "pods": "110"}
     made = []
-    for i, asked in enumerate(config()["nodes"]):
+    for i, asked in enumerate(build_config()["nodes"]):
         name = f"topogate-x-{asked['role']}" + (str(i) if i > 1 else "")
         own = {"kubernetes.io/hostname": name, **asked.get("labels", {})}
         own |= {"node-role.kubernetes.io/control-plane": ""} if asked["role"] == "control-plane" else {}
         taints = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}] if asked["role"] == "control-plane" else []
-        node = node_objects(NodePool(1, 1, 1, allocatable=allocatable, taints=taints))[0]
+        node = build_nodes(NodePool(1, 1, 1, allocatable=allocatable, taints=taints))[0]
         made.append(node | {"metadata": {"name": name, "labels": own, "annotations": dict(KWOK_ANNOTATION)}})
     return made
 
@@ -99,7 +99,7 @@ def operator(tmp_path: Path) -> Operator:
     template = {"metadata": {"labels": labels["matchLabels"]}, "spec": {"containers": [{"name": "manager", "image": "manager:1"}]}}
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shipped"}},
-        crd(JobSetStandIn.group, JobSetStandIn.version, JobSetStandIn.kind, JobSetStandIn.plural),
+        build_crd(JobSetStandIn.group, JobSetStandIn.version, JobSetStandIn.kind, JobSetStandIn.plural),
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -123,8 +123,8 @@ def test_a_kind_is_installed_and_played(
         seen.append([pod["spec"]["nodeName"] for pod in cluster.api.list("/api/v1/namespaces/shipped/pods")])
         seen.append(topogate.webhook_url)
 
-    monkeypatch.setattr(command, "operators_of", lambda kinds: (operator,))
-    monkeypatch.setattr(command, "acts_of", lambda kinds: [Act("JobSet", "looked at", look), LIFE])
+    monkeypatch.setattr(command, "list_operators", lambda kinds: (operator,))
+    monkeypatch.setattr(command, "list_acts", lambda kinds: [Act("JobSet", "looked at", look), LIFE])
     with JobSetStandIn(simulated.api):
         assert command.main(["--kinds", "jobset"]) == command.OK, capsys.readouterr().err
     on, url = seen
@@ -156,8 +156,8 @@ def test_a_scene_that_fails_ends_it_with_1_and_keeps_the_logs(
     def fail(cluster: Cluster, topogate: Topogate) -> None:
         raise TimeoutError("waited for what never came")
 
-    monkeypatch.setattr(command, "operators_of", lambda kinds: ())
-    monkeypatch.setattr(command, "acts_of", lambda kinds: [Act("JobSet", "fails", fail)])
+    monkeypatch.setattr(command, "list_operators", lambda kinds: ())
+    monkeypatch.setattr(command, "list_acts", lambda kinds: [Act("JobSet", "fails", fail)])
     assert command.main([]) == command.FAILED
     told = capsys.readouterr()
     assert "FAILED JobSet: fails" in told.out
@@ -169,11 +169,11 @@ def test_a_scene_that_fails_ends_it_with_1_and_keeps_the_logs(
     assert verbs == ["create", "export", "delete"]
 
 
-def test_a_cluster_that_is_to_be_kept_is_told_how_to_use_and_delete(
+def test_kept_kind_cluster_is_reported_with_commands_for_use_and_deletion(
     said_to_kind: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "operators_of", lambda kinds: ())
-    monkeypatch.setattr(command, "acts_of", lambda kinds: [])
+    monkeypatch.setattr(command, "list_operators", lambda kinds: ())
+    monkeypatch.setattr(command, "list_acts", lambda kinds: [])
     assert command.main(["--keep"]) == command.OK
     told = capsys.readouterr().err
     [root] = said_to_kind.parent.glob("topogate-kind-*")
@@ -182,10 +182,10 @@ def test_a_cluster_that_is_to_be_kept_is_told_how_to_use_and_delete(
     assert "kind delete" not in said_to_kind.read_text()
 
 
-def test_what_cannot_be_installed_ends_it_with_1(
+def test_kind_command_with_a_failed_installation_exits_with_code_one(
     said_to_kind: Path, operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (said_to_kind.parent / "shipped" / "objects.yaml").unlink()
-    monkeypatch.setattr(command, "operators_of", lambda kinds: (operator,))
+    monkeypatch.setattr(command, "list_operators", lambda kinds: (operator,))
     assert command.main([]) == command.FAILED
     assert "objects.yaml" in capsys.readouterr().err, "as kubectl said it"

@@ -27,12 +27,12 @@ from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn, RayJobStandIn
 from e2e.topogate import Topogate
-from tests.e2e.users import may, refused, user_of
+from tests.e2e.users import assert_refused, create_user, may
 from tests.installed import Installed
-from tests.reconciler.kinds.pods import bound, live, of_set
-from tests.reconciler.kinds.pods import template as pod_template
-from tests.reconciler.kinds.scenarios import template
-from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.kinds.pods import bound, list_live_pods, of_set
+from tests.reconciler.kinds.pods import build_template as pod_template
+from tests.reconciler.kinds.scenarios import build_template
+from tests.reconciler.kinds.test_jobset import build_jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -54,7 +54,7 @@ def _await_policies(api: Api) -> None:
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": {PODSET_LABEL: "a"}}}
     plain["spec"] = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
     path = PODS.format("default")
-    user = user_of(api, "default")
+    user = create_user(api, "default")
     api.create(path, plain)
 
     def judged() -> bool:
@@ -81,14 +81,14 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
     """A service account with the role `edit`, and that of a user of JobSets and Ray, in the scene's namespace."""
-    opened = user_of(scene.api, scene.namespace)
+    opened = create_user(scene.api, scene.namespace)
     yield opened
     opened.close()
 
 
-def _operator_of(scene: Scene) -> Api:
+def _get_operator(scene: Scene) -> Api:
     """An operator of Ray, which may write the status of RayJobs, as KubeRay may; it is no administrator."""
-    operator = user_of(scene.api, scene.namespace, "operator")
+    operator = create_user(scene.api, scene.namespace, "operator")
     rules = [{"apiGroups": ["ray.io"], "resources": ["rayjobs/status"], "verbs": ["*"]}]
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
     scene.api.create(f"{roles}/roles", {"metadata": {"name": "ray-status"}, "rules": rules})
@@ -102,7 +102,7 @@ def _operator_of(scene: Scene) -> Api:
 # --- pods ---------------------------------------------------------------------------------------------------------
 
 
-def started_but_not_ungated(scene: Scene, topogate: Topogate, name: str) -> list[dict[str, Any]]:
+def list_started_gated_pods(scene: Scene, topogate: Topogate, name: str) -> list[dict[str, Any]]:
     """Gated pods of an admitted job, whose ungater is gone."""
     topogate.kill_reconciler()
     try:
@@ -123,7 +123,7 @@ def test_the_gate_of_a_group_cannot_be_taken_off(scene: Scene, user: Api, topoga
     try:
         user.create(PODS.format(scene.namespace), plain)
         path = f"{PODS.format(scene.namespace)}/member"
-        refused(403, f"the scheduling gate {PODGROUP_GATE} is taken off by topogate", lambda: user.patch(path, NO_GATES))
+        assert_refused(403, f"the scheduling gate {PODGROUP_GATE} is taken off by topogate", lambda: user.patch(path, NO_GATES))
         user.patch(path, {"metadata": {"labels": {MEMBER_OF_LABEL: "another"}}})  # into which group is their own business
     finally:
         topogate.start_reconciler()
@@ -133,10 +133,12 @@ def test_the_gate_of_a_group_cannot_be_taken_off(scene: Scene, user: Api, topoga
 
 def test_a_gate_cannot_be_taken_off(scene: Scene, user: Api, topogate: Topogate) -> None:
     try:
-        for pod in started_but_not_ungated(scene, topogate, "train"):
+        for pod in list_started_gated_pods(scene, topogate, "train"):
             path = f"{PODS.format(scene.namespace)}/{pod['metadata']['name']}"
-            refused(403, f"the scheduling gate {TOPOLOGY_GATE} is taken off by topogate", lambda path=path: user.patch(path, NO_GATES))
-            refused(
+            assert_refused(
+                403, f"the scheduling gate {TOPOLOGY_GATE} is taken off by topogate", lambda path=path: user.patch(path, NO_GATES)
+            )
+            assert_refused(
                 403,
                 "is taken off by topogate",
                 lambda path=path: user.patch(path, [{"op": "remove", "path": "/spec/schedulingGates/0"}], JSON_PATCH),
@@ -160,7 +162,7 @@ def test_a_pod_cannot_be_given_to_another_workload(scene: Scene, user: Api) -> N
         {"labels": {PODSET_LABEL: "another"}},
         {"labels": {PODSET_LABEL: None}},
     ):
-        refused(403, "says whose pod this is", lambda metadata=metadata: user.patch(path, {"metadata": metadata}))
+        assert_refused(403, "says whose pod this is", lambda metadata=metadata: user.patch(path, {"metadata": metadata}))
 
 
 @pytest.mark.parametrize("label", [LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL])
@@ -171,11 +173,11 @@ def test_a_pod_cannot_be_given_to_another_replica_of_its_leader_worker_set(label
     scene.api.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker", "labels": labels}, "spec": spec})
     for value in ("7", None):
         change = {"metadata": {"labels": {label: value}}}
-        refused(403, "says which workload this pod is of", lambda change=change: user.patch(f"{path}/worker", change))
+        assert_refused(403, "says which workload this pod is of", lambda change=change: user.patch(f"{path}/worker", change))
     user.patch(f"{path}/worker", {"metadata": {"labels": {"mine": "still"}}})
 
 
-def forged_pod(scene: Scene, victim: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+def create_forged_pod(scene: Scene, victim: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     """A pod that says it is the victim's, and takes a whole node."""
     own = {key: victim["metadata"][key] for key in ("annotations", "labels")}
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {GPU: "8"}}}
@@ -188,8 +190,10 @@ def test_a_forged_pod_of_anothers_job_is_refused_and_without_an_owner_stays_gate
     victim = scene.until_bound("train", 2).pods_of("train")[0]
     path = PODS.format(scene.namespace)
     owners = victim["metadata"]["ownerReferences"]
-    refused(403, "only the controller of Job may make", lambda: user.create(path, forged_pod(scene, victim, ownerReferences=owners)))
-    user.create(path, forged_pod(scene, victim, labels={PODSET_LABEL: "main"}))  # the Job's own labels would have it adopted
+    assert_refused(
+        403, "only the controller of Job may make", lambda: user.create(path, create_forged_pod(scene, victim, ownerReferences=owners))
+    )
+    user.create(path, create_forged_pod(scene, victim, labels={PODSET_LABEL: "main"}))  # the Job's own labels would have it adopted
     user.delete(f"{path}/{victim['metadata']['name']}", grace_period_s=0)
     scene.eventually("the job to be whole again", _two_of_the_job)
     forged = user.get(f"{path}/forged")
@@ -204,7 +208,7 @@ def test_a_pod_that_names_a_pod_with_the_uid_of_a_job_as_its_controller_stops_no
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
     before = scene.until_bound("train", 1).pods_of("train")
     namespace = "default" if is_other else scene.namespace
-    forger = user_of(scene.api, "default") if is_other else user
+    forger = create_user(scene.api, "default") if is_other else user
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "any", "uid": scene.job("train")["metadata"]["uid"], "controller": True}
     for labels in ({}, {PODSET_LABEL: "main"}):
         metadata = {"generateName": "forged-", "ownerReferences": [owner], "labels": labels}
@@ -217,8 +221,8 @@ def test_a_pod_that_names_a_pod_with_the_uid_of_a_job_as_its_controller_stops_no
     assert [pod["metadata"]["uid"] for pod in now.pods_of("train")] == [pod["metadata"]["uid"] for pod in before]
     assert not scene.job("train")["spec"].get("suspend")
     workload = now.workload_of("train")
-    assert truth.condition(workload, "Admitted").get("status") == "True"
-    assert truth.condition(workload, "Evicted").get("status") != "True"
+    assert truth.get_condition(workload, "Admitted").get("status") == "True"
+    assert truth.get_condition(workload, "Evicted").get("status") != "True"
     wait_for("the garbage collector to have deleted them", lambda: not _list_forged(scene.api, namespace))
 
 
@@ -236,7 +240,7 @@ def _two_of_the_job(now: truth.Snapshot) -> bool:
 
 def test_a_job_unsuspended_by_hand_goes_past_no_quota_whatever_it_asks_for(scene: Scene, user: Api) -> None:
     """Without a topology annotation, too: its pods are gated from the start."""
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     user.create(JOBS.format(scene.namespace), job)
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     path = f"{JOBS.format(scene.namespace)}/greedy"
@@ -247,67 +251,67 @@ def test_a_job_unsuspended_by_hand_goes_past_no_quota_whatever_it_asks_for(scene
 
 
 def test_a_gate_cannot_be_taken_off_the_template_to_get_past_the_queue(scene: Scene, user: Api) -> None:
-    user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("greedy", scene.namespace, pods=3, gpus=8))
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     path = f"{JOBS.format(scene.namespace)}/greedy"
     ungated = {"spec": {"suspend": False, "template": {"spec": {"schedulingGates": None}}}}
     told = f"the scheduling gate {TOPOLOGY_GATE} of a queued Job is taken off by topogate"
-    refused(403, told, lambda: user.patch(path, ungated))
-    refused(403, told, lambda: user.patch(path, {"spec": {"template": {"spec": {"schedulingGates": None}}}}))
+    assert_refused(403, told, lambda: user.patch(path, ungated))
+    assert_refused(403, told, lambda: user.patch(path, {"spec": {"template": {"spec": {"schedulingGates": None}}}}))
 
 
 def test_a_jobset_cannot_be_unsuspended_by_hand(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    user.create(path, jobset(scene, "greedy", replicated("workers", 3, 2)))
+    user.create(path, build_jobset(scene, "greedy", replicated("workers", 3, 2)))
     scene.until_waiting("greedy", "ExceedsMaxQuota")
-    refused(403, "a queued JobSet is started by topogate", lambda: user.patch(f"{path}/greedy", {"spec": {"suspend": False}}))
+    assert_refused(403, "a queued JobSet is started by topogate", lambda: user.patch(f"{path}/greedy", {"spec": {"suspend": False}}))
     user.delete(f"{path}/greedy")
 
 
 def test_a_job_cannot_claim_to_be_part_of_a_queued_one(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    owner = user.create(path, build_jobset(scene, "honest", replicated("workers", 1, 1)))
     reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     job["metadata"]["ownerReferences"] = [reference | {"controller": True}]
     told = "only the controller of JobSet may make objects that a JobSet controls"
-    refused(403, told, lambda: user.create(JOBS.format(scene.namespace), job))
+    assert_refused(403, told, lambda: user.create(JOBS.format(scene.namespace), job))
     job["metadata"]["ownerReferences"] = []
     user.create(JOBS.format(scene.namespace), job)
     claim = {"metadata": {"ownerReferences": [reference | {"controller": True}]}}
-    refused(403, told, lambda: user.patch(f"{JOBS.format(scene.namespace)}/greedy", claim))
+    assert_refused(403, told, lambda: user.patch(f"{JOBS.format(scene.namespace)}/greedy", claim))
     user.delete(f"{path}/honest")
 
 
 def test_a_job_cannot_become_part_of_a_queued_one_in_two_steps(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    owner = user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    owner = user.create(path, build_jobset(scene, "honest", replicated("workers", 1, 1)))
     reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "honest", "uid": owner["metadata"]["uid"]}
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     job["metadata"]["ownerReferences"] = [reference]
     user.create(JOBS.format(scene.namespace), job)
     claim = {"metadata": {"ownerReferences": [reference | {"controller": True}]}}
     told = "only the controller of JobSet may make objects that a JobSet controls"
-    refused(403, told, lambda: user.patch(f"{JOBS.format(scene.namespace)}/greedy", claim))
+    assert_refused(403, told, lambda: user.patch(f"{JOBS.format(scene.namespace)}/greedy", claim))
     user.delete(f"{path}/honest")
 
 
 @pytest.mark.parametrize(
     ("kind", "plural"), [("Deployment", "deployments"), ("StatefulSet", "statefulsets"), ("ReplicaSet", "replicasets")]
 )
-def test_a_job_cannot_claim_to_be_part_of_what_makes_pods(kind: str, plural: str, scene: Scene, user: Api) -> None:
-    job = manifests.job("greedy", scene.namespace, pods=3, gpus=8)
+def test_job_of_a_user_with_a_forged_owner_reference_is_refused(kind: str, plural: str, scene: Scene, user: Api) -> None:
+    job = manifests.build_job("greedy", scene.namespace, pods=3, gpus=8)
     reference = {"apiVersion": "apps/v1", "kind": kind, "name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
     job["metadata"]["ownerReferences"] = [reference]
-    refused(403, f"only the controller of {kind} may make", lambda: user.create(JOBS.format(scene.namespace), job))
+    assert_refused(403, f"only the controller of {kind} may make", lambda: user.create(JOBS.format(scene.namespace), job))
 
 
 def test_a_part_of_an_admitted_object_is_changed_by_its_controller_alone(scene: Scene, user: Api) -> None:
     path = JOBSETS.format(scene.namespace)
-    user.create(path, jobset(scene, "honest", replicated("workers", 1, 1)))
+    user.create(path, build_jobset(scene, "honest", replicated("workers", 1, 1)))
     scene.until_bound("honest", 1)
     part = f"{JOBS.format(scene.namespace)}/honest-workers-0"
-    refused(403, "this object is a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
+    assert_refused(403, "this object is a part of a JobSet", lambda: user.patch(part, {"spec": {"parallelism": 2}}))
     user.patch(part, {"metadata": {"labels": {"mine": "still"}}})
     user.delete(f"{path}/honest")
 
@@ -316,22 +320,22 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
     """The Ray cluster of a RayJob, whose pods were admitted with the RayJob."""
     with RayJobStandIn(scene.api) as jobs, RayClusterStandIn(scene.api) as clusters:
         ray = "/apis/ray.io/v1/namespaces/{}/{}"
-        group = {"groupName": "workers", "replicas": 1, "template": template(scene.rack)}
-        cluster = {"headGroupSpec": {"template": template(scene.rack)}, "workerGroupSpecs": [group]}
+        group = {"groupName": "workers", "replicas": 1, "template": build_template(scene.rack)}
+        cluster = {"headGroupSpec": {"template": build_template(scene.rack)}, "workerGroupSpecs": [group]}
         metadata = {"name": "honest", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
         spec = {"shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster}
         job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
         user.create(ray.format(scene.namespace, "rayjobs"), job)
-        scene.eventually("the cluster's pods to be bound", lambda now: bound(live(now, scene), 2), 60)
+        scene.eventually("the cluster's pods to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
         path = ray.format(scene.namespace, "rayclusters")
         (part,) = user.list(path)
         part_path, told = f"{path}/{part['metadata']['name']}", "this object is a part of a RayJob"
         more = {"spec": {"workerGroupSpecs": [{**part["spec"]["workerGroupSpecs"][0], "replicas": 4}]}}
-        refused(403, told, lambda: user.patch(part_path, more))
-        refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))
+        assert_refused(403, told, lambda: user.patch(part_path, more))
+        assert_refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))
         user.patch(part_path, {"metadata": {"labels": {"mine": "still"}}})
         # Found defect E18: KubeRay copies the queue label onto the clusters that it makes, and could not start them any more.
-        operator = _operator_of(scene)
+        operator = _get_operator(scene)
         scene.api.patch(part_path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}, "spec": {"suspend": True}})
         with pytest.raises(ApiError) as by_hand:
             user.patch(part_path, {"spec": {"suspend": False}})
@@ -346,14 +350,14 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         standin.uninstall()
 
 
-def test_what_stands_between_a_pod_and_what_was_queued_for_it_has_the_controller_that_it_says(scene: Scene, user: Api) -> None:
+def test_replica_set_or_stateful_set_of_a_user_with_a_forged_controller_is_refused(scene: Scene, user: Api) -> None:
     """Else pods of a ReplicaSet or StatefulSet of a user's own would pass for those of an admitted AppWrapper."""
     path = "/apis/apps/v1/namespaces/{}/{}"
     anybody = {"name": "any", "uid": "11111111-2222-3333-4444-555555555555", "controller": True}
     replicas = of_set("ReplicaSet", scene, "forged", 1, pod_template(8))
     replicas["metadata"] |= {"labels": {}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", **anybody}]}
     told = "only the controller of Deployment may make objects that a Deployment controls"
-    refused(403, told, lambda: user.create(path.format(scene.namespace, "replicasets"), replicas))
+    assert_refused(403, told, lambda: user.create(path.format(scene.namespace, "replicasets"), replicas))
 
     owned = of_set("StatefulSet", scene, "forged", 0, pod_template(8))
     owned["metadata"] |= {"labels": {}, "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", **anybody}]}
@@ -377,18 +381,20 @@ def test_a_running_job_keeps_its_queue_and_its_template(scene: Scene, user: Api)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("train", 2)
     path = f"{JOBS.format(scene.namespace)}/train"
-    refused(422, "a running job keeps its queue", lambda: user.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "other"}}}))
-    refused(422, "a running job keeps its queue", lambda: user.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}))
-    refused(422, "spec.template", lambda: user.patch(path, {"spec": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}}))
+    assert_refused(422, "a running job keeps its queue", lambda: user.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "other"}}}))
+    assert_refused(422, "a running job keeps its queue", lambda: user.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}))
+    assert_refused(
+        422, "spec.template", lambda: user.patch(path, {"spec": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}})
+    )
 
 
 def test_a_template_that_names_a_node_is_refused(scene: Scene, user: Api) -> None:
-    job = manifests.job("greedy", scene.namespace, pods=1, pod_spec={"nodeName": f"{scene.prefix}b1-r1-n1"})
-    refused(422, "spec.template.spec.nodeName", lambda: user.create(JOBS.format(scene.namespace), job))
+    job = manifests.build_job("greedy", scene.namespace, pods=1, pod_spec={"nodeName": f"{scene.prefix}b1-r1-n1"})
+    assert_refused(422, "spec.template.spec.nodeName", lambda: user.create(JOBS.format(scene.namespace), job))
     metadata = {"name": "greedy", "labels": {QUEUE_NAME_LABEL: "main"}}
     spec = {"nodeName": f"{scene.prefix}b1-r1-n1", "containers": [{"name": "c", "image": "registry.example/c:1"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    refused(422, "topogate chooses the nodes of a queued job", lambda: user.create(PODS.format(scene.namespace), pod))
+    assert_refused(422, "topogate chooses the nodes of a queued job", lambda: user.create(PODS.format(scene.namespace), pod))
 
 
 def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
@@ -396,10 +402,10 @@ def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
     workload = scene.until_bound("train", 1).workload_of("train")
     assert workload is not None
-    template = manifests.job("any", scene.namespace, pods=1, gpus=8, required=scene.rack)["spec"]["template"]
+    template = manifests.build_job("any", scene.namespace, pods=1, gpus=8, required=scene.rack)["spec"]["template"]
     template["metadata"]["annotations"][WORKLOAD_ANNOTATION] = workload["metadata"]["name"]
     template["metadata"]["labels"] = {PODSET_LABEL: "main"}
-    user.create(JOBS.format(scene.namespace), manifests.job("forger", scene.namespace, pods=1, gpus=8, spec={"template": template}))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("forger", scene.namespace, pods=1, gpus=8, spec={"template": template}))
     now = scene.until_bound("forger", 1)
     own = now.workload_of("forger")
     assert own is not None
@@ -413,7 +419,7 @@ def test_forged_marks_of_a_start_give_nothing(scene: Scene, user: Api) -> None:
 @pytest.mark.parametrize(("gpus", "reason"), [("9000000000000000000", "ExceedsMaxQuota"), ("92233720368547758070", "ExceedsMaxQuota")])
 def test_a_huge_request_waits_like_any_that_is_too_large(gpus: str, reason: str, scene: Scene, user: Api) -> None:
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"limits": {GPU: gpus}}}
-    job = manifests.job("huge", scene.namespace, pods=3, required=scene.rack, pod_spec={"containers": [container]})
+    job = manifests.build_job("huge", scene.namespace, pods=3, required=scene.rack, pod_spec={"containers": [container]})
     user.create(JOBS.format(scene.namespace), job)
     scene.until_waiting("huge", reason)
     scene.submit("small", pods=1, gpus=8, required=scene.rack)
@@ -423,12 +429,12 @@ def test_a_huge_request_waits_like_any_that_is_too_large(gpus: str, reason: str,
 def test_negative_requests_lend_no_quota(scene: Scene, user: Api) -> None:
     """Refused by the API server in a Job; a custom resource may hold anything, but no Workload does."""
     container = {"name": "c", "image": "registry.example/c:1", "resources": {"requests": {GPU: "-8"}, "limits": {GPU: "-8"}}}
-    job = manifests.job("negative", scene.namespace, pods=1, pod_spec={"containers": [container]})
-    refused(422, "must be greater than or equal to 0", lambda: user.create(JOBS.format(scene.namespace), job))
+    job = manifests.build_job("negative", scene.namespace, pods=1, pod_spec={"containers": [container]})
+    assert_refused(422, "must be greater than or equal to 0", lambda: user.create(JOBS.format(scene.namespace), job))
     wrong = replicated("workers", 1, 1)
     wrong["template"]["spec"]["template"]["spec"]["containers"] = [container]
     path = JOBSETS.format(scene.namespace)
-    user.create(path, jobset(scene, "negative", wrong))
+    user.create(path, build_jobset(scene, "negative", wrong))
     now = scene.eventually("it to be told", lambda now: any(e["reason"] == "WorkloadRefused" for e in now.events))
     assert now.workload_of("negative") is None
     user.delete(f"{path}/negative")
@@ -441,19 +447,19 @@ def test_workloads_and_queues_are_not_a_users_to_write(scene: Scene, user: Api) 
     assert workload is not None
     path = WORKLOADS.format(scene.namespace)
     own = {"apiVersion": workload["apiVersion"], "kind": "Workload", "metadata": {"name": "mine"}, "spec": workload["spec"]}
-    refused(403, "cannot create resource", lambda: user.create(path, own))
+    assert_refused(403, "cannot create resource", lambda: user.create(path, own))
     name = workload["metadata"]["name"]
-    refused(403, "cannot patch resource", lambda: user.patch(f"{path}/{name}", {"spec": {"priority": 9}}))
-    refused(403, "cannot patch resource", lambda: user.patch(f"{path}/{name}/status", {"status": {"admission": None}}))
+    assert_refused(403, "cannot patch resource", lambda: user.patch(f"{path}/{name}", {"spec": {"priority": 9}}))
+    assert_refused(403, "cannot patch resource", lambda: user.patch(f"{path}/{name}/status", {"status": {"admission": None}}))
     queues = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues"
-    refused(403, "cannot patch resource", lambda: user.patch(f"{queues}/main", {"spec": {"clusterQueue": "other"}}))
+    assert_refused(403, "cannot patch resource", lambda: user.patch(f"{queues}/main", {"spec": {"clusterQueue": "other"}}))
     for each in (f"{path}/{name}", f"{queues}/main"):
-        refused(403, "cannot delete resource", partial(user.delete, each))
+        assert_refused(403, "cannot delete resource", partial(user.delete, each))
 
 
 def test_in_a_managed_namespace_no_job_leaves_its_queue(scene: Scene, user: Api) -> None:
     scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {MANAGED_NAMESPACE_LABEL: "true"}}})
-    user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("greedy", scene.namespace, pods=3, gpus=8))
     scene.until_waiting("greedy", "ExceedsMaxQuota")
     path = f"{JOBS.format(scene.namespace)}/greedy"
     leaving = {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}}

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.api import ApiError, wait_for
 from e2e.guard import watch_over
-from e2e.nodes import HOSTNAME_LABEL, NodePool, is_schedulable, node_object, node_objects
+from e2e.nodes import HOSTNAME_LABEL, NodePool, build_node, build_nodes, is_schedulable
 from e2e.process import Process, StartFailed, find_free_ports, is_alive
 from e2e.progress import CommandFailed, Progress, run_with_progress
 from e2e.standing import STATE_FILE, Standing, find_standing, main, stop_standing
@@ -20,9 +20,9 @@ from e2e.standing import STATE_FILE, Standing, find_standing, main, stop_standin
 
 def test_a_pool_is_blocks_of_racks_of_nodes_with_a_label_per_level():
     pool = NodePool(blocks=2, racks=2, nodes=1, prefix="p-", labels={"zone": "z"}, taints=[{"key": "k", "effect": "NoSchedule"}])
-    nodes = node_objects(pool)
+    nodes = build_nodes(pool)
     assert [node["metadata"]["name"] for node in nodes] == ["p-b1-r1-n1", "p-b1-r2-n1", "p-b2-r1-n1", "p-b2-r2-n1"]
-    assert nodes == node_objects(pool)
+    assert nodes == build_nodes(pool)
     last = nodes[-1]
     assert [last["metadata"]["labels"][level] for level in pool.levels] == ["p-b2", "p-b2-r2", "p-b2-r2-n1"]
     assert last["metadata"]["labels"]["zone"] == "z"
@@ -32,7 +32,7 @@ def test_a_pool_is_blocks_of_racks_of_nodes_with_a_label_per_level():
 
 def test_one_more_node_can_be_described_later():
     pool = NodePool(blocks=1, racks=1, nodes=1, block_label="a/block", rack_label="a/rack")
-    node = node_object(pool, 1, 1, 2)
+    node = build_node(pool, 1, 1, 2)
     assert node["metadata"]["labels"] | {} == {"a/block": "b1", "a/rack": "b1-r1", HOSTNAME_LABEL: "b1-r1-n2", "type": "kwok"}
 
 
@@ -56,7 +56,7 @@ def test_a_node_takes_pods_when_it_is_ready_and_its_first_taint_is_gone(node, ex
     assert is_schedulable(node) is expected
 
 
-def test_the_guard_knows_what_is_left_when_its_owner_is_gone():
+def test_process_guard_lists_remaining_processes_and_folders_of_its_owner():
     assert watch_over(io.StringIO("+1\n+2\n=/a folder\n-1\n+3\n")) == ({2, 3}, {"/a folder"})
 
 
@@ -64,7 +64,7 @@ def test_free_ports_are_distinct():
     assert len(set(find_free_ports(50))) == 50
 
 
-def test_what_one_was_given_another_does_not_get_though_nobody_listens_there_yet():
+def test_free_ports_given_to_one_process_are_not_given_to_another():
     command = [sys.executable, "-c", "from e2e.process import find_free_ports; print(*find_free_ports(300))"]
     others = {int(port) for port in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
     assert len(others) == 300
@@ -101,7 +101,7 @@ def test_an_id_that_belongs_to_another_process_by_now_is_not_taken_for_ours():
     assert not is_alive(2**22 + 1, "")
 
 
-def test_waiting_says_what_for_and_what_came_last():
+def test_wait_timeout_error_names_its_purpose_and_the_last_answer():
     with pytest.raises(TimeoutError, match=r"waited 0 s for the sun; the last answer was \[\]"):
         wait_for("the sun", list, timeout_s=0.0)
     answers = iter([None, 0, "yes"])
@@ -131,7 +131,7 @@ def test_progress_rewrites_one_line_on_a_terminal_and_is_sparse_in_a_log():
     assert log.getvalue() == "==> building: 0 s one\n==> building: done after 0 s\n"
 
 
-def test_a_failed_command_tells_its_last_lines(capsys):
+def test_failed_command_error_contains_its_last_lines(capsys):
     with pytest.raises(CommandFailed, match=r"(?s)trying failed with code 4.*line 29"):
         run_with_progress("trying", [sys.executable, "-c", "print('\\n'.join(f'line {i}' for i in range(30))); raise SystemExit(4)"])
     assert "trying: failed" in capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_a_standing_cluster_that_is_gone_is_forgotten(tmp_path):
     assert not state.exists()
 
 
-def test_a_standing_cluster_that_has_lost_a_part_says_which_and_what_to_do(tmp_path, monkeypatch, capsys):
+def test_status_of_a_standing_cluster_with_a_lost_part_names_the_part_and_the_remedy(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TOPOGATE_CACHE", str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass

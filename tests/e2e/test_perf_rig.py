@@ -24,10 +24,10 @@ from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
 from e2e.audit.follow import Follower
 from e2e.audit.history import WORKLOADS
-from e2e.audit.truth import condition, is_true
+from e2e.audit.truth import get_condition, is_true
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
-from e2e.perf_load import CLASSES, NAMESPACE, Load, workload
+from e2e.perf_load import CLASSES, NAMESPACE, Load, build_workload
 from e2e.process import find_free_ports
 
 pytestmark = pytest.mark.cluster
@@ -50,7 +50,7 @@ def server() -> Iterator[Cluster]:
         install_crds(running.api)
         running.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for obj in LOAD.configuration():
-            running.api.create(manifests.path(obj), obj)
+            running.api.create(manifests.get_path(obj), obj)
         yield running
 
 
@@ -99,7 +99,7 @@ def finish(server: Cluster, name: str) -> None:
     apply(server, seen, {"conditions": told([], Condition("Finished", True, "ByTest", ""))}, MANAGER_JOB_CONTROLLER, strict=False)
 
 
-def until(server: Cluster, name: str, *kinds: str) -> Obj:
+def wait_until(server: Cluster, name: str, *kinds: str) -> Obj:
     """The workload once all of these conditions are true."""
 
     def look() -> Obj | None:
@@ -109,7 +109,7 @@ def until(server: Cluster, name: str, *kinds: str) -> Obj:
     return wait_for(f"{name} to be {' and '.join(kinds)}", look)
 
 
-def counters(server: Cluster) -> tuple[int, int, int, str] | None:
+def get_counters(server: Cluster) -> tuple[int, int, int, str] | None:
     """Of the ClusterQueue: pending, reserving, admitted, and CPUs used; None as long as the LocalQueue, which is written by itself, says
     something else."""
     queue = server.api.get(f"{QUEUES}/{QUEUE}")["status"]
@@ -125,13 +125,13 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     states: list[Obj] = []
     follower = Follower(server.server, server.ca_file, server.token, PATH, lambda _, obj: states.append(obj)).start()
     wait_for("the queue to be active", lambda: is_true(server.api.get(f"{QUEUES}/{QUEUE}"), "Active"))
-    small, large = workload(SMALL, QUEUE, "required", 1), workload(LARGE, QUEUE, "preferred", 2)
+    small, large = build_workload(SMALL, QUEUE, "required", 1), build_workload(LARGE, QUEUE, "preferred", 2)
     low, high = small["metadata"]["name"], large["metadata"]["name"]
     server.api.create(PATH, small)
-    admitted = until(server, low, "Admitted")
-    assert condition(admitted, "Admitted")["lastTransitionTime"] >= admitted["metadata"]["creationTimestamp"]
+    admitted = wait_until(server, low, "Admitted")
+    assert get_condition(admitted, "Admitted")["lastTransitionTime"] >= admitted["metadata"]["creationTimestamp"]
     server.api.create(PATH, large)
-    evicted = until(server, low, "Evicted")
+    evicted = wait_until(server, low, "Evicted")
 
     def find_first() -> Obj | None:
         return next((state for state in states if state["metadata"]["name"] == low and is_true(state, "Evicted")), None)
@@ -140,12 +140,12 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     assert is_true(first, "Admitted"), "the rig is told only of objects that are admitted"
     assert first["metadata"]["resourceVersion"] == evicted["metadata"]["resourceVersion"], "a strict release must not meet another write"
     release(server, evicted)
-    until(server, high, "Admitted")
-    wait_for("one to run and one to wait", lambda: counters(server) == (1, 1, 1, "20"))
+    wait_until(server, high, "Admitted")
+    wait_for("one to run and one to wait", lambda: get_counters(server) == (1, 1, 1, "20"))
     finish(server, high)
-    until(server, low, "Admitted")
+    wait_until(server, low, "Admitted")
     finish(server, low)
-    wait_for("the counters to be zero", lambda: counters(server) == (0, 0, 0, "0"))
+    wait_for("the counters to be zero", lambda: get_counters(server) == (0, 0, 0, "0"))
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:
         assert b"process_cpu_seconds_total" in reply.read()
     rig.send_signal(signal.SIGINT)

@@ -12,55 +12,67 @@ from e2e.audit import stories
 from e2e.audit.otlp import SpanRecord
 from e2e.audit.waterfall import to_svg
 from e2e.jaeger import __main__ as run
-from e2e.jaeger.server import JAEGER, VERSION, _records
+from e2e.jaeger.server import JAEGER, VERSION, _read_records
 
 SECOND = 1_000_000_000
 TRACE = "c" * 32
 SENTENCE = "couldn't assign flavors: <no rack> holds 9 & more"
 
 
-def span(name: str, start: float, end: float, parent: str = "root", **attributes: Any) -> SpanRecord:
+def build_span(name: str, start: float, end: float, parent: str = "root", **attributes: Any) -> SpanRecord:
     told = {f"topogate.{key}": value for key, value in attributes.items()}
     return SpanRecord("topogate-reconciler", name, TRACE, name, parent, int(start * SECOND), int(end * SECOND), told)
 
 
-def whole() -> list[SpanRecord]:
+def build_whole_story() -> list[SpanRecord]:
     """A story of which each step lasts a second."""
     first = SpanRecord("topogate-webhook", stories.STORY[0], TRACE, "root", "", 0, SECOND, {})
-    return [first, *(span(name, start, start + 1.0) for start, name in enumerate(stories.STORY[1:], start=1))]
+    return [first, *(build_span(name, start, start + 1.0) for start, name in enumerate(stories.STORY[1:], start=1))]
 
 
 def test_a_whole_story_has_no_problem():
-    assert stories.problems(whole()) == []
+    assert stories.find_problems(build_whole_story()) == []
 
 
 @pytest.mark.parametrize("name", stories.STORY[1:])
 def test_a_missing_step_is_a_problem(name: str):
-    assert f"the trace lacks the step {name}" in stories.problems([one for one in whole() if one.name != name])
+    assert f"the trace lacks the step {name}" in stories.find_problems([one for one in build_whole_story() if one.name != name])
 
 
 def test_a_parent_from_elsewhere_is_a_problem():
-    assert stories.problems([*whole(), span("x", 1, 2, parent="unknown")]) == ["span x has a parent outside of the trace"]
+    assert stories.find_problems([*build_whole_story(), build_span("x", 1, 2, parent="unknown")]) == [
+        "span x has a parent outside of the trace"
+    ]
 
 
-def test_time_of_which_nothing_is_told_is_a_problem_unless_another_span_covers_it():
-    late = [*whole(), span("late", 30, 31)]
-    assert stories.problems(late) == ["nothing is told of the 21.0 s before late"]
-    assert stories.problems([*late, span("wait", 5, 30)]) == []
+def test_time_gap_in_a_trace_is_a_problem_unless_another_span_covers_it():
+    late = [*build_whole_story(), build_span("late", 30, 31)]
+    assert stories.find_problems(late) == ["nothing is told of the 21.0 s before late"]
+    assert stories.find_problems([*late, build_span("wait", 5, 30)]) == []
 
 
-def workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
+def build_workload(status: str, message: str = SENTENCE) -> dict[str, Any]:
     condition = {"type": QUOTA_RESERVED, "status": status, "reason": "", "message": message}
     metadata = {"name": "w", "annotations": {TRACEPARENT_ANNOTATION: f"00-{TRACE}-{'1' * 16}-01"}}
     return {"metadata": metadata, "status": {"conditions": [condition]}}
 
 
-def test_a_refusal_must_be_told_word_for_word():
-    told = [span("placement.solve", 0, 1, refused=True, message=SENTENCE)]
-    assert stories.untold([workload("False"), workload("True", "other")], lambda trace: told if trace == TRACE else []) == []
+def test_trace_of_a_refused_workload_must_contain_the_exact_message():
+    told = [build_span("placement.solve", 0, 1, refused=True, message=SENTENCE)]
+    assert (
+        stories.find_unreported_refusals(
+            [build_workload("False"), build_workload("True", "other")], lambda trace: told if trace == TRACE else []
+        )
+        == []
+    )
     missing = f"the trace of workload w does not say: {SENTENCE}."
-    assert stories.untold([workload("False", SENTENCE + ".")], lambda trace: told) == [missing]
-    assert stories.untold([workload("False")], lambda trace: [span("placement.solve", 0, 1, refused=False, message=SENTENCE)]) != []
+    assert stories.find_unreported_refusals([build_workload("False", SENTENCE + ".")], lambda trace: told) == [missing]
+    assert (
+        stories.find_unreported_refusals(
+            [build_workload("False")], lambda trace: [build_span("placement.solve", 0, 1, refused=False, message=SENTENCE)]
+        )
+        != []
+    )
     assert stories.trace_of(None) == stories.trace_of({"metadata": {}}) == ""
 
 
@@ -78,7 +90,7 @@ def test_a_trace_of_jaeger_is_read_as_it_was_sent():
         "spans": [{**own, "references": references, "tags": tags, "logs": logs, "processID": "p1"}],
         "processes": {"p1": {"serviceName": "topogate-reconciler"}},
     }
-    (read,) = _records(trace)
+    (read,) = _read_records(trace)
     assert (read.service, read.name, read.trace_id, read.parent_id) == ("topogate-reconciler", "placement.solve", "c" * 32, "1" * 16)
     assert (read.start_ns, read.end_ns) == (5 * SECOND, 5 * SECOND + 250_000)
     assert read.links == [("0" + "d" * 31, "3" * 16)]
@@ -89,7 +101,7 @@ def test_a_trace_of_jaeger_is_read_as_it_was_sent():
 
 def test_a_job_that_was_never_refused_is_not_the_one_to_show():
     def solve(refused: bool, start: float) -> SpanRecord:
-        return span("placement.solve", start, start + 1, refused=refused)
+        return build_span("placement.solve", start, start + 1, refused=refused)
 
     assert run.was_refused_then_admitted([solve(True, 0), solve(False, 1)]) == []
     for answers in ([], [False], [True], [False, True]):
@@ -97,8 +109,8 @@ def test_a_job_that_was_never_refused_is_not_the_one_to_show():
 
 
 def test_the_picture_has_each_step_with_its_time_and_the_sentence_of_the_refusal():
-    refused = span("placement.solve", 2, 2.0005, refused=True, reason="WaitingForQuota", message=SENTENCE)
-    svg = to_svg([*whole(), refused, span(stories.STORY[0], 3, 4)], "A job & its story")
+    refused = build_span("placement.solve", 2, 2.0005, refused=True, reason="WaitingForQuota", message=SENTENCE)
+    svg = to_svg([*build_whole_story(), refused, build_span(stories.STORY[0], 3, 4)], "A job & its story")
     root = ElementTree.fromstring(svg)
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [text for text in texts if text in stories.STORY].count(stories.STORY[0]) == 1, "later reviews are left out"

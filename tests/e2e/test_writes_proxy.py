@@ -94,7 +94,7 @@ def send(proxy: WritesProxy, path: str) -> socket.socket:
     return client
 
 
-def test_after_a_lasting_cut_what_was_sent_is_done_and_nothing_else_though_who_sent_it_is_gone(server: tuple[str, Path]):
+def test_writes_proxy_after_a_lasting_cut_completes_only_earlier_writes(server: tuple[str, Path]):
     address, authority = server
     with WritesProxy(address, authority, "token") as proxy:
         proxy.cut(Cut(1, after=False, act=lambda: None, only="PATCH /pods/a$", lasting=True))

@@ -14,7 +14,7 @@ from e2e.api import Api, ApiError, wait_for
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 
 
-def user_of(api: Api, namespace: str, name: str = "user", role: str = "edit") -> Api:
+def create_user(api: Api, namespace: str, name: str = "user", role: str = "edit") -> Api:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     if api.find(f"{path}/{name}") is None:
@@ -58,7 +58,7 @@ def bound_everywhere(api: Api, namespace: str, role: str, name: str = "user") ->
         api.delete(f"{path}/{binding}")
 
 
-def refused(status: int, told: str, act: Any) -> None:
+def assert_refused(status: int, told: str, act: Any) -> None:
     with pytest.raises(ApiError) as error:
         act()
     assert error.value.status == status, error.value

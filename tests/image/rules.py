@@ -16,14 +16,14 @@ OCI = "application/vnd.oci.image."
 Obj = dict[str, Any]
 
 
-def violations(path: Path) -> list[str]:
+def find_violations(path: Path) -> list[str]:
     """Every rule that the archive breaks; empty is good."""
     with tarfile.open(path) as archive:
         files = {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}  # type: ignore[union-attr]
-    return list(_archive(files))
+    return list(_check_archive(files))
 
 
-def _archive(files: dict[str, bytes]) -> Iterator[str]:
+def _check_archive(files: dict[str, bytes]) -> Iterator[str]:
     if json.loads(files["oci-layout"]) != {"imageLayoutVersion": "1.0.0"}:
         yield "oci-layout is of another version"
     index = json.loads(files["index.json"])
@@ -35,24 +35,24 @@ def _archive(files: dict[str, bytes]) -> Iterator[str]:
             yield f"{name} is not named by its content"
     seen: set[str] = set()
     for found in index["manifests"]:
-        yield from _image(found, files, seen)
+        yield from _check_image(found, files, seen)
     if unseen := blobs - seen:
         yield f"{unseen} belong to nothing"
 
 
-def _image(found: Obj, files: dict[str, bytes], seen: set[str]) -> Iterator[str]:
-    yield from _descriptor(found, "manifest.v1+json", files, seen)
-    manifest = json.loads(files[_blob(found)])
+def _check_image(found: Obj, files: dict[str, bytes], seen: set[str]) -> Iterator[str]:
+    yield from _check_descriptor(found, "manifest.v1+json", files, seen)
+    manifest = json.loads(files[_get_blob_path(found)])
     if (manifest["schemaVersion"], manifest["mediaType"]) != (2, found["mediaType"]):
         yield "the manifest says that it is something else"
-    yield from _descriptor(manifest["config"], "config.v1+json", files, seen)
-    config = json.loads(files[_blob(manifest["config"])])
+    yield from _check_descriptor(manifest["config"], "config.v1+json", files, seen)
+    config = json.loads(files[_get_blob_path(manifest["config"])])
     if {name: config[name] for name in ("architecture", "os")} != found["platform"]:
         yield "the index and the configuration name different platforms"
     unpacked = []
     for layer in manifest["layers"]:
-        yield from _descriptor(layer, "layer.v1.tar+gzip", files, seen)
-        packed = files[_blob(layer)]
+        yield from _check_descriptor(layer, "layer.v1.tar+gzip", files, seen)
+        packed = files[_get_blob_path(layer)]
         if packed[4:8] != bytes(4) or packed[3]:
             yield "a layer's gzip header has a time or a name"
         unpacked.append(gzip.decompress(packed))
@@ -61,22 +61,22 @@ def _image(found: Obj, files: dict[str, bytes], seen: set[str]) -> Iterator[str]
     if len([one for one in config["history"] if not one.get("empty_layer")]) != len(unpacked):
         yield "history is not that of the layers"
     for data in unpacked:
-        yield from _layer(data)
+        yield from _check_layer(data)
 
 
-def _descriptor(said: Obj, media_type: str, files: dict[str, bytes], seen: set[str]) -> Iterator[str]:
+def _check_descriptor(said: Obj, media_type: str, files: dict[str, bytes], seen: set[str]) -> Iterator[str]:
     if said["mediaType"] != OCI + media_type:
         yield f"{said['digest']} is {said['mediaType']}, not {OCI}{media_type}"
-    if len(files[_blob(said)]) != said["size"]:
+    if len(files[_get_blob_path(said)]) != said["size"]:
         yield f"{said['digest']} is not of its size"
-    seen.add(_blob(said))
+    seen.add(_get_blob_path(said))
 
 
-def _blob(said: Obj) -> str:
+def _get_blob_path(said: Obj) -> str:
     return f"blobs/{said['digest'].replace(':', '/')}"
 
 
-def _layer(data: bytes) -> Iterator[str]:
+def _check_layer(data: bytes) -> Iterator[str]:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members = archive.getmembers()
     names = [member.name for member in members]

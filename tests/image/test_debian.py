@@ -19,7 +19,7 @@ from tools.image.debian import Apt, Gone, PackageError, Pin, read_deb, read_lock
 CONTROL = "Package: small\nVersion: 1:2~3+4\nArchitecture: amd64\nDescription: one\n that is small\n"
 
 
-def tar(files: Mapping[str, str]) -> bytes:
+def build_tar(files: Mapping[str, str]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, content in files.items():
@@ -29,12 +29,12 @@ def tar(files: Mapping[str, str]) -> bytes:
     return out.getvalue()
 
 
-def deb(files: Mapping[str, str], pack: Callable[[bytes], bytes] = lzma.compress, suffix: str = ".xz") -> tuple[Pin, bytes]:
+def build_deb(files: Mapping[str, str], pack: Callable[[bytes], bytes] = lzma.compress, suffix: str = ".xz") -> tuple[Pin, bytes]:
     """A package of odd length, as dpkg-deb would lay it out."""
     parts = {
         "debian-binary": b"2.0\n",
-        f"control.tar{suffix}": pack(tar({"control": CONTROL, "md5sums": "".join(f"0  {name}\n" for name in files)})) + b"\0",
-        f"data.tar{suffix}": pack(tar(files)),
+        f"control.tar{suffix}": pack(build_tar({"control": CONTROL, "md5sums": "".join(f"0  {name}\n" for name in files)})) + b"\0",
+        f"data.tar{suffix}": pack(build_tar(files)),
     }
     content = b"!<arch>\n"
     for name, data in parts.items():
@@ -44,7 +44,7 @@ def deb(files: Mapping[str, str], pack: Callable[[bytes], bytes] = lzma.compress
 
 @pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bytes, "")])
 def test_a_package_is_read_however_it_is_packed(pack, suffix):
-    pin, content = deb({"etc/name": "x"}, pack, suffix)
+    pin, content = build_deb({"etc/name": "x"}, pack, suffix)
     found = read_deb(pin, content)
     assert (found.control, found.md5sums) == (CONTROL, "0  etc/name\n")
     assert found.fields == {"Package": "small", "Version": "1:2~3+4", "Architecture": "amd64", "Description": "one"}
@@ -52,20 +52,22 @@ def test_a_package_is_read_however_it_is_packed(pack, suffix):
 
 
 def test_a_package_other_than_the_pinned_one_is_refused():
-    pin, content = deb({})
+    pin, content = build_deb({})
     with pytest.raises(PackageError, match=r"small=1:2~3\+4 is sha256:.*, and the lock says sha256:"):
         read_deb(pin, content + b"\n")
 
 
-def test_what_is_packed_in_a_way_that_is_not_known_is_told():
-    pin, content = deb({}, suffix=".zst")
+def test_debian_package_with_unknown_compression_is_refused():
+    pin, content = build_deb({}, suffix=".zst")
     with pytest.raises(PackageError, match=r"has no control\.tar.* but debian-binary, control\.tar\.zst"):
         read_deb(pin, content)
 
 
-def test_a_packages_files_are_where_debian_has_them_and_only_what_runs_or_licenses():
+def test_debian_package_files_keep_their_paths_without_documentation():
     kept = ["bin/tool", "usr/share/doc/small/copyright", "usr/share/common-licenses/X", "lib/x86_64-linux-gnu/libx.so.1"]
-    pin, content = deb(dict.fromkeys([*kept, "usr/share/doc/small/changelog.gz", "usr/share/man/man1/tool.1", "usr/local/bin/y"], "x"))
+    pin, content = build_deb(
+        dict.fromkeys([*kept, "usr/share/doc/small/changelog.gz", "usr/share/man/man1/tool.1", "usr/local/bin/y"], "x")
+    )
     tree = base.build([read_deb(pin, content)])
     files = {path for path, _ in tree.files()}
     assert {"usr/bin/tool", *kept[1:3], "usr/lib/x86_64-linux-gnu/libx.so.1"} <= files
@@ -82,15 +84,15 @@ def test_a_lock_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize("line", ["libc6", "libc6=1 amd64", "libc6=1 arm64 sha256:" + "0" * 64, "libc6=1 amd64 sha256:0"])
-def test_a_line_that_is_no_pin_is_told_with_what_one_is(line):
+def test_lock_line_that_is_no_pin_is_refused_with_the_format(line):
     with pytest.raises(PackageError, match=rf"'{line}' is no pin; a line reads NAME=VERSION ARCHITECTURE sha256:HASH"):
         read_lock(line)
 
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt on this machine")
-def test_a_version_that_no_mirror_has_is_told_with_the_word_that_renews_the_lock(tmp_path: Path):
+def test_package_version_without_a_mirror_is_reported_with_the_command_that_renews_the_lock(tmp_path: Path):
     """A source of our own, on disk, so that nothing is asked of a mirror: it has `small` at another version, and not `other`."""
-    pin, content = deb({"etc/name": "x"})
+    pin, content = build_deb({"etc/name": "x"})
     source = tmp_path / "source"
     source.mkdir()
     (source / "small.deb").write_bytes(content)
@@ -112,7 +114,7 @@ def test_a_version_that_no_mirror_has_is_told_with_the_word_that_renews_the_lock
         apt.candidates(["small", "other"])
 
 
-def test_a_machine_without_apt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_debian_download_without_apt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PackageError, match="apt-get is not here"):
         Apt(tmp_path).update()

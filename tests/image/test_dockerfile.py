@@ -25,7 +25,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return found
 
 
-def test_what_it_starts_is_what_the_archive_starts(stages):
+def test_dockerfile_starts_the_same_command_as_the_archive(stages):
     last = dict(stages[-1])
     said = build.SETTINGS
     assert dict(word.split("=", 1) for word in shlex.split(last["ENV"])) == said.environment
@@ -40,20 +40,20 @@ def test_there_is_nothing_in_the_result_but_the_root_that_our_program_makes(stag
     assert first[-1] == ("RUN", "python -m tools.image root /image")
 
 
-def test_what_builds_is_pinned(stages):
+def test_dockerfile_build_image_and_requirements_are_pinned(stages):
     assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64} AS build", stages[0][0][1])
     (installs,) = (rest for word, rest in stages[0] if word == "RUN" and "pip install" in rest)
     assert "--require-hashes --requirement requirements.lock" in installs
 
 
-def test_what_the_build_needs_is_not_ignored():
+def test_dockerignore_excludes_nothing_that_the_build_needs():
     ignored = {line for line in (project.ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")}
     packages = {name.split(".")[0] for name in project.about()["tool"]["setuptools"]["packages"]}
     locks = {path.name for path in project.ROOT.glob("*.lock")}
     assert not ignored & {*packages, *locks, "e2e", "tools", "LICENSE", "README.md", "pyproject.toml"}
 
 
-def test_a_machine_of_another_kind_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_image_build_on_another_architecture_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert main([]) == 1
     assert "the image is one for amd64, and made by its own Python: this machine is a aarch64" in capsys.readouterr().err

@@ -18,12 +18,12 @@ import pytest
 
 from e2e import pods
 from e2e.audit import truth
-from e2e.binaries import cache_dir
+from e2e.binaries import get_cache_dir
 from e2e.cluster import Cluster
 from tests.chart.helm import CHART
 from tests.chart.release import Release
-from tests.image.rules import violations
-from tests.image.test_packages import entries
+from tests.image.rules import find_violations
+from tests.image.test_packages import read_entries
 from tests.reconciler.scenes import Scene
 from tools.image import base, build, debian, oci, project, sbom, wheels
 from tools.image.__main__ import main
@@ -91,7 +91,7 @@ def run(made: Made, folder: Path, *command: str) -> str:
 
 
 def test_the_archive_keeps_the_rules(made: Made):
-    assert violations(made.path) == []
+    assert find_violations(made.path) == []
 
 
 def test_another_build_gives_the_same_digest(
@@ -116,10 +116,10 @@ def test_the_step_of_the_dockerfile_makes_the_same_root(made: Made, tmp_path: Pa
     """Of the same trees: that another build makes the same is tested above."""
     monkeypatch.setattr(build, "build", lambda _: made.image)
     assert main(["root", str(tmp_path / "root")]) == 0
-    assert listing(tmp_path / "root") == listing(made.unpacked.root)
+    assert list_content(tmp_path / "root") == list_content(made.unpacked.root)
 
 
-def listing(root: Path) -> dict[str, tuple[int, str, bytes]]:
+def list_content(root: Path) -> dict[str, tuple[int, str, bytes]]:
     """Mode, target and content by path."""
     found = {}
     for path in root.rglob("*"):
@@ -132,7 +132,7 @@ def listing(root: Path) -> dict[str, tuple[int, str, bytes]]:
 
 
 def test_nothing_of_the_machine_that_built_it_is_in_it(made: Made):
-    words = [re.escape(str(path)) for path in (project.ROOT, cache_dir(), sys.prefix)]
+    words = [re.escape(str(path)) for path in (project.ROOT, get_cache_dir(), sys.prefix)]
     scratch = re.escape(f"{tempfile.gettempdir()}/tmp") + "[a-z0-9_]{8}/"
     sought = re.compile("|".join([*words, scratch]).encode())
     trees = (made.image.base, made.image.application)
@@ -199,15 +199,15 @@ def test_the_bill_of_materials_has_every_package_once_and_scanners_find_the_same
         assert re.fullmatch(r"pkg:(deb/debian|pypi)/[a-z0-9.%B_-]+@[A-Za-z0-9.%+~_-]+(\?arch=(amd64|all)&distro=debian-12)?", one["purl"])
         assert re.fullmatch(r"[0-9a-f]{64}", one["hashes"][0]["content"])
     debs = {one["name"]: one["version"] for one in packages if one["purl"].startswith("pkg:deb/")}
-    assert debs == {deb.fields["Package"]: deb.fields["Version"] for deb in made.image.debs} == status(made)
+    assert debs == {deb.fields["Package"]: deb.fields["Version"] for deb in made.image.debs} == read_status(made)
     pythons = {f"{one['name']}=={one['version']}" for one in packages if one["purl"].startswith("pkg:pypi/")}
-    locked = {line.split(" ;")[0] for line in entries("requirements-run.lock")}
+    locked = {line.split(" ;")[0] for line in read_entries("requirements-run.lock")}
     assert pythons - locked == {f"topogate=={project.about()['project']['version']}"}
     assert locked - pythons == {one for one in locked if one.startswith(("numpy==", "colorama=="))} - pythons
     assert [one["name"] for one in packages if one["purl"].startswith("pkg:pypi/") and not one.get("licenses")] == []
 
 
-def status(made: Made) -> dict[str, str]:
+def read_status(made: Made) -> dict[str, str]:
     """Package and version of each, where scanners look that find no dpkg."""
     folder = made.unpacked.root / "var/lib/dpkg/status.d"
     texts = [path.read_text() for path in folder.iterdir() if path.suffix != ".md5sums"]
@@ -217,7 +217,7 @@ def status(made: Made) -> dict[str, str]:
 # --- what runs in it ------------------------------------------------------------------------------------------------
 
 
-def test_a_process_in_it_is_nobody_may_write_nothing_and_trusts_whom_debian_trusts(made: Made, tmp_path: Path):
+def test_image_process_is_unprivileged_cannot_write_and_trusts_debian_cas(made: Made, tmp_path: Path):
     ask = "import os, pwd, ssl, json; print(json.dumps([os.getuid(), os.getgid(), pwd.getpwuid(os.getuid()).pw_name, "
     ask += "os.access('/tmp', os.W_OK), len(ssl.create_default_context().get_ca_certs()) > 100, "
     ask += "[line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')]]))"
@@ -257,7 +257,7 @@ def test_expressions_that_choose_devices_are_evaluated_in_it(made: Made, tmp_pat
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
-def test_the_image_starts_what_is_said_after_its_entry_point(made: Made, tmp_path: Path, process: str):
+def test_image_entry_point_starts_the_named_process(made: Made, tmp_path: Path, process: str):
     said = run(made, tmp_path, *build.SETTINGS.entrypoint, process, "--help")
     assert said.startswith("usage:")
 
@@ -280,5 +280,5 @@ def test_both_processes_run_from_it_and_a_job_is_placed(made: Made, own: Cluster
             assert not (seen / "usr/bin/sh").exists()
         scene = Scene(own).open()
         scene.submit("train", pods=2, required=scene.rack)
-        scene.eventually("train to run", lambda now: not truth.all_bound(now, "train", 2))
+        scene.eventually("train to run", lambda now: not truth.check_all_bound(now, "train", 2))
         scene.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.rules import violations
+from tests.image.rules import find_violations
 from tools.image import oci
 from tools.image.oci import Archive, Settings
 from tools.image.tree import Tree, TreeError
@@ -16,7 +16,7 @@ from tools.image.tree import Tree, TreeError
 SETTINGS = Settings("amd64", "7:7", ("run",), ("that",), {"PATH": "/bin"})
 
 
-def small(order: int = 1, content: str = "hello\n") -> Archive:
+def build_small(order: int = 1, content: str = "hello\n") -> Archive:
     below, above = Tree(), Tree()
     for name in ["deep/er/file", "a", "deep-file"][::order]:
         below.put_file(name, content)
@@ -28,30 +28,30 @@ def small(order: int = 1, content: str = "hello\n") -> Archive:
 
 
 def test_an_archive_keeps_the_rules(tmp_path: Path):
-    small().write(tmp_path / "small.tar")
-    assert violations(tmp_path / "small.tar") == []
+    build_small().write(tmp_path / "small.tar")
+    assert find_violations(tmp_path / "small.tar") == []
 
 
 def test_an_archive_with_another_blob_breaks_them(tmp_path: Path):
-    said = small()
+    said = build_small()
     Archive((*said.blobs[:-1], said.blobs[-1] + b" ", b"stray"), said.index, said.digest).write(tmp_path / "small.tar")
     with pytest.raises(KeyError):  # the manifest is not where the index says
-        violations(tmp_path / "small.tar")
+        find_violations(tmp_path / "small.tar")
     Archive((*said.blobs, b"stray"), said.index, said.digest).write(tmp_path / "small.tar")
-    (broken,) = violations(tmp_path / "small.tar")
+    (broken,) = find_violations(tmp_path / "small.tar")
     assert "belong to nothing" in broken
 
 
 def test_the_order_in_which_a_tree_was_filled_does_not_show(tmp_path: Path):
-    assert small(1) == small(-1)
-    assert small().digest != small(content="else\n").digest
-    small().write(tmp_path / "one")
-    small(-1).write(tmp_path / "two")
+    assert build_small(1) == build_small(-1)
+    assert build_small().digest != build_small(content="else\n").digest
+    build_small().write(tmp_path / "one")
+    build_small(-1).write(tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_what_is_unpacked_is_what_was_packed(tmp_path: Path):
-    small().write(tmp_path / "small.tar")
+def test_unpacked_archive_equals_the_packed_tree(tmp_path: Path):
+    build_small().write(tmp_path / "small.tar")
     root = tmp_path / "root"
     assert oci.unpack(tmp_path / "small.tar", root) == {
         "User": "7:7",
@@ -66,8 +66,8 @@ def test_what_is_unpacked_is_what_was_packed(tmp_path: Path):
     assert [(root / name).stat().st_mode & 0o7777 for name in ("tmp", "bin", "bin/run", "a")] == [0o1777, 0o755, 0o755, 0o644]
 
 
-def test_a_blob_that_is_not_what_it_says_is_not_unpacked(tmp_path: Path):
-    small().write(tmp_path / "small.tar")
+def test_archive_with_a_wrong_blob_digest_is_not_unpacked(tmp_path: Path):
+    build_small().write(tmp_path / "small.tar")
     with tarfile.open(tmp_path / "small.tar") as archive:
         at = next(member.offset_data for member in archive if member.name.startswith("blobs/sha256/"))
     with (tmp_path / "small.tar").open("r+b") as file:

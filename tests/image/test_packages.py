@@ -58,7 +58,7 @@ def test_the_wheels_record_is_true(ours: Wheel):
         assert said == ("" if name.endswith("/RECORD") else f"sha256={hashed}")
 
 
-def test_the_wheel_says_what_pyproject_says(ours: Wheel):
+def test_wheel_metadata_equals_pyproject(ours: Wheel):
     said = project.about()["project"]
     assert (ours.name, ours.version) == (said["name"], said["version"])
     assert ours.metadata["License-Expression"] == said["license"]
@@ -78,20 +78,20 @@ def test_the_same_sources_give_the_same_wheel_whatever_the_umask(ours: Wheel, tm
 # --- the locks ------------------------------------------------------------------------------------------------------
 
 
-def entries(name: str) -> dict[str, list[str]]:
+def read_entries(name: str) -> dict[str, list[str]]:
     """A lock's hashes by what is required, comments left out."""
     lines = [line for line in (project.ROOT / name).read_text().splitlines() if not line.lstrip().startswith("#")]
     blocks = [block.split("\n") for block in re.split(r"\n(?=\S)", "\n".join(lines)) if block]
     return {block[0].removesuffix("\\").strip(): [line.strip(" \\") for line in block[1:]] for block in blocks}
 
 
-def test_the_lock_of_what_runs_is_a_part_of_the_lock():
-    every, run = entries("requirements.lock"), entries("requirements-run.lock")
+def test_runtime_lock_is_a_subset_of_the_full_lock():
+    every, run = read_entries("requirements.lock"), read_entries("requirements-run.lock")
     assert run
     assert {name: hashes for name, hashes in run.items() if every.get(name) != hashes} == {}
 
 
-def test_the_lock_of_what_runs_has_all_that_is_needed_and_nothing_else():
+def test_runtime_lock_contains_exactly_the_required_packages():
     """By what the installed packages themselves say that they need."""
     needed: set[str] = set()
     left = [Requirement(line) for line in project.about()["project"]["dependencies"]]
@@ -103,14 +103,14 @@ def test_the_lock_of_what_runs_has_all_that_is_needed_and_nothing_else():
         extras = {"", *one.extras}
         more = map(Requirement, metadata.requires(one.name) or ())
         left += [two for two in more if two.marker is None or any(two.marker.evaluate({"extra": extra}) for extra in extras)]
-    here = (Requirement(line) for line in entries("requirements-run.lock"))
+    here = (Requirement(line) for line in read_entries("requirements-run.lock"))
     assert {one.name for one in here if one.marker is None or one.marker.evaluate()} == needed
 
 
 # --- unpacking ------------------------------------------------------------------------------------------------------
 
 
-def wheel(files: dict[str, str]) -> Wheel:
+def build_wheel(files: dict[str, str]) -> Wheel:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():
@@ -123,7 +123,7 @@ def test_a_wheel_is_unpacked_without_its_tests_and_headers_and_its_record_says_s
     files = ["some/__init__.py", "some/testing.py", "some/tests/test_it.py", "some/core.pyi", "some/include/core.h"]
     data = ["some-1.data/purelib/other.py", "some-1.data/scripts/some", "some-1.data/data/share/man/man1/some.1"]
     tree = Tree()
-    wheels.unpack([wheel(dict.fromkeys([*files, *data], "x"))], tree)
+    wheels.unpack([build_wheel(dict.fromkeys([*files, *data], "x"))], tree)
     record = "some-1.dist-info/RECORD"
     assert {path.removeprefix(f"{wheels.SITE}/") for path, _ in tree.files()} == {*files[:2], "other.py", record}
     kept = [*files[:2], data[0], record]
@@ -132,13 +132,13 @@ def test_a_wheel_is_unpacked_without_its_tests_and_headers_and_its_record_says_s
 
 def test_a_wheel_with_data_of_an_unknown_kind_is_refused():
     with pytest.raises(WheelError, match=r"some-1.data/other/x: a wheel's data are of purelib"):
-        wheels.unpack([wheel({"some-1.data/other/x": ""})], Tree())
+        wheels.unpack([build_wheel({"some-1.data/other/x": ""})], Tree())
 
 
 def test_commands_of_a_wheel_are_run_by_the_images_python():
     tree = Tree()
     said = "[console_scripts]\nsome-Tool = some.inner:main\n[topogate.integrations]\nx = some:Y\n"
-    wheels.put_scripts(wheel({"some-1.dist-info/entry_points.txt": said}), tree)
+    wheels.put_scripts(build_wheel({"some-1.dist-info/entry_points.txt": said}), tree)
     ((path, content),) = tree.files()
     assert (path, tree[path].mode) == ("usr/local/bin/some-Tool", 0o755)
     assert content.decode().startswith("#!/usr/bin/python3.11\n")

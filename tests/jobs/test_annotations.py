@@ -71,7 +71,7 @@ def layers(*entries: tuple[str, Any]) -> str:
         {SLICE_REQUIRED_TOPOLOGY: "rack", SLICE_SIZE: "4", SPARE_NODES: "64"},
     ],
 )
-def test_what_is_right_is_let_pass(annotations: dict[str, str]):
+def test_valid_topology_annotations_are_accepted(annotations: dict[str, str]):
     assert judge(annotations) == Rules()
 
 
@@ -135,7 +135,9 @@ def test_what_is_right_is_let_pass(annotations: dict[str, str]):
         ({PODSET_GROUP_NAME: "g"}, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, "a group needs"),
     ],
 )
-def test_one_mistake_is_one_error_that_says_what_is_accepted(annotations: dict[str, str], kind: ErrorType, name: str, words: str):
+def test_invalid_topology_annotation_gives_one_error_with_accepted_values(
+    annotations: dict[str, str], kind: ErrorType, name: str, words: str
+):
     errors = [error for error in judge(annotations).errors if name in error.field]
     assert len(errors) == 1, judge(annotations).errors
     (error,) = errors
@@ -248,7 +250,7 @@ def test_a_level_on_only_some_pod_sets_draws_a_warning():
     assert rules.warnings[0].startswith("b: ")
 
 
-def test_who_says_that_some_pods_may_be_anywhere_is_not_warned():
+def test_unconstrained_annotation_on_some_pod_sets_causes_no_warning():
     asked = {"Master": {UNCONSTRAINED_TOPOLOGY: "true"}, "Worker": {REQUIRED_TOPOLOGY: "rack"}}
     pod_sets = [PodSetAnnotations(f"spec[{role}]", {"metadata": {"annotations": notes}}, 2) for role, notes in asked.items()]
     assert validate_pod_sets(pod_sets) == Rules()
@@ -292,7 +294,7 @@ VALUES = st.one_of(
 
 
 @given(st.lists(st.tuples(st.dictionaries(st.sampled_from(ALL), VALUES), st.one_of(st.none(), st.integers(0, 12))), min_size=1, max_size=3))
-def test_no_annotation_is_an_exception_and_what_passes_can_be_asked_for(pod_sets: list[tuple[dict[str, str], int | None]]):
+def test_random_annotations_raise_no_exception_and_accepted_ones_give_a_valid_request(pod_sets: list[tuple[dict[str, str], int | None]]):
     judged = [PodSetAnnotations(f"p{i}", {"metadata": {"annotations": own}}, count) for i, (own, count) in enumerate(pod_sets)]
     rules = validate_pod_sets(judged)
     for error in rules.errors:

@@ -25,7 +25,7 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from tests.reconciler.kinds.scenarios import SCENARIOS
-from tests.webhook.asking import Webhook, causes
+from tests.webhook.asking import Webhook, get_causes
 
 Obj = dict[str, Any]
 RACK = "cloud.provider.com/topology-rack"
@@ -55,7 +55,7 @@ def sets(*path: str | int, value: Any) -> Callable[[Obj], None]:
     return change
 
 
-def job_object(kind: str) -> Obj:
+def build_job_object(kind: str) -> Obj:
     """A queued object of a kind, as it is stored while it waits."""
     if kind in ("Job", "StatefulSet", "Deployment"):
         spec: Obj = {"replicas": 2} if kind != "Job" else {"parallelism": 2, "completions": 2}
@@ -133,21 +133,21 @@ MISTAKES = (
 )
 
 
-def refused_at(obj: Obj, old: Obj | None = None) -> set[str]:
+def list_refused_fields(obj: Obj, old: Obj | None = None) -> set[str]:
     """Fields of a refusal, empty where the object is allowed."""
     response = Webhook().validate(obj, old)
-    return set() if response["allowed"] else set(causes(response))
+    return set() if response["allowed"] else set(get_causes(response))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_mistake_in_update_is_refused_as_at_creation(mistake: Mistake) -> None:
     """Found defects C6, C7 and C13: some through `spec`, some through metadata alone."""
-    waiting = job_object(mistake.kind)
-    assert refused_at(waiting) == set()
+    waiting = build_job_object(mistake.kind)
+    assert list_refused_fields(waiting) == set()
     for old in (None, waiting, started(waiting)):
         changed = deepcopy(waiting if old is None else old)
         mistake.make(changed)
-        found = refused_at(changed, old)
+        found = list_refused_fields(changed, old)
         # A running job keeps its templates, which is said of the whole template.
         assert mistake.field in found or (old is not waiting and any(mistake.field.startswith(f"{field}.") for field in found))
 
@@ -155,14 +155,14 @@ def test_mistake_in_update_is_refused_as_at_creation(mistake: Mistake) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_object_stored_with_mistake_can_be_changed_otherwise(mistake: Mistake) -> None:
     """Objects of an earlier release, which lacked the rule, can still be labelled, suspended and finished."""
-    stored = started(job_object(mistake.kind))
+    stored = started(build_job_object(mistake.kind))
     mistake.make(stored)
     labelled = deepcopy(stored)
     labelled["metadata"]["labels"]["mine"] = "still"
-    assert refused_at(labelled, stored) == set()
+    assert list_refused_fields(labelled, stored) == set()
     kind: Any = OF_KINDS[mistake.kind]
     if hasattr(kind, "suspend"):
-        assert refused_at(kind.suspend(stored), stored) == set()
+        assert list_refused_fields(kind.suspend(stored), stored) == set()
 
 
 @pytest.mark.parametrize(
@@ -177,22 +177,22 @@ def test_object_stored_with_mistake_can_be_changed_otherwise(mistake: Mistake) -
 def test_settled_mark_of_running_job_cannot_change_by_metadata_alone(name: str, value: str) -> None:
     """Found defect C6."""
     part, _, key = name.partition(" ")
-    running = started(job_object("Job"))
+    running = started(build_job_object("Job"))
     changed = deepcopy(running)
     changed["metadata"][f"{part}s"][key] = value
-    assert refused_at(changed, running) == {f"metadata.{part}s[{key}]"}
+    assert list_refused_fields(changed, running) == {f"metadata.{part}s[{key}]"}
     changed["metadata"][f"{part}s"] = {**running["metadata"][f"{part}s"], "mine": "still"}
-    assert refused_at(changed, running) == set()
+    assert list_refused_fields(changed, running) == set()
 
 
 def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() -> None:
     """A job that is given a queue is judged as a whole, one that leaves it not at all."""
-    queued = job_object("Job")
+    queued = build_job_object("Job")
     sets("spec", "template", "metadata", "annotations", value={UNCONSTRAINED_TOPOLOGY: "perhaps"})(queued)
     free = deepcopy(queued)
     del free["metadata"]["labels"][QUEUE_NAME_LABEL]
-    assert refused_at(queued, free) == {f"spec.template.metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"}
-    assert refused_at(free, queued) == set()
+    assert list_refused_fields(queued, free) == {f"spec.template.metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"}
+    assert list_refused_fields(free, queued) == set()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() ->
 @pytest.mark.parametrize("has_topology", [True, False])
 def test_running_job_without_gates_gets_no_more_pods(kind: str, field: tuple[str | int, ...], has_topology: bool) -> None:
     """They would run before the job is stopped for it, for as long as they take to end: 56 GPUs ran on a quota of 16."""
-    waiting = job_object(kind)
+    waiting = build_job_object(kind)
     if kind == "Job":
         waiting["spec"]["completions"] = 9
     described = next(each for each in KINDS if each.kind == kind)
@@ -217,13 +217,13 @@ def test_running_job_without_gates_gets_no_more_pods(kind: str, field: tuple[str
     larger, smaller = deepcopy(running), deepcopy(running)
     sets(*field, value=9)(larger)
     sets(*field, value=1)(smaller)
-    assert bool(refused_at(larger, running)) is not has_topology
-    assert refused_at(smaller, running) == set()
+    assert bool(list_refused_fields(larger, running)) is not has_topology
+    assert list_refused_fields(smaller, running) == set()
 
 
 @pytest.mark.parametrize("name", [kind.kind for kind in KINDS])
 def test_job_that_is_left_to_multikueue_draws_a_warning_that_names_the_field(name: str):
-    obj, kind = job_object(name), OF_KINDS[name]
+    obj, kind = build_job_object(name), OF_KINDS[name]
     assert kind.validate_create(obj).warnings == ()
     path = (*kind.suspend_path[:-1], "managedBy")
     sets(*path, value=MULTIKUEUE_CONTROLLER)(obj)

@@ -19,7 +19,7 @@ from core.names import (
     SLICE_SIZE,
     WORKLOAD_ANNOTATION,
 )
-from tests.webhook.asking import Webhook, causes
+from tests.webhook.asking import Webhook, get_causes
 
 Obj = dict[str, Any]
 RACK = "cloud.provider.com/topology-rack"
@@ -28,7 +28,7 @@ BOTH = {SLICE_SIZE: "4", DEFAULTED_SLICE_SIZE: "4"}
 KIND = JobSet()
 
 
-def jobset(notes: Obj, parallelism: int | None = 4, *, labels: Obj | None = None, suspend: bool | None = None) -> Obj:
+def build_jobset(notes: Obj, parallelism: int | None = 4, *, labels: Obj | None = None, suspend: bool | None = None) -> Obj:
     pods = {} if parallelism is None else {"parallelism": parallelism, "completions": parallelism}
     container = {"name": "c", "image": "registry.example/c:1"}
     template = {"metadata": {"annotations": notes}, "spec": {"containers": [container], "restartPolicy": "Never"}}
@@ -38,7 +38,7 @@ def jobset(notes: Obj, parallelism: int | None = 4, *, labels: Obj | None = None
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": own, "spec": spec}
 
 
-def notes_of(obj: Obj) -> Obj:
+def get_notes(obj: Obj) -> Obj:
     notes: Obj = KIND.roles(obj)[0].template["metadata"]["annotations"]
     return notes
 
@@ -56,13 +56,13 @@ def changed(obj: Obj, notes: Obj, parallelism: int = 4) -> Obj:
 
 @pytest.mark.parametrize(("parallelism", "size"), [(4, "4"), (None, "1")])
 def test_size_of_slices_without_one_is_written_at_creation(parallelism: int | None, size: str):
-    stored = Webhook().mutate(jobset(SLICED, parallelism))
-    assert notes_of(stored) == SLICED | {SLICE_SIZE: size, DEFAULTED_SLICE_SIZE: size}
+    stored = Webhook().mutate(build_jobset(SLICED, parallelism))
+    assert get_notes(stored) == SLICED | {SLICE_SIZE: size, DEFAULTED_SLICE_SIZE: size}
     assert Webhook().mutate(stored) == stored
     assert Webhook().validate(stored)["allowed"]
     request = KIND.pod_sets(stored)[0].to_wire()["topologyRequest"]
     assert request["podSetSliceSize"] == int(size)
-    assert request == KIND.pod_sets(jobset(SLICED, parallelism))[0].to_wire()["topologyRequest"]
+    assert request == KIND.pod_sets(build_jobset(SLICED, parallelism))[0].to_wire()["topologyRequest"]
 
 
 @pytest.mark.parametrize(
@@ -78,47 +78,47 @@ def test_size_of_slices_without_one_is_written_at_creation(parallelism: int | No
     ids=["none", "no slices", "own size", "own size equal to the default", "layers", "group"],
 )
 def test_annotations_that_need_no_default_size_are_kept(notes: Obj):
-    assert notes_of(Webhook().mutate(jobset(notes))) == notes
+    assert get_notes(Webhook().mutate(build_jobset(notes))) == notes
 
 
 def test_jobset_without_queue_gets_no_size():
-    assert notes_of(Webhook(default_queue=False).mutate(jobset(SLICED, labels={}))) == SLICED
+    assert get_notes(Webhook(default_queue=False).mutate(build_jobset(SLICED, labels={}))) == SLICED
 
 
 def test_parallelism_of_no_pods_gets_no_size_and_the_refusal_names_the_field():
-    stored = Webhook().mutate(jobset(SLICED, 0))
-    assert notes_of(stored) == SLICED
-    assert [field.rpartition("[")[2] for field in causes(Webhook().validate(stored))] == [f"{SLICE_SIZE}]"]
+    stored = Webhook().mutate(build_jobset(SLICED, 0))
+    assert get_notes(stored) == SLICED
+    assert [field.rpartition("[")[2] for field in get_causes(Webhook().validate(stored))] == [f"{SLICE_SIZE}]"]
 
 
 def test_default_size_follows_parallelism_of_a_suspended_jobset():
-    stored = Webhook().mutate(jobset(SLICED))
-    assert notes_of(changed(stored, notes_of(stored), 8)) == SLICED | {SLICE_SIZE: "8", DEFAULTED_SLICE_SIZE: "8"}
+    stored = Webhook().mutate(build_jobset(SLICED))
+    assert get_notes(changed(stored, get_notes(stored), 8)) == SLICED | {SLICE_SIZE: "8", DEFAULTED_SLICE_SIZE: "8"}
 
 
 def test_manifest_applied_again_without_the_size_keeps_it():
-    stored = Webhook().mutate(jobset(SLICED))
+    stored = Webhook().mutate(build_jobset(SLICED))
     assert changed(stored, SLICED) == stored
 
 
 def test_size_that_a_user_sets_replaces_the_default_and_stays():
-    own = changed(Webhook().mutate(jobset(SLICED)), SLICED | BOTH | {SLICE_SIZE: "2"})
-    assert notes_of(own) == SLICED | {SLICE_SIZE: "2"}
-    assert notes_of(changed(own, notes_of(own), 8)) == SLICED | {SLICE_SIZE: "2"}
+    own = changed(Webhook().mutate(build_jobset(SLICED)), SLICED | BOTH | {SLICE_SIZE: "2"})
+    assert get_notes(own) == SLICED | {SLICE_SIZE: "2"}
+    assert get_notes(changed(own, get_notes(own), 8)) == SLICED | {SLICE_SIZE: "2"}
 
 
 def test_own_size_equal_to_parallelism_stays_when_parallelism_changes():
-    stored = Webhook().mutate(jobset(SLICED | {SLICE_SIZE: "4"}))
-    assert notes_of(changed(stored, notes_of(stored), 8)) == SLICED | {SLICE_SIZE: "4"}
+    stored = Webhook().mutate(build_jobset(SLICED | {SLICE_SIZE: "4"}))
+    assert get_notes(changed(stored, get_notes(stored), 8)) == SLICED | {SLICE_SIZE: "4"}
 
 
 @pytest.mark.parametrize("notes", [{}, {SLICE_CONSTRAINTS: f'[{{"topology": "{RACK}", "size": 2}}]'}], ids=["no slices", "layers"])
 def test_default_size_goes_with_the_slices(notes: Obj):
-    assert notes_of(changed(Webhook().mutate(jobset(SLICED)), notes | BOTH)) == notes
+    assert get_notes(changed(Webhook().mutate(build_jobset(SLICED)), notes | BOTH)) == notes
 
 
 def test_templates_of_a_running_jobset_get_no_size():
-    old = jobset(SLICED, suspend=True)  # stored before sizes were written
+    old = build_jobset(SLICED, suspend=True)  # stored before sizes were written
     starts = [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in KIND.pod_sets(old)]
     running = KIND.start(old, starts)
     labelled = deepcopy(running) | {"spec": running["spec"] | {"ttlSecondsAfterFinished": 60}}
@@ -127,8 +127,8 @@ def test_templates_of_a_running_jobset_get_no_size():
 
 
 def test_size_survives_start_and_stop():
-    stored = Webhook().mutate(jobset(SLICED))
+    stored = Webhook().mutate(build_jobset(SLICED))
     pod_sets = KIND.pod_sets(stored)
     running = KIND.start(stored, [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in pod_sets])
     stopped = KIND.restore(KIND.suspend(running), [p.to_wire() for p in pod_sets])
-    assert notes_of(Webhook().mutate(stopped, old=running)) == SLICED | BOTH
+    assert get_notes(Webhook().mutate(stopped, old=running)) == SLICED | BOTH

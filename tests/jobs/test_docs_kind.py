@@ -21,15 +21,15 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "development" / "adding-a-kind.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
+def list_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    (code,) = blocks("python")
+    (code,) = list_blocks("python")
     (tmp_path / "acme_pipeline.py").write_text(code)
-    (toml,) = blocks("toml")
+    (toml,) = list_blocks("toml")
     name, target = re.findall(r'^(\w+) = "(.+)"$', toml, re.MULTILINE)[0]
     install(tmp_path, "topogate.integrations", **{name: target})
     return tmp_path
@@ -38,7 +38,7 @@ def package(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("family", "which"), [("podsets", 0), ("validation", 1)])
 def test_the_vectors_of_the_example_pass(package: Path, family: str, which: int):
     vectors = package / "vectors.jsonl"
-    vectors.write_text(blocks("json")[which])
+    vectors.write_text(list_blocks("json")[which])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(ROOT)])}
     command = [sys.executable, "-m", "tests.replay", family, str(vectors)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60, cwd=ROOT)
@@ -47,7 +47,7 @@ def test_the_vectors_of_the_example_pass(package: Path, family: str, which: int)
 
 def test_job_of_the_example_is_started_stopped_and_restored():
     """Found defect E10: `active_pods` of the document had another signature, so that a stopped job never gave its quota back."""
-    (code,) = blocks("python")
+    (code,) = list_blocks("python")
     module: dict[str, Any] = {"__name__": "acme_pipeline"}
     exec(compile(code, "acme_pipeline.py", "exec"), module)
     kind = with_integrations([module["PipelineJob"]()])[-1]
@@ -75,6 +75,6 @@ def test_files_that_it_names_are_there():
         assert (ROOT / "core" / "jobs" / "kinds" / name).is_file(), name
 
 
-def test_all_that_the_api_server_must_be_told_of_a_kind_is_named():
+def test_kind_document_names_all_registrations_with_the_api_server():
     for name in ("webhook.registration.configurations(..., kinds)", "webhook.policies.policies(kinds)"):
         assert f"`{name}`" in TEXT

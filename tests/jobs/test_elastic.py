@@ -11,39 +11,39 @@ from core.jobs.elastic_annotation import is_elastic
 from core.jobs.kinds.job import Job
 from core.jobs.objects import validate_workload
 from core.names import ELASTIC_JOB, MIN_PARALLELISM, QUEUE_NAME_LABEL, QUOTA_RESERVED, SLICE_NAME
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 Json = dict[str, Any]
 
 
-def job(said: str | None = None, *, suspend: bool = True) -> Json:
+def build_job(said: str | None = None, *, suspend: bool = True) -> Json:
     annotations = {ELASTIC_JOB: said} if said is not None else {}
     metadata = {"name": "j", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": annotations}
     return {"metadata": metadata, "spec": {"suspend": suspend, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}}
 
 
-def fields(rules: Any) -> list[str]:
+def list_fields(rules: Any) -> list[str]:
     return [error.field for error in rules.errors]
 
 
 @pytest.mark.parametrize(("said", "wrong"), [("true", False), ("false", False), (None, False), ("yes", True), ("", True), ("True", True)])
 def test_it_is_true_or_false(said: str | None, wrong: bool):
-    assert fields(Job().validate_create(job(said))) == ([FIELD] if wrong else [])
-    assert is_elastic(job(said)) == (said == "true")
+    assert list_fields(Job().validate_create(build_job(said))) == ([FIELD] if wrong else [])
+    assert is_elastic(build_job(said)) == (said == "true")
 
 
 def test_it_is_settled_at_creation():
-    assert fields(Job().validate_update(job("true"), job("true", suspend=False))) == []
+    assert list_fields(Job().validate_update(build_job("true"), build_job("true", suspend=False))) == []
     for one, other in (("true", "false"), ("true", None), (None, "true")):
-        assert fields(Job().validate_update(job(one), job(other))) == [FIELD]
+        assert list_fields(Job().validate_update(build_job(one), build_job(other))) == [FIELD]
 
 
 def test_an_elastic_job_is_not_admitted_in_part():
     for said, wrong in (("true", [f"metadata.annotations[{MIN_PARALLELISM}]"]), ("false", [])):
-        partial = job(said)
+        partial = build_job(said)
         partial["metadata"]["annotations"][MIN_PARALLELISM] = "1"
-        assert fields(Job().validate_create(partial)) == wrong
+        assert list_fields(Job().validate_create(partial)) == wrong
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_an_elastic_job_is_not_admitted_in_part():
     ids=["shrinks", "grows", "asks for another place", "of no elastic job", "unchanged"],
 )
 def test_under_a_reservation_only_an_elastic_workload_may_shrink(elastic: bool, changed: Json, refused: bool):
-    old = workload_json("w", [pod_set_json("main", 4)], conditions=[condition_json(QUOTA_RESERVED)])
+    old = build_workload_json("w", [build_pod_set_json("main", 4)], conditions=[build_condition_json(QUOTA_RESERVED)])
     old["metadata"]["annotations"] = {SLICE_NAME: "w"} if elastic else {}
     new = deepcopy(old)
     new["spec"]["podSets"][0] |= changed
-    assert fields(validate_workload(new, old)) == (["spec.podSets"] if refused else [])
+    assert list_fields(validate_workload(new, old)) == (["spec.podSets"] if refused else [])

@@ -22,19 +22,19 @@ POD = {"containers": [{"name": "c"}]}
 Json = dict[str, Any]
 
 
-def job(seconds: str | None = None, *, suspend: bool = True) -> Json:
+def build_job(seconds: str | None = None, *, suspend: bool = True) -> Json:
     labels = {QUEUE_NAME_LABEL: "main"} | ({MAX_EXEC_TIME_LABEL: seconds} if seconds is not None else {})
     metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": labels}
     return {"metadata": metadata, "spec": {"suspend": suspend, "template": {"metadata": {}, "spec": deepcopy(POD)}}}
 
 
-def fields(rules: Any) -> list[str]:
+def list_fields(rules: Any) -> list[str]:
     return [error.field for error in rules.errors]
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1h", "", "1.5", "+3", "٣", " 3", "2147483648", "9" * 30])
-def test_what_is_no_positive_number_is_refused_and_nobody_counts_by_it(text: str):
-    errors = Job().validate_create(job(text)).errors
+def test_execution_time_that_is_no_positive_number_is_refused_and_ignored(text: str):
+    errors = Job().validate_create(build_job(text)).errors
     assert [(error.field, error.value) for error in errors] == [(FIELD, text)]
     assert "a whole number of seconds is expected, 1 to 2147483647" in errors[0].accepted
     assert execution_time({MAX_EXEC_TIME_LABEL: text}) is None
@@ -42,34 +42,34 @@ def test_what_is_no_positive_number_is_refused_and_nobody_counts_by_it(text: str
 
 @given(st.integers(1, MAX_SECONDS))
 def test_a_number_is_that_of_the_workload(seconds: int):
-    asked = job(str(seconds))
-    assert fields(Job().validate_create(asked)) == []
+    asked = build_job(str(seconds))
+    assert list_fields(Job().validate_create(asked)) == []
     assert build_workload(Job(), asked, priority=0, priority_class=None)["spec"]["maximumExecutionTimeSeconds"] == seconds
 
 
 def test_without_the_label_there_is_no_limit():
-    assert "maximumExecutionTimeSeconds" not in build_workload(Job(), job(), priority=0, priority_class=None)["spec"]
+    assert "maximumExecutionTimeSeconds" not in build_workload(Job(), build_job(), priority=0, priority_class=None)["spec"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *POD_SETS], ids=lambda kind: kind.kind)
 def test_every_kind_judges_it(kind: Any):
     asked = {"kind": kind.kind, "metadata": {"name": "x", "labels": {QUEUE_NAME_LABEL: "main", MAX_EXEC_TIME_LABEL: "soon"}}, "spec": {}}
-    assert FIELD in fields(kind.validate_create(asked))
+    assert FIELD in list_fields(kind.validate_create(asked))
 
 
 def test_a_running_job_keeps_its_time_and_a_waiting_one_may_change_it():
-    assert fields(Job().validate_update(job("5"), job("6"))) == []
-    assert fields(Job().validate_update(job("5"), job("no"))) == [FIELD]
-    assert fields(Job().validate_update(job("no"), job("no"))) == [], "what is there already may be changed in other ways"
-    (error,) = Job().validate_update(job("5", suspend=False), job("6", suspend=False)).errors
+    assert list_fields(Job().validate_update(build_job("5"), build_job("6"))) == []
+    assert list_fields(Job().validate_update(build_job("5"), build_job("no"))) == [FIELD]
+    assert list_fields(Job().validate_update(build_job("no"), build_job("no"))) == [], "what is there already may be changed in other ways"
+    (error,) = Job().validate_update(build_job("5", suspend=False), build_job("6", suspend=False)).errors
     assert error.field == FIELD
     assert "it keeps '5'; suspend it first" in error.accepted
-    assert fields(Job().validate_update(job(suspend=False), job("6", suspend=False))) == [FIELD]
-    assert fields(Job().validate_update(job("5", suspend=False), job("6"))) == [], "it is suspended with that"
+    assert list_fields(Job().validate_update(build_job(suspend=False), build_job("6", suspend=False))) == [FIELD]
+    assert list_fields(Job().validate_update(build_job("5", suspend=False), build_job("6"))) == [], "it is suspended with that"
 
 
 @pytest.mark.parametrize("kind", POD_SETS, ids=lambda kind: kind.kind)
-def test_what_is_queued_through_its_pods_hands_it_on_to_them(kind: Any):
+def test_execution_time_of_a_serving_kind_is_copied_to_its_pods(kind: Any):
     template = {"metadata": {}, "spec": POD}
     spec = {"template": template, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
     labels = {QUEUE_NAME_LABEL: "main", MAX_EXEC_TIME_LABEL: "60"}

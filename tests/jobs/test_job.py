@@ -35,11 +35,11 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def without_empty(value: Any) -> Any:
+def strip_empty(value: Any) -> Any:
     """As the API server stores it: empty maps and lists are absent."""
     if not isinstance(value, dict):
         return value
-    return {key: inner for key, item in value.items() if (inner := without_empty(item)) not in ({}, [])}
+    return {key: inner for key, item in value.items() if (inner := strip_empty(item)) not in ({}, [])}
 
 
 @st.composite
@@ -59,7 +59,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(jobs(), st.sampled_from([None, "default"]), st.sampled_from([None, "00-trace-span-01"]))
-def test_defaulting_twice_is_defaulting_once_and_touches_only_what_it_must(job: dict[str, Any], queue: str | None, trace: str | None):
+def test_defaulting_of_a_job_is_idempotent_and_changes_only_required_fields(job: dict[str, Any], queue: str | None, trace: str | None):
     before = deepcopy(job)
     defaults = Defaults(queue, trace)
     once = KIND.default(job, defaults)
@@ -97,7 +97,7 @@ def test_restoring_undoes_a_start(job: dict[str, Any], gated: bool, selector: di
     assert selector.items() <= template["spec"].get("nodeSelector", {}).items()
     assert tolerations[0] in template["spec"]["tolerations"]
     stopped = KIND.suspend(KIND.restore(running, workload["spec"]["podSets"]))
-    assert without_empty(stopped) == without_empty(job)
+    assert strip_empty(stopped) == strip_empty(job)
     assert merge(running, merge_patch(running, stopped)) == stopped
     assert not KIND.is_started(stopped)
 
@@ -183,19 +183,19 @@ def test_true_is_not_one():
 
 
 @given(OBJECTS)
-def test_nothing_is_said_where_nothing_changed(value: dict[str, Any]):
+def test_diff_of_equal_objects_is_empty(value: dict[str, Any]):
     assert list(diff(value, deepcopy(value))) == []
-    assert merge_patch(without_null(value), without_null(value)) == {}
+    assert merge_patch(strip_null(value), strip_null(value)) == {}
 
 
-def without_null(value: Any) -> Any:
+def strip_null(value: Any) -> Any:
     """What is outside of lists has no null: a merge patch could not say it."""
-    return {key: without_null(item) for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+    return {key: strip_null(item) for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
 @given(OBJECTS, OBJECTS)
 def test_a_merge_patch_turns_the_old_object_into_the_new(old: dict[str, Any], new: dict[str, Any]):
-    old, new = without_null(old), without_null(new)
+    old, new = strip_null(old), strip_null(new)
     assert exactly(merge(old, merge_patch(old, new))) == exactly(new)
 
 

@@ -30,7 +30,7 @@ from core.names import (
 )
 from core.plan.steps.merge import merge_patch
 from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
-from tests.jobs.test_job import merge, without_empty
+from tests.jobs.test_job import merge, strip_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, hook, patch_of
@@ -49,7 +49,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return found
 
 
-def kind_of(scenario: Scenario) -> TemplatedKind:
+def get_kind(scenario: Scenario) -> TemplatedKind:
     found: TemplatedKind = BY_NAME[scenario.kind]
     return found
 
@@ -59,7 +59,7 @@ def make(scenario: Scenario) -> dict[str, Any]:
     name = "wrapper" if scenario.kind == "AppWrapper" else "j"
     metadata = {"name": name, "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "lq"}}
     job = {"apiVersion": scenario.group_version, "kind": scenario.kind, "metadata": metadata, "spec": scenario.spec(RACK)}
-    kind = kind_of(scenario)
+    kind = get_kind(scenario)
     return kind.expanded(job, runtime()) if isinstance(kind, Referring) else job
 
 
@@ -71,7 +71,7 @@ def start_of(kind: TemplatedKind, job: dict[str, Any], *, gated: bool) -> list[P
 
 
 def test_it_has_the_pods_that_its_controller_will_make(scenario: Scenario):
-    kind, job = kind_of(scenario), make(scenario)
+    kind, job = get_kind(scenario), make(scenario)
     assert find_misshapen(kind.spec_shape, job) == ()
     assert kind.validate_create(job).errors == ()
     assert {pod_set.name: pod_set.count for pod_set in kind.pod_sets(job)} == scenario.pods
@@ -80,7 +80,7 @@ def test_it_has_the_pods_that_its_controller_will_make(scenario: Scenario):
 
 
 def test_defaulting_twice_is_defaulting_once(scenario: Scenario):
-    kind, job = kind_of(scenario), make(scenario)
+    kind, job = get_kind(scenario), make(scenario)
     before = deepcopy(job)
     once = kind.default(job, Defaults())
     assert job == before
@@ -91,7 +91,7 @@ def test_defaulting_twice_is_defaulting_once(scenario: Scenario):
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
-    kind = kind_of(scenario)
+    kind = get_kind(scenario)
     job = kind.default(make(scenario), Defaults())
     workload = build_workload(kind, job, priority=0, priority_class=None)
     running = kind.start(job, start_of(kind, job, gated=gated))
@@ -108,20 +108,20 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
     stopped = kind.suspend(kind.restore(running, workload["spec"]["podSets"]))
     assert not kind.is_started(stopped)
     assert not pod_sets_differ(kind.pod_sets(stopped), workload)
-    assert without_empty(stopped) == without_empty(job)
+    assert strip_empty(stopped) == strip_empty(job)
     assert merge(running, merge_patch(running, stopped)) == stopped
 
 
-def test_what_a_start_added_can_be_taken_away_without_a_workload(scenario: Scenario):
-    kind = kind_of(scenario)
+def test_started_job_can_be_restored_without_a_workload(scenario: Scenario):
+    kind = get_kind(scenario)
     job = kind.default(make(scenario), Defaults())
     running = kind.start(job, start_of(kind, job, gated=True))
     assert not kind.is_started(kind.restore(running, None))
     assert not kind.has_gate(kind.ungate(running))
 
 
-def test_a_rule_that_a_template_breaks_is_told_by_the_path_users_find(scenario: Scenario):
-    kind, job = kind_of(scenario), make(scenario)
+def test_broken_template_rule_is_reported_with_the_field_path_of_the_kind(scenario: Scenario):
+    kind, job = get_kind(scenario), make(scenario)
 
     def contradicting(value: Any) -> Any:
         if isinstance(value, list):
@@ -136,7 +136,7 @@ def test_a_rule_that_a_template_breaks_is_told_by_the_path_users_find(scenario: 
 
 
 def test_a_template_may_not_change_while_its_job_runs(scenario: Scenario):
-    kind = kind_of(scenario)
+    kind = get_kind(scenario)
     job = kind.default(make(scenario), Defaults())
     running = kind.start(job, start_of(kind, job, gated=True))
     changed = kind.start(running, [PodSetStart(s.name, True, {"other": "b"}) for s in start_of(kind, job, gated=True)])
@@ -149,7 +149,7 @@ def test_a_template_may_not_change_while_its_job_runs(scenario: Scenario):
 @given(data=st.data())
 def test_random_json_in_place_of_any_part_is_answered(scenario: Scenario, data: st.DataObject):
     """Custom resources reach a mutating webhook before their schema was judged."""
-    kind, broken = kind_of(scenario), make(scenario)
+    kind, broken = get_kind(scenario), make(scenario)
     for _ in range(data.draw(st.integers(1, 2))):
         path = data.draw(st.sampled_from([path for path in places(broken) if path and path[0] in ("metadata", "spec", "status")]))
         broken = replaced(broken, path, data.draw(JSON))
@@ -188,7 +188,7 @@ def test_workers_of_an_mpijob_begin_at_the_index_that_its_operator_gives_them(la
         ({}, {}, (1024 + 384) << 20),
     ],
 )
-def test_a_spark_pod_asks_for_what_spark_asks_for(driver: dict[str, Any], spec: dict[str, Any], memory: int):
+def test_spark_pod_requests_equal_those_of_spark(driver: dict[str, Any], spec: dict[str, Any], memory: int):
     job = {"metadata": {"name": "s"}, "spec": {"driver": {"coreRequest": "100m", **driver}, "executor": {}} | spec}
     container = SparkApplication().pod_sets(job)[0].template["spec"]["containers"][0]
     assert container["resources"]["requests"] == {"cpu": "100m", "memory": str(memory)}
@@ -300,14 +300,14 @@ def test_more_pod_templates_than_a_workload_holds_are_refused():
 
 
 def run_of(scenario: Scenario) -> dict[str, Any]:
-    kind = kind_of(scenario)
+    kind = get_kind(scenario)
     job = kind.default(make(scenario), Defaults())
     return kind.start(job, start_of(kind, job, gated=True))
 
 
 def apply_again(scenario: Scenario, running: dict[str, Any], **labels: str) -> dict[str, Any]:
     """What is stored of the unchanged manifest once it replaces a running object."""
-    manifest = kind_of(scenario).start(make(scenario), [])
+    manifest = get_kind(scenario).start(make(scenario), [])
     manifest["metadata"]["labels"] |= labels
     webhook = Webhook()
     response = webhook.ask(hook("mutate", scenario.kind), manifest, running)
@@ -325,7 +325,7 @@ def test_unchanged_manifest_applied_while_job_runs_keeps_started_templates(scena
 
 def test_unchanged_manifest_applied_while_job_waits_keeps_gates_without_a_warning(scenario: Scenario):
     """A RayCluster lost the gate that its creation had added: the templates of its workers are a list, which kubectl replaces."""
-    kind = kind_of(scenario)
+    kind = get_kind(scenario)
     waiting = kind.default(make(scenario), Defaults())
     applied = merge(waiting, make(scenario))  # as kubectl does
     response = Webhook().ask(hook("mutate", scenario.kind), applied, waiting)
@@ -336,7 +336,7 @@ def test_unchanged_manifest_applied_while_job_waits_keeps_gates_without_a_warnin
 def test_change_that_gets_started_templates_back_draws_a_warning(scenario: Scenario):
     """A dropped toleration was put back and nothing said so."""
     running = run_of(scenario)
-    manifest = kind_of(scenario).start(make(scenario), [])
+    manifest = get_kind(scenario).start(make(scenario), [])
     response = Webhook().ask(hook("mutate", scenario.kind), manifest, running)
     warnings = response.get("warnings", [])
     assert bool(warnings) == bool(patch_of(response))
@@ -346,7 +346,7 @@ def test_change_that_gets_started_templates_back_draws_a_warning(scenario: Scena
 @pytest.mark.parametrize("part", ["gate", "node selector", "labels"])
 def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(scenario: Scenario, part: str):
     """Found defect E8: what is put back is the whole template as it runs; a template that differs otherwise is refused."""
-    kind, running = kind_of(scenario), run_of(scenario)
+    kind, running = get_kind(scenario), run_of(scenario)
     changed = deepcopy(running)
     for role in kind.roles(running):
         template = deepcopy(dict(role.template))
@@ -366,7 +366,7 @@ def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(
 def test_pod_template_of_started_spark_application_has_a_list_of_containers(own: dict[str, Any] | None):
     """Spark operator 2.5.2 with Spark 4.0.1: spark-submit ended with a NullPointerException at a template with gates alone."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "SparkApplication")
-    kind, job = kind_of(scenario), make(scenario)
+    kind, job = get_kind(scenario), make(scenario)
     if own is not None:
         put(job, ("spec", "driver", "template"), own)
     workload = build_workload(kind, job, priority=0, priority_class=None)
@@ -383,7 +383,7 @@ def test_pod_template_of_started_spark_application_has_a_list_of_containers(own:
 def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workload: bool):
     """Found defect E9: the template that a start had written for the submitter stayed, with the image of then."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
-    kind, job = kind_of(scenario), make(scenario)
+    kind, job = get_kind(scenario), make(scenario)
     del job["spec"]["submitterPodTemplate"]
     workload = build_workload(kind, job, priority=0, priority_class=None)
     running = kind.start(job, start_of(kind, job, gated=True))
@@ -398,7 +398,7 @@ def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workl
 def test_own_submitter_template_of_rayjob_stays_when_it_is_restored():
     """Found defect E9."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
-    kind, job = kind_of(scenario), make(scenario)
+    kind, job = get_kind(scenario), make(scenario)
     own = {"metadata": {"labels": {"app": "submit"}}, "spec": {"containers": [{"name": "own", "image": "i"}], "restartPolicy": "Never"}}
     job["spec"]["submitterPodTemplate"] = deepcopy(own)
     workload = build_workload(kind, job, priority=0, priority_class=None)
@@ -410,7 +410,7 @@ def test_own_submitter_template_of_rayjob_stays_when_it_is_restored():
 def test_topology_gate_of_a_user_is_refused_where_no_start_takes_it_off(name: str):
     """Found defect E9: the gate survived a start without topology, and the pods stayed gated."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == name)
-    kind, job = kind_of(scenario), make(scenario)
+    kind, job = get_kind(scenario), make(scenario)
     assert kind.validate_update(kind.default(job, Defaults()), run_of(scenario)).errors == ()
 
     def gated(value: Any) -> Any:
@@ -457,7 +457,7 @@ class Undecided:
         (Undecided(), "it has no defaults_updates$"),
     ],
 )
-def test_what_is_no_kind_or_is_described_twice_is_refused(found: object, says: str):
+def test_integration_that_is_no_kind_or_is_duplicate_is_refused(found: object, says: str):
     with pytest.raises(UnusableIntegration, match=says):
         with_integrations([found])
 

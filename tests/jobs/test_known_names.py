@@ -21,7 +21,7 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
-from tests.webhook.asking import Webhook, api_of
+from tests.webhook.asking import Webhook, get_api
 
 RACK = "cloud.provider.com/rack"
 POD_SPEC = {"containers": [{"name": "c", "image": "registry.example/c:1"}]}
@@ -30,14 +30,14 @@ GROUP = "kueue.x-k8s.io"
 
 def made(kind: str, own: dict[str, Any] | None = None, template: dict[str, Any] | None = None) -> dict[str, Any]:
     """An object in a queue; `own` and `template` are metadata of it and of its pod template."""
-    group, version, _ = api_of(kind)
+    group, version, _ = get_api(kind)
     own = own or {}
     metadata = {"name": "x", "namespace": "team-a", **own, "labels": {QUEUE_NAME_LABEL: "main", **own.get("labels", {})}}
     spec = POD_SPEC if kind == "Pod" else {"template": {"metadata": template or {}, "spec": POD_SPEC}}
     return {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def told(obj: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
+def list_messages(obj: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
     response = Webhook().validate(obj, before)
     assert response["allowed"], "a warning refuses nothing"
     return list(response.get("warnings", []))
@@ -100,9 +100,12 @@ def test_every_name_that_we_know_means_itself():
         "",
     ],
 )
-def test_a_name_far_from_all_of_them_is_somebody_elses(name: str):
+def test_annotation_far_from_all_known_names_gets_no_warning(name: str):
     assert find_meant(name) is None
-    assert told(made("Job", {"annotations": {name: "1"}, "labels": {name: "1"}}, {"annotations": {name: "1"}, "labels": {name: "1"}})) == []
+    assert (
+        list_messages(made("Job", {"annotations": {name: "1"}, "labels": {name: "1"}}, {"annotations": {name: "1"}, "labels": {name: "1"}}))
+        == []
+    )
 
 
 # --- on the object itself -------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ def test_a_name_far_from_all_of_them_is_somebody_elses(name: str):
 @pytest.mark.parametrize("name", [QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL])
 def test_a_label_given_as_an_annotation(kind: str, name: str):
     shown = f"metadata.annotations[{name}]: this is a label and does nothing as an annotation: set it in metadata.labels"
-    assert told(made(kind, {"annotations": {name: "main"}})) == [shown]
+    assert list_messages(made(kind, {"annotations": {name: "main"}})) == [shown]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_a_label_given_as_an_annotation(kind: str, name: str):
 )
 def test_an_annotation_given_as_a_label(kind: str, name: str, place: str):
     shown = f"metadata.labels[{name}]: this is an annotation and does nothing as a label: set it {place}"
-    assert told(made(kind, {"labels": {name: "true"}})) == [shown]
+    assert list_messages(made(kind, {"labels": {name: "true"}})) == [shown]
 
 
 @pytest.mark.parametrize(
@@ -156,19 +159,19 @@ def test_an_annotation_given_as_a_label(kind: str, name: str, place: str):
     ],
 )
 def test_a_misspelt_name(part: str, name: str, known: str):
-    assert told(made("Job", {part: {name: "x"}})) == [f"metadata.{part}[{name}]: {known}"]
+    assert list_messages(made("Job", {part: {name: "x"}})) == [f"metadata.{part}[{name}]: {known}"]
 
 
-def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
+def test_misspelt_label_is_reported_when_added_and_not_on_later_changes():
     wrong = made("Job", {"labels": {"kueue.x-k8s.io/priority-clas": "x"}})
-    assert len(told(wrong, made("Job"))) == 1, "kubectl label job x ..."
-    assert told(wrong, wrong) == []
+    assert len(list_messages(wrong, made("Job"))) == 1, "kubectl label job x ..."
+    assert list_messages(wrong, wrong) == []
 
 
 @pytest.mark.parametrize("name", ["kueue.x-k8s.io/podset-requird-topology", "kueue.x-k8s.io/required-topology"])
-def test_a_pod_is_told_once(name: str):
+def test_misspelt_annotation_of_a_pod_is_reported_once(name: str):
     shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}?"
-    assert told(made("Pod", {"annotations": {name: RACK}})) == [shown]
+    assert list_messages(made("Pod", {"annotations": {name: RACK}})) == [shown]
 
 
 # --- on its templates -----------------------------------------------------------------------------------
@@ -204,16 +207,16 @@ TEMPLATE = "spec.template.metadata"
     ],
 )
 def test_on_a_pod_template(part: str, name: str, shown: str):
-    assert told(made("Job", template={part: {name: "true"}})) == [f"{TEMPLATE}.{part}[{name}]: {shown}"]
+    assert list_messages(made("Job", template={part: {name: "true"}})) == [f"{TEMPLATE}.{part}[{name}]: {shown}"]
 
 
-def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
+def test_misspelt_label_in_a_deployment_template_gets_a_warning_with_the_right_place():
     shown = f"this label is not known and does nothing; did you mean {PRIORITY_CLASS_LABEL}?"
-    assert told(made("Deployment", template={"labels": {"kueue.x-k8s.io/priority-clas": "x"}})) == [
+    assert list_messages(made("Deployment", template={"labels": {"kueue.x-k8s.io/priority-clas": "x"}})) == [
         f"{TEMPLATE}.labels[kueue.x-k8s.io/priority-clas]: {shown}"
     ]
     place = f"set it in {TEMPLATE}.annotations"
-    (warning,) = told(made("Deployment", template={"labels": {PLACEMENT_PROFILE: "kep"}}))
+    (warning,) = list_messages(made("Deployment", template={"labels": {PLACEMENT_PROFILE: "kep"}}))
     assert warning.endswith(place)
 
 
@@ -221,27 +224,27 @@ def test_on_that_of_a_deployment_whose_pods_are_jobs_themselves():
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment", "Pod", "RayCluster"])
-def test_what_reads_no_podgroup_topology_says_so(kind: str):
+def test_pod_group_topology_on_a_kind_that_ignores_it_gets_a_warning(kind: str):
     asks = {"annotations": {PODGROUP_TOPOLOGY: RACK}}
     shown = f"[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; Job, JobSet, MPIJob and LeaderWorkerSet read it"
-    assert told(made(kind, asks)) == [f"metadata.annotations{shown}"]
+    assert list_messages(made(kind, asks)) == [f"metadata.annotations{shown}"]
     if kind == "Deployment":
-        assert told(made(kind, template=asks)) == [f"{TEMPLATE}.annotations{shown}"]
+        assert list_messages(made(kind, template=asks)) == [f"{TEMPLATE}.annotations{shown}"]
 
 
 def test_on_the_pod_template_of_a_job_the_job_itself_is_named():
     asks = {"annotations": {PODGROUP_TOPOLOGY: RACK}}
     shown = "this annotation does nothing here; set it on the job itself"
-    assert told(made("Job", template=asks)) == [f"{TEMPLATE}.annotations[{PODGROUP_TOPOLOGY}]: {shown}"]
-    assert told(made("Job", asks)) == [], "beside a queue it is refused, by the reviews of groups"
+    assert list_messages(made("Job", template=asks)) == [f"{TEMPLATE}.annotations[{PODGROUP_TOPOLOGY}]: {shown}"]
+    assert list_messages(made("Job", asks)) == [], "beside a queue it is refused, by the reviews of groups"
 
 
-def test_who_places_a_group_says_nothing_where_none_is_asked_for():
+def test_placed_by_annotation_without_a_group_gets_a_warning():
     asks = {"annotations": {names.PODGROUP_PLACED_BY: "kube-scheduler"}}
     shown = f"[{names.PODGROUP_PLACED_BY}]: this annotation does nothing without {PODGROUP_TOPOLOGY}"
-    assert told(made("Job", asks)) == [f"metadata.annotations{shown}"]
+    assert list_messages(made("Job", asks)) == [f"metadata.annotations{shown}"]
     asks["annotations"][PODGROUP_TOPOLOGY] = RACK
-    assert told(made("Job", asks)) == []
+    assert list_messages(made("Job", asks)) == []
 
 
 # --- auto is no level of a whole job --------------------------------------------------------------------

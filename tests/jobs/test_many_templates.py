@@ -23,7 +23,7 @@ BY_KIND = {kind.kind: kind for kind in KINDS if isinstance(kind, TemplatedKind)}
 TEMPLATE: Obj = {"spec": {"containers": [{"name": "c"}]}}
 
 
-def jobset_spec(count: int) -> Obj:
+def build_jobset_spec(count: int) -> Obj:
     return {"replicatedJobs": [{"name": f"r{number}", "template": {"spec": {"template": TEMPLATE}}} for number in range(count)]}
 
 
@@ -31,29 +31,29 @@ def of_spec(spec: Obj) -> Obj:
     return {"metadata": {"name": "many", "labels": {}}, "spec": spec}
 
 
-def train_job(count: int, patches: int = 0) -> Obj:
+def build_train_job(count: int, patches: int = 0) -> Obj:
     replicated = [{"name": f"r{number % count}"} for number in range(patches)]
     patch = {"manager": "tests.example.com/user", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": replicated}}}}
     job = of_spec({"runtimeRef": {"name": "r"}, "runtimePatches": [patch]})
-    return TrainJob().expanded(job, {"spec": {"template": {"spec": jobset_spec(count)}}})
+    return TrainJob().expanded(job, {"spec": {"template": {"spec": build_jobset_spec(count)}}})
 
 
-def app_wrapper(count: int) -> Obj:
+def build_app_wrapper(count: int) -> Obj:
     """One component, with all of its template as each of its pod sets."""
-    wrapped = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "a"}, "spec": jobset_spec(count)}
+    wrapped = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "a"}, "spec": build_jobset_spec(count)}
     return of_spec({"components": [{"template": wrapped, "podSets": [{"path": "template"}] * count}]})
 
 
-def ray_cluster(count: int) -> Obj:
+def build_ray_cluster(count: int) -> Obj:
     groups = [{"groupName": f"g{number}", "replicas": 1, "template": TEMPLATE} for number in range(count)]
     return of_spec({"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": groups})
 
 
 OBJECTS = {
-    "JobSet": of_spec(jobset_spec(MANY)),
-    "RayCluster": ray_cluster(MANY),
-    "TrainJob": train_job(MANY),
-    "AppWrapper": app_wrapper(MANY),
+    "JobSet": of_spec(build_jobset_spec(MANY)),
+    "RayCluster": build_ray_cluster(MANY),
+    "TrainJob": build_train_job(MANY),
+    "AppWrapper": build_app_wrapper(MANY),
 }
 
 
@@ -69,9 +69,9 @@ def test_object_with_very_many_templates_is_refused_after_the_first_ones(name: s
 
 def test_train_job_with_very_many_patches_is_refused():
     """Found by an attack: each patch was compared with each template of the runtime, which its user makes, too."""
-    errors = TrainJob().validate_create(train_job(1, MAX_PATCHES + 1)).errors
+    errors = TrainJob().validate_create(build_train_job(1, MAX_PATCHES + 1)).errors
     assert [(error.type, error.field) for error in errors] == [(ErrorType.TOO_MANY, "spec.runtimePatches")]
-    assert not TrainJob().validate_create(train_job(1, MAX_PATCHES)).errors
+    assert not TrainJob().validate_create(build_train_job(1, MAX_PATCHES)).errors
 
 
 def test_object_with_very_many_entries_of_a_wrong_type_is_refused_after_the_first_ones():
@@ -95,7 +95,7 @@ def test_pod_with_very_many_labels_is_refused():
 def test_train_job_with_the_most_patches_can_be_started():
     """The start adds a patch of its own, which the webhook judges like any other change."""
     kind = TrainJob()
-    job = train_job(1, patches=MAX_PATCHES)
+    job = build_train_job(1, patches=MAX_PATCHES)
     job["metadata"]["labels"][QUEUE_NAME_LABEL] = "main"
     job["spec"]["suspend"] = True
     assert kind.validate_create(job).errors == ()

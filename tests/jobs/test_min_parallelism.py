@@ -18,7 +18,7 @@ KIND = Job()
 FIELD = f"metadata.annotations[{MIN_PARALLELISM}]"
 
 
-def job(least: Any = None, *, parallelism: int | None = 6, completions: int | None = None, suspend: bool = True) -> dict[str, Any]:
+def build_job(least: Any = None, *, parallelism: int | None = 6, completions: int | None = None, suspend: bool = True) -> dict[str, Any]:
     spec: dict[str, Any] = {"suspend": suspend, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}}
     spec |= {"parallelism": parallelism} if parallelism is not None else {}
     spec |= {"completions": completions} if completions is not None else {}
@@ -27,14 +27,22 @@ def job(least: Any = None, *, parallelism: int | None = 6, completions: int | No
     return {"metadata": metadata, "spec": spec}
 
 
-def running(least: str | None, count: int | None) -> dict[str, Any]:
+def start_job(least: str | None, count: int | None) -> dict[str, Any]:
     start = PodSetStart("main", False, labels={PODSET_LABEL: "main"}, annotations={WORKLOAD_ANNOTATION: "w"}, count=count)
-    return KIND.start(job(least, completions=12), [start])
+    return KIND.start(build_job(least, completions=12), [start])
 
 
 @pytest.mark.parametrize(
     ("given", "least"),
-    [(job("2"), 2), (job("6"), 6), (job(), None), (job("7"), None), (job("0"), None), (job("two"), None), (job(3), None)],
+    [
+        (build_job("2"), 2),
+        (build_job("6"), 6),
+        (build_job(), None),
+        (build_job("7"), None),
+        (build_job("0"), None),
+        (build_job("two"), None),
+        (build_job(3), None),
+    ],
 )
 def test_the_pod_set_has_a_least_where_the_annotation_is_right(given: dict[str, Any], least: int | None):
     (pod_set,) = KIND.pod_sets(given)
@@ -42,14 +50,14 @@ def test_the_pod_set_has_a_least_where_the_annotation_is_right(given: dict[str, 
 
 
 @pytest.mark.parametrize("least", ["0", "-1", "7", "two", "", "1.5", "9999999999", "²"])
-def test_what_is_no_number_of_pods_is_refused_with_what_would_be_accepted(least: str):
-    (error,) = KIND.validate_create(job(least)).errors
+def test_minimum_parallelism_that_is_no_pod_count_is_refused_with_accepted_values(least: str):
+    (error,) = KIND.validate_create(build_job(least)).errors
     assert (error.field, error.value) == (FIELD, least)
     assert error.accepted == "a whole number from 1 to 6 is expected, which is how many pods the job runs at once"
 
 
-def test_all_mistakes_are_told_at_once():
-    wrong = job("9")
+def test_all_mistakes_of_a_job_with_minimum_parallelism_are_reported_at_once():
+    wrong = build_job("9")
     wrong["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "no label"}
     assert {error.field for error in KIND.validate_create(wrong).errors} == {
         FIELD,
@@ -58,24 +66,24 @@ def test_all_mistakes_are_told_at_once():
 
 
 def test_fewer_completions_than_parallelism_bound_it():
-    assert [error.field for error in KIND.validate_create(job("4", completions=3)).errors] == [FIELD]
-    assert KIND.validate_create(job("3", completions=3)).errors == ()
+    assert [error.field for error in KIND.validate_create(build_job("4", completions=3)).errors] == [FIELD]
+    assert KIND.validate_create(build_job("3", completions=3)).errors == ()
 
 
 def test_a_suspended_job_may_change_it_and_a_running_one_may_not():
-    assert KIND.validate_update(job("2"), job("3")).errors == ()
-    assert [e.field for e in KIND.validate_update(job("2"), job("8")).errors] == [FIELD]
-    assert [e.field for e in KIND.validate_update(job("2"), job("5", parallelism=3)).errors] == [FIELD], "once"
-    before, after = running("2", 4), running("2", 4)
+    assert KIND.validate_update(build_job("2"), build_job("3")).errors == ()
+    assert [e.field for e in KIND.validate_update(build_job("2"), build_job("8")).errors] == [FIELD]
+    assert [e.field for e in KIND.validate_update(build_job("2"), build_job("5", parallelism=3)).errors] == [FIELD], "once"
+    before, after = start_job("2", 4), start_job("2", 4)
     after["metadata"]["annotations"][MIN_PARALLELISM] = "3"
     (error,) = KIND.validate_update(before, after).errors
     assert error.accepted == "a running job keeps it ('2'); suspend it first"
 
 
 def test_it_starts_with_as_many_pods_as_were_admitted_and_gets_its_own_number_back():
-    original = job("2", completions=12)
+    original = build_job("2", completions=12)
     workload = build_workload(KIND, original, priority=0, priority_class=None)
-    started = running("2", 4)
+    started = start_job("2", 4)
     assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 12)
     assert KIND.pods_ready({**started, "status": {"ready": 4}})
     stopped = KIND.suspend(KIND.restore(started, workload["spec"]["podSets"]))
@@ -84,51 +92,51 @@ def test_it_starts_with_as_many_pods_as_were_admitted_and_gets_its_own_number_ba
 
 
 def test_a_job_that_needs_all_its_pods_keeps_its_parallelism_as_it_is():
-    original = job(parallelism=6, completions=3)
+    original = build_job(parallelism=6, completions=3)
     workload = build_workload(KIND, original, priority=0, priority_class=None)
     started = KIND.start(original, [PodSetStart("main", False)])
     assert started["spec"]["parallelism"] == 6
     assert KIND.restore(started, workload["spec"]["podSets"])["spec"]["parallelism"] == 6
 
 
-def test_running_with_what_was_admitted_is_no_change_of_the_job():
-    workload = build_workload(KIND, job("2", completions=12), priority=0, priority_class=None)
+def test_job_that_runs_with_its_admitted_count_is_not_changed():
+    workload = build_workload(KIND, build_job("2", completions=12), priority=0, priority_class=None)
     admitted = deepcopy(workload) | {"status": {"admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 4}]}}}
-    assert not counts_differ(KIND.pod_sets(running("2", 4)), admitted)
-    assert counts_differ(KIND.pod_sets(running("2", 5)), admitted)
-    assert counts_differ(KIND.pod_sets(running("2", 4)), workload)
+    assert not counts_differ(KIND.pod_sets(start_job("2", 4)), admitted)
+    assert counts_differ(KIND.pod_sets(start_job("2", 5)), admitted)
+    assert counts_differ(KIND.pod_sets(start_job("2", 4)), workload)
 
 
-def warnings_of(job: dict[str, Any], kind: str = "Job") -> list[str]:
+def list_warnings(job: dict[str, Any], kind: str = "Job") -> list[str]:
     metadata = job["metadata"]
     own = validate_own(metadata["annotations"], {}, Places(kind, ["spec.template"]), metadata["labels"], {})
     return [*own.warnings, *KIND.validate_create(job).warnings]
 
 
 def test_in_another_place_or_misspelt_it_draws_a_warning():
-    assert warnings_of(job("2")) == []
-    on_template = job()
+    assert list_warnings(build_job("2")) == []
+    on_template = build_job()
     on_template["spec"]["template"]["metadata"]["annotations"] = {MIN_PARALLELISM: "2"}
     path = f"spec.template.metadata.annotations[{MIN_PARALLELISM}]"
-    assert warnings_of(on_template) == [f"{path}: this annotation does nothing here; set it on the job itself"]
-    (said,) = warnings_of(job("2"), "JobSet")
+    assert list_warnings(on_template) == [f"{path}: this annotation does nothing here; set it on the job itself"]
+    (said,) = list_warnings(build_job("2"), "JobSet")
     assert said.endswith("only a batch/v1 Job is started with fewer pods than it asks for")
-    misspelt = job()
+    misspelt = build_job()
     misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
-    (said,) = warnings_of(misspelt)
+    (said,) = list_warnings(misspelt)
     assert said.endswith(f"this annotation is not known and does nothing; did you mean {MIN_PARALLELISM}?")
 
 
-def test_a_job_some_of_whose_pods_are_done_is_not_taken_for_resized_once_it_is_admitted_again():
-    whole = job(parallelism=4, completions=4)
+def test_readmitted_job_with_succeeded_pods_is_not_resized():
+    whole = build_job(parallelism=4, completions=4)
     workload = build_workload(KIND, whole, priority=0, priority_class=None)
     admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1}]}
     again = deepcopy(workload) | {"status": {"reclaimablePods": [{"name": "main", "count": 3}], "admission": admission}}
     assert not counts_differ(KIND.pod_sets(whole), again)
-    assert counts_differ(KIND.pod_sets(job(parallelism=1, completions=4)), again)
+    assert counts_differ(KIND.pod_sets(build_job(parallelism=1, completions=4)), again)
 
 
-def test_completions_follow_parallelism_where_the_job_says_so_and_are_restored():
+def test_completions_follow_parallelism_if_requested_and_are_restored():
     """Found defect E7: with 4 of 8 pods the ranks 4 to 7 never ran beside 0 to 3."""
     spec = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "suspend": True, "template": {"spec": {"containers": []}}}
     notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": "true", "kueue.x-k8s.io/job-min-parallelism": "2"}

@@ -26,8 +26,8 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from core.plan.pods.pod_workloads import build_workload_of_pods, wanted_alone
-from e2e.manifests import job
-from tests.webhook.asking import Webhook, api_of
+from e2e.manifests import build_job
+from tests.webhook.asking import Webhook, get_api
 
 BLOCK, RACK = "cloud.provider.com/block", "cloud.provider.com/rack"
 _RESIZABLE = ("Job", "RayCluster", "RayJob", "RayService")
@@ -40,16 +40,16 @@ OF_THE_KEP = """[
 """
 
 
-def fields(annotations: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
+def list_fields(annotations: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:
     return [error.field for error in validate_own(annotations, before or {}).errors]
 
 
 @pytest.mark.parametrize("name", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY])
 def test_a_level_for_all_pod_sets_is_the_name_of_a_label(name: str):
-    assert fields({name: BLOCK}) == []
-    assert fields({name: "auto mode"}) == [f"metadata.annotations[{name}]"]
-    assert fields({name: 7}) == [f"metadata.annotations[{name}]"]
-    assert fields({name: "auto mode"}, {name: "auto mode"}) == [], "what was there already stops no other change"
+    assert list_fields({name: BLOCK}) == []
+    assert list_fields({name: "auto mode"}) == [f"metadata.annotations[{name}]"]
+    assert list_fields({name: 7}) == [f"metadata.annotations[{name}]"]
+    assert list_fields({name: "auto mode"}, {name: "auto mode"}) == [], "what was there already stops no other change"
 
 
 @pytest.mark.parametrize("kind", sorted({kind.kind for kind in (*KINDS, *pod_kinds())}))
@@ -60,9 +60,9 @@ def test_elastic_annotation_draws_a_warning_unless_its_kind_can_be_resized(kind:
 
 def test_required_and_preferred_exclude_each_other():
     both = {WORKLOAD_REQUIRED_TOPOLOGY: BLOCK, WORKLOAD_PREFERRED_TOPOLOGY: RACK}
-    assert fields(both) == ["metadata.annotations"]
-    assert fields(both, {WORKLOAD_REQUIRED_TOPOLOGY: BLOCK}) == ["metadata.annotations"]
-    assert fields(both, both) == []
+    assert list_fields(both) == ["metadata.annotations"]
+    assert list_fields(both, {WORKLOAD_REQUIRED_TOPOLOGY: BLOCK}) == ["metadata.annotations"]
+    assert list_fields(both, both) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_required_and_preferred_exclude_each_other():
     ],
 )
 def test_names_of_drafts_draw_a_warning_with_todays(draft: str, today: str):
-    annotated = job("j", "team-a", pods=2, annotations={draft: RACK})
+    annotated = build_job("j", "team-a", pods=2, annotations={draft: RACK})
     annotated["metadata"]["annotations"] = {draft: RACK}
     response = Webhook().validate(annotated)
     assert response["allowed"]
@@ -83,7 +83,7 @@ def test_names_of_drafts_draw_a_warning_with_todays(draft: str, today: str):
 
 def test_the_multi_level_annotation_of_the_kep_is_taken_as_written():
     annotations = {REQUIRED_TOPOLOGY: "cloud.provider.com/datacenter", SLICE_CONSTRAINTS: OF_THE_KEP}
-    asked = job("tas-example-job", "team-a", pods=128, annotations=annotations)
+    asked = build_job("tas-example-job", "team-a", pods=128, annotations=annotations)
     assert Webhook().validate(asked)["allowed"]
     (pod_set,) = Job().pod_sets(asked)
     assert pod_set.topology_request is not None
@@ -98,7 +98,7 @@ def test_the_multi_level_annotation_of_the_kep_is_taken_as_written():
 
 
 def of_kind(kind: str, spec: dict[str, Any], **notes: str) -> dict[str, Any]:
-    group, version, _ = api_of(kind)
+    group, version, _ = get_api(kind)
     metadata = {"name": "x", "namespace": "team-a", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": notes}
     return {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -151,7 +151,7 @@ def test_of_all_kinds_and_of_all_such_annotations(kind: str, name: str):
         assert not response["allowed"] or any("has no effect on the" in warning for warning in response["warnings"])
 
 
-def test_it_is_told_when_it_is_put_there_and_not_with_every_change_after():
+def test_misplaced_annotation_is_reported_when_added_and_not_on_later_changes():
     before = of_kind("Job", {"template": TEMPLATE})
     after = of_kind("Job", {"template": TEMPLATE}, **{REQUIRED_TOPOLOGY: RACK})
     assert len(Webhook().validate(after, before)["warnings"]) == 1, "kubectl annotate job x ..."
@@ -201,7 +201,7 @@ def test_a_pod_is_its_own_template():
 @pytest.mark.parametrize("kind", [*(kind.kind for kind in KINDS), *(kind.kind for kind in pod_kinds())])
 def test_queue_name_that_is_no_name_is_refused(kind: str, queue: str, accepted: bool):
     """Found defect C3: at creation and by a change; one that was stored before stays until it is changed."""
-    group, version, _ = api_of(kind)
+    group, version, _ = get_api(kind)
     obj = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": {"name": "a", "labels": {QUEUE_NAME_LABEL: queue}}}
     obj["spec"] = {"template": {}} if kind in ("Job", "StatefulSet", "Deployment") else {}
     field = f"metadata.labels[{QUEUE_NAME_LABEL}]"

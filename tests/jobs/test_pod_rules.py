@@ -30,15 +30,15 @@ from core.jobs.pod_rules import (
     check_size,
 )
 from core.names import MEMBER_OF_LABEL, QUEUE_NAME_LABEL
-from tests.jobs.test_changes import job_object
-from tests.webhook.asking import Webhook, causes
+from tests.jobs.test_changes import build_job_object
+from tests.webhook.asking import Webhook, get_causes
 from tests.webhook.reviews.test_misshapen import JSON
 
 REQUIRED, PREFERRED = POD_TERMS
 Obj = dict[str, Any]
 
 
-def term(values: int = 0, **more: Any) -> Obj:
+def build_term(values: int = 0, **more: Any) -> Obj:
     expressions = [{"key": "a", "operator": "NotIn", "values": [str(i) for i in range(values)]}] if values else []
     return {"labelSelector": {"matchExpressions": expressions}, "topologyKey": "kubernetes.io/hostname", **more}
 
@@ -69,8 +69,8 @@ def test_pod_terms_of_all_sorts_and_spread_constraints_count_together(count: int
     rest = count - 4
     spec: Obj = {
         "affinity": {
-            "podAffinity": {REQUIRED: [term()], PREFERRED: [{"weight": 1, "podAffinityTerm": term()}]},
-            "podAntiAffinity": {REQUIRED: [term()] * rest, PREFERRED: [{"weight": 1, "podAffinityTerm": term()}]},
+            "podAffinity": {REQUIRED: [build_term()], PREFERRED: [{"weight": 1, "podAffinityTerm": build_term()}]},
+            "podAntiAffinity": {REQUIRED: [build_term()] * rest, PREFERRED: [{"weight": 1, "podAffinityTerm": build_term()}]},
         },
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
     }
@@ -80,7 +80,7 @@ def test_pod_terms_of_all_sorts_and_spread_constraints_count_together(count: int
 @pytest.mark.parametrize("over", [0, 1])
 def test_entries_of_pod_terms_count_together(over: int) -> None:
     namespaces = MAX_SELECTOR_ENTRIES - 12 + over
-    preferred = {"weight": 1, "podAffinityTerm": term(10, namespaces=[str(i) for i in range(namespaces)])}
+    preferred = {"weight": 1, "podAffinityTerm": build_term(10, namespaces=[str(i) for i in range(namespaces)])}
     matched = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
     spec = {"affinity": {"podAntiAffinity": {PREFERRED: [preferred]}}, "topologySpreadConstraints": [matched]}
     assert too_many(spec) == ({"spec.affinity": MAX_SELECTOR_ENTRIES + 1} if over else {})
@@ -151,7 +151,7 @@ def test_pod_with_more_entries_than_a_template_is_accepted(over: bool) -> None:
     }
     assert Webhook().validate(pod)["allowed"] is not over
     if over:
-        found = causes(Webhook().validate(pod))
+        found = get_causes(Webhook().validate(pod))
         assert set(found) == {"spec.tolerations", "spec.affinity.nodeAffinity", "spec.containers[0].resources"}
         assert f"at most 64 tolerations are expected, and {ADDED_TOLERATIONS} that" in found["spec.tolerations"]
 
@@ -188,13 +188,13 @@ def with_spec(obj: Any, more: Obj) -> Any:
 @pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *pod_kinds()) if kind.kind not in ("TrainJob", "Pod")])
 def test_claims_and_limits_are_judged_of_templates_of_every_kind(kind: str) -> None:
     """Found defect C17: a queued job with ResourceClaims was admitted with 0 GPUs. Each is refused where users find it."""
-    obj = job_object(kind)
+    obj = build_job_object(kind)
     if kind == "SparkApplication":
         for part in ("driver", "executor"):
             obj["spec"][part]["template"] = {"spec": {"containers": [{"name": "c"}]}}
     asking = with_spec(obj, {"resourceClaims": [{"name": "gpu"}], "tolerations": [{"operator": "Exists"}] * 65})
-    found = causes(Webhook().validate(asking))
-    assert "spec" in causes(Webhook().validate(with_spec(obj, {"hostAliases": [{}] * MAX_TEMPLATE_VALUES})))
+    found = get_causes(Webhook().validate(asking))
+    assert "spec" in get_causes(Webhook().validate(with_spec(obj, {"hostAliases": [{}] * MAX_TEMPLATE_VALUES})))
     for field in ("resourceClaims", "tolerations"):
         assert any(path.endswith(f".spec.{field}") for path in found)
 
@@ -203,7 +203,7 @@ def test_claims_of_pod_are_refused_in_a_queue_only() -> None:
     """Found defect C17: pods of a PodGroup have no queue."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {QUEUE_NAME_LABEL: "main"}}}
     pod["spec"] = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu"}]}
-    assert list(causes(Webhook().validate(pod))) == ["spec.resourceClaims"]
+    assert list(get_causes(Webhook().validate(pod))) == ["spec.resourceClaims"]
     del pod["metadata"]["labels"]  # type: ignore[attr-defined]
     assert Webhook().validate(pod)["allowed"]
     assert [error.value for error in Pod().validate_create(pod).errors] == [["gpu"]]
@@ -212,7 +212,7 @@ def test_claims_of_pod_are_refused_in_a_queue_only() -> None:
 def test_member_of_pod_group_is_refused_in_a_queue_only() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {QUEUE_NAME_LABEL: "main", MEMBER_OF_LABEL: "g"}}}
     pod["spec"] = {"containers": [{"name": "c"}]}
-    assert list(causes(Webhook().validate(pod))) == [f"metadata.labels[{MEMBER_OF_LABEL}]"]
+    assert list(get_causes(Webhook().validate(pod))) == [f"metadata.labels[{MEMBER_OF_LABEL}]"]
     del pod["metadata"]["labels"][QUEUE_NAME_LABEL]  # type: ignore[index]
     assert Webhook().validate(pod)["allowed"]
 

@@ -30,7 +30,7 @@ KINDS = {kind.kind: kind for kind in pod_kinds()}
 POD = next(kind for kind in pod_kinds() if isinstance(kind, Pod))
 
 
-def pod(labels: Json | None = None, notes: Json | None = None, owner: tuple[str, str] | None = None, **spec: Any) -> Json:
+def build_pod(labels: Json | None = None, notes: Json | None = None, owner: tuple[str, str] | None = None, **spec: Any) -> Json:
     owners = [{"apiVersion": owner[1], "kind": owner[0], "name": "x", "uid": "u", "controller": True}] if owner else []
     metadata = {"name": "p", "namespace": "ns", "labels": labels or {}, "annotations": notes or {}, "ownerReferences": owners}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
@@ -39,17 +39,17 @@ def pod(labels: Json | None = None, notes: Json | None = None, owner: tuple[str,
 QUEUED = {QUEUE_NAME_LABEL: "main"}
 
 
-def gates(obj: Json) -> list[str]:
+def list_gates(obj: Json) -> list[str]:
     return [gate["name"] for gate in obj["spec"].get("schedulingGates") or ()]
 
 
-def fields(rules: Rules) -> list[str]:
+def list_fields(rules: Rules) -> list[str]:
     return [error.field for error in rules.errors]
 
 
 def test_a_queued_pod_is_gated_twice_and_marked_and_that_again_changes_nothing():
-    once = POD.default(pod(QUEUED, schedulingGates=[{"name": "own"}]), Defaults())
-    assert gates(once) == ["own", ADMISSION_GATE, TOPOLOGY_GATE]
+    once = POD.default(build_pod(QUEUED, schedulingGates=[{"name": "own"}]), Defaults())
+    assert list_gates(once) == ["own", ADMISSION_GATE, TOPOLOGY_GATE]
     assert once["metadata"]["labels"][MANAGED] == "true"
     assert once["metadata"]["finalizers"] == [MANAGED]
     assert POD.default(once, Defaults()) == once
@@ -57,40 +57,40 @@ def test_a_queued_pod_is_gated_twice_and_marked_and_that_again_changes_nothing()
 
 def test_pod_of_group_with_index_that_is_no_number_draws_a_warning():
     labels = {**QUEUED, POD_GROUP_INDEX_LABEL: "x"}
-    (warning,) = POD.validate_create(pod(labels)).warnings
+    (warning,) = POD.validate_create(build_pod(labels)).warnings
     assert warning.startswith(f"metadata.labels[{POD_GROUP_INDEX_LABEL}]: 'x' has no effect")
 
 
 @pytest.mark.parametrize(
     "owner", [("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2"), ("DaemonSet", "apps/v1"), ("RayCluster", "ray.io/v1")]
 )
-def test_pods_of_what_is_queued_itself_and_of_daemon_sets_are_left_alone(owner: tuple[str, str]):
+def test_pods_of_queued_owners_or_daemon_sets_are_not_changed(owner: tuple[str, str]):
     for labels in ({}, QUEUED):
-        theirs = pod(labels, owner=owner)
+        theirs = build_pod(labels, owner=owner)
         assert POD.default(theirs, Defaults("default")) == theirs
-        assert POD.validate_create(pod(labels, {POD_GROUP_TOTAL_COUNT: "x"}, owner=owner)) == Rules()
+        assert POD.validate_create(build_pod(labels, {POD_GROUP_TOTAL_COUNT: "x"}, owner=owner)) == Rules()
 
 
-def test_in_a_managed_namespace_pods_of_nobody_and_of_what_we_do_not_know_get_the_default_queue():
+def test_pods_without_a_known_owner_in_a_managed_namespace_get_the_default_queue():
     for owner in (None, ("ReplicaSet", "apps/v1"), ("Anything", "example.com/v1")):
-        assert POD.default(pod(owner=owner), Defaults("default"))["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
-    static = pod(notes={"kubernetes.io/config.mirror": "x"})
+        assert POD.default(build_pod(owner=owner), Defaults("default"))["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
+    static = build_pod(notes={"kubernetes.io/config.mirror": "x"})
     assert POD.default(static, Defaults("default")) == static
 
 
 def test_a_pod_cannot_choose_its_role():
-    assert POD.default(pod(QUEUED, {ROLE_HASH: "a-small-one"}), Defaults())["metadata"]["annotations"][ROLE_HASH] == role_hash(
-        pod()["spec"]
+    assert POD.default(build_pod(QUEUED, {ROLE_HASH: "a-small-one"}), Defaults())["metadata"]["annotations"][ROLE_HASH] == role_hash(
+        build_pod()["spec"]
     )
 
 
-def test_a_pod_cannot_say_that_it_has_been_started():
-    marked = POD.default(pod({**QUEUED, PODSET_LABEL: "main"}, {WORKLOAD_ANNOTATION: "other"}), Defaults())
+def test_queued_pod_with_forged_start_labels_loses_them():
+    marked = POD.default(build_pod({**QUEUED, PODSET_LABEL: "main"}, {WORKLOAD_ANNOTATION: "other"}), Defaults())
     assert PODSET_LABEL not in marked["metadata"]["labels"]
     assert WORKLOAD_ANNOTATION not in marked["metadata"]["annotations"]
 
 
-def test_roles_are_what_pods_ask_for():
+def test_role_hash_of_a_pod_depends_on_its_scheduling_fields():
     def asking(cpu: str, **spec: Any) -> str:
         return role_hash({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec})
 
@@ -117,21 +117,23 @@ def test_role_hash_of_pods_that_count_differently_differs(more: dict[str, Any]):
 
 @pytest.mark.parametrize("total", ["0", "-1", "two", "", "100001", "1e3", "٣"])
 def test_a_total_that_is_no_number_of_pods_is_refused(total: str):
-    assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: total}))) == [
+    assert list_fields(POD.validate_create(build_pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: total}))) == [
         f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
     ]
 
 
 def test_group_and_total_stand_together():
-    assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"}))) == [f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"]
-    assert fields(POD.validate_create(pod(QUEUED, {POD_GROUP_TOTAL_COUNT: "1"}))) == [f"metadata.labels[{POD_GROUP_NAME}]"]
-    assert fields(POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "Not_A_Name"}, {POD_GROUP_TOTAL_COUNT: "1"}))) == [
+    assert list_fields(POD.validate_create(build_pod({**QUEUED, POD_GROUP_NAME: "g"}))) == [
+        f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
+    ]
+    assert list_fields(POD.validate_create(build_pod(QUEUED, {POD_GROUP_TOTAL_COUNT: "1"}))) == [f"metadata.labels[{POD_GROUP_NAME}]"]
+    assert list_fields(POD.validate_create(build_pod({**QUEUED, POD_GROUP_NAME: "Not_A_Name"}, {POD_GROUP_TOTAL_COUNT: "1"}))) == [
         f"metadata.labels[{POD_GROUP_NAME}]"
     ]
 
 
-def test_what_was_settled_at_creation_stays():
-    queued = POD.default(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "2"}), Defaults())
+def test_queue_metadata_of_a_pod_is_immutable_after_creation():
+    queued = POD.default(build_pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "2"}), Defaults())
 
     def changed(part: str, name: str, value: str | None, gated: bool = True) -> list[str]:
         old, new = deepcopy(queued), deepcopy(queued)
@@ -141,7 +143,7 @@ def test_what_was_settled_at_creation_stays():
         new["metadata"][part].pop(name, None)
         if value is not None:
             new["metadata"][part][name] = value
-        return fields(POD.validate_update(old, new))
+        return list_fields(POD.validate_update(old, new))
 
     assert changed("labels", QUEUE_NAME_LABEL, "other") == []
     assert changed("labels", QUEUE_NAME_LABEL, "other", gated=False) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
@@ -155,10 +157,10 @@ def test_what_was_settled_at_creation_stays():
 
 def test_a_total_count_that_is_found_as_a_label_is_told():
     """Beside two labels of a group it is easily taken for one."""
-    (error,) = POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g", POD_GROUP_TOTAL_COUNT: "2"})).errors
+    (error,) = POD.validate_create(build_pod({**QUEUED, POD_GROUP_NAME: "g", POD_GROUP_TOTAL_COUNT: "2"})).errors
     assert error.field == f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
     assert "found as a label, but it is an annotation" in error.accepted
-    (error,) = POD.validate_create(pod({**QUEUED, POD_GROUP_NAME: "g"})).errors
+    (error,) = POD.validate_create(build_pod({**QUEUED, POD_GROUP_NAME: "g"})).errors
     assert "label" not in error.accepted
 
 
@@ -180,8 +182,8 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("part", "name", "value", "gated", "told"), KEPT)
-def test_what_cannot_be_changed_says_what_is_kept(part: str, name: str, value: str | None, gated: bool, told: str):
-    old = POD.default(pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "4"}), Defaults())
+def test_immutable_pod_metadata_error_names_the_kept_value(part: str, name: str, value: str | None, gated: bool, told: str):
+    old = POD.default(build_pod({**QUEUED, POD_GROUP_NAME: "g"}, {POD_GROUP_TOTAL_COUNT: "4"}), Defaults())
     if not gated:
         old["spec"]["schedulingGates"] = []
     new = deepcopy(old)
@@ -192,20 +194,20 @@ def test_what_cannot_be_changed_says_what_is_kept(part: str, name: str, value: s
 
 def test_a_pod_is_not_queued_later():
     for name in (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME):
-        assert fields(POD.validate_update(pod(), pod({name: "true"}))) == [f"metadata.labels[{name}]"]
+        assert list_fields(POD.validate_update(build_pod(), build_pod({name: "true"}))) == [f"metadata.labels[{name}]"]
 
 
 # --- parents ------------------------------------------------------------------------------------------
 
 
-def parent(kind: str, labels: Json | None = None, **spec: Any) -> Json:
+def build_parent(kind: str, labels: Json | None = None, **spec: Any) -> Json:
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
     return {"kind": kind, "metadata": {"name": "x", "labels": QUEUED | (labels or {})}, "spec": {"template": template, **spec}}
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
 def test_queue_and_priority_are_handed_on_and_that_again_changes_nothing(kind: str):
-    once = KINDS[kind].default(parent(kind, {"kueue.x-k8s.io/priority-class": "high"}), Defaults())
+    once = KINDS[kind].default(build_parent(kind, {"kueue.x-k8s.io/priority-class": "high"}), Defaults())
     metadata = once["spec"]["template"]["metadata"]
     assert metadata["labels"] == {"app": "x", QUEUE_NAME_LABEL: "main", "kueue.x-k8s.io/priority-class": "high"}
     assert metadata["annotations"][SUSPENDING_PARENT] == kind.lower()
@@ -213,7 +215,7 @@ def test_queue_and_priority_are_handed_on_and_that_again_changes_nothing(kind: s
 
 
 def test_without_a_queue_nothing_is_handed_on():
-    unqueued = parent("Deployment")
+    unqueued = build_parent("Deployment")
     unqueued["metadata"]["labels"] = {}
     assert KINDS["Deployment"].default(unqueued, Defaults()) == unqueued
 
@@ -224,26 +226,26 @@ def test_parent_with_a_ready_pod_keeps_its_queue(kind: str):
     asked = KINDS[kind]
 
     def queued_in(queue: str | None, **status: int) -> Json:
-        obj = lws(False) if kind == "LeaderWorkerSet" else parent(kind)
+        obj = build_lws(False) if kind == "LeaderWorkerSet" else build_parent(kind)
         labels = {QUEUE_NAME_LABEL: queue} if queue is not None else {}
         return {**obj, "metadata": {"name": "x", "labels": labels}, "status": status}
 
     field = [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
     assert asked.validate_update(queued_in("main"), queued_in("other")) == Rules()
     assert asked.validate_update(queued_in("main", replicas=2), queued_in("other")) == Rules()
-    assert fields(asked.validate_update(queued_in("main", replicas=2, readyReplicas=1), queued_in("other"))) == field
-    assert fields(asked.validate_update(queued_in("main", replicas=2), queued_in(None))) == field, "its pods would stay gated"
+    assert list_fields(asked.validate_update(queued_in("main", replicas=2, readyReplicas=1), queued_in("other"))) == field
+    assert list_fields(asked.validate_update(queued_in("main", replicas=2), queued_in(None))) == field, "its pods would stay gated"
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
 def test_parent_cannot_clear_its_priority_class(kind: str):
     name = "kueue.x-k8s.io/priority-class"
-    high, low, none = parent(kind, {name: "high"}), parent(kind, {name: "low"}), parent(kind)
-    assert fields(KINDS[kind].validate_update(high, none)) == [f"metadata.labels[{name}]"]
-    assert fields(KINDS[kind].validate_update(high, low)) == fields(KINDS[kind].validate_update(none, high)) == []
+    high, low, none = build_parent(kind, {name: "high"}), build_parent(kind, {name: "low"}), build_parent(kind)
+    assert list_fields(KINDS[kind].validate_update(high, none)) == [f"metadata.labels[{name}]"]
+    assert list_fields(KINDS[kind].validate_update(high, low)) == list_fields(KINDS[kind].validate_update(none, high)) == []
 
 
-def lws(leader: bool, **labels: str) -> Json:
+def build_lws(leader: bool, **labels: str) -> Json:
     template = {"metadata": {"annotations": {"own": "x"}}, "spec": {"containers": [{"name": "c"}]}}
     spec = {
         "replicas": 0,
@@ -253,16 +255,16 @@ def lws(leader: bool, **labels: str) -> Json:
 
 
 UNQUEUED = {
-    "a set": ("StatefulSet", parent("StatefulSet")),
-    "one that counts from 3": ("StatefulSet", parent("StatefulSet", ordinals={"start": 3})),
-    "pods one by one": ("Deployment", parent("Deployment")),
-    "workers": ("LeaderWorkerSet", lws(False)),
-    "a leader and workers": ("LeaderWorkerSet", lws(True)),
+    "a set": ("StatefulSet", build_parent("StatefulSet")),
+    "one that counts from 3": ("StatefulSet", build_parent("StatefulSet", ordinals={"start": 3})),
+    "pods one by one": ("Deployment", build_parent("Deployment")),
+    "workers": ("LeaderWorkerSet", build_lws(False)),
+    "a leader and workers": ("LeaderWorkerSet", build_lws(True)),
 }
 
 
 @pytest.mark.parametrize(("kind", "plain"), UNQUEUED.values(), ids=UNQUEUED)
-def test_what_was_handed_on_is_taken_back_and_nothing_else(kind: str, plain: Json):
+def test_queue_metadata_of_a_template_is_removed_when_its_parent_leaves_the_queue(kind: str, plain: Json):
     """Pods that would still name the queue that their parent has left would stay gated for ever."""
     mine = "kueue.x-k8s.io/priority-class"
     queued = KINDS[kind].default({**plain, "metadata": {"name": "x", "labels": QUEUED | {mine: "high"}}}, Defaults())
@@ -282,7 +284,7 @@ def test_what_was_handed_on_is_taken_back_and_nothing_else(kind: str, plain: Jso
 def test_a_first_ordinal_that_is_taken_away_is_no_offset_any_more():
     kind = KINDS["StatefulSet"]
     assert not isinstance(kind, Pod)
-    before = kind.default(parent("StatefulSet", ordinals={"start": 3}), Defaults())
+    before = kind.default(build_parent("StatefulSet", ordinals={"start": 3}), Defaults())
     assert before["spec"]["template"]["metadata"]["annotations"][POD_INDEX_OFFSET] == "3"
     after = {**before, "spec": {"template": before["spec"]["template"]}}
     assert POD_INDEX_OFFSET not in kind.default(kind.taken_back(after, before), Defaults())["spec"]["template"]["metadata"]["annotations"]
@@ -297,13 +299,13 @@ def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_
         return {"kind": "LeaderWorkerSet", "metadata": {"name": "x", "labels": QUEUED | labels}, "spec": spec}
 
     most, beyond = of(10_000), of(2_000_000_000)
-    assert fields(kind.validate_create(most)) == []
-    assert fields(kind.validate_create(beyond)) == ["spec.replicas"]
-    assert fields(kind.validate_update(most, beyond)) == ["spec.replicas"]
+    assert list_fields(kind.validate_create(most)) == []
+    assert list_fields(kind.validate_create(beyond)) == ["spec.replicas"]
+    assert list_fields(kind.validate_update(most, beyond)) == ["spec.replicas"]
     unqueued = {**beyond, "metadata": {"name": "x", "labels": {}}}
-    assert fields(kind.validate_update(unqueued, beyond)) == ["spec.replicas"]
-    assert fields(kind.validate_update(beyond, of(2_000_000_000, app="x"))) == [], "what is there may be changed in other ways"
-    assert fields(kind.validate_update(beyond, most)) == []
+    assert list_fields(kind.validate_update(unqueued, beyond)) == ["spec.replicas"]
+    assert list_fields(kind.validate_update(beyond, of(2_000_000_000, app="x"))) == [], "what is there may be changed in other ways"
+    assert list_fields(kind.validate_update(beyond, most)) == []
     assert kind.workloads(beyond) == 10_000
 
 
@@ -322,16 +324,16 @@ def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_
 )
 def test_leader_worker_set_has_a_workload_for_each_replica_of_a_surge(replicas: int, surge: Any, made: int, workloads: int):
     """Found defect E5: replicas of the surge had no Workload, so that a rollout with `maxUnavailable: 0` never ended."""
-    kind, obj = next(kind for kind in POD_SETS if kind.kind == "LeaderWorkerSet"), lws(False)
+    kind, obj = next(kind for kind in POD_SETS if kind.kind == "LeaderWorkerSet"), build_lws(False)
     rolling = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": 0}}}
     assert kind.workloads({**obj, "spec": {**obj["spec"], **rolling, "replicas": replicas}, "status": {"replicas": made}}) == workloads
 
 
 def test_a_stateful_set_is_one_workload_however_large():
-    assert fields(KINDS["StatefulSet"].validate_create(parent("StatefulSet", replicas=20_000))) == []
+    assert list_fields(KINDS["StatefulSet"].validate_create(build_parent("StatefulSet", replicas=20_000))) == []
 
 
-def test_slices_of_a_pod_are_judged_where_its_parent_says_how_many_there_are():
+def test_slices_of_a_pod_with_a_parent_are_validated_by_the_parent():
     """Found defect E17: pods of a StatefulSet with slices in its template were all refused, while its Workload held quota."""
     notes = {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-slice-required-topology": "host"}
     notes |= {"kueue.x-k8s.io/podset-slice-size": "2"}

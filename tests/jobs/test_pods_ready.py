@@ -27,7 +27,7 @@ def said(kind: str, status: Json | None, spec: Json | None = None) -> bool | Non
     return answer
 
 
-def roles_of(kind: str) -> list[Any]:
+def list_roles(kind: str) -> list[Any]:
     job: Json = {"metadata": {"name": "j"}, "spec": SPECS[kind]}
     description = BY_NAME[kind]
     return list(description.roles(description.expanded(job, runtime()) if isinstance(description, Referring) else job))
@@ -53,7 +53,7 @@ def test_a_job_is_ready_by_its_own_counts(spec: Json, status: Json | None, ready
 
 @pytest.mark.parametrize(("kind", "field"), [("JobSet", "replicatedJobsStatus"), ("TrainJob", "jobsStatus")])
 def test_a_job_of_jobs_is_ready_once_all_of_them_are(kind: str, field: str):
-    roles = roles_of(kind)
+    roles = list_roles(kind)
     statuses = [{"name": role.pod_set, "ready": role.sub_group_count, "succeeded": 0} for role in roles]
     assert said(kind, {field: statuses}) is True
     assert said(kind, {field: [{**status, "ready": 0, "succeeded": status["ready"]} for status in statuses]}) is True
@@ -67,7 +67,7 @@ def test_a_job_of_jobs_is_ready_once_all_of_them_are(kind: str, field: str):
     [("RayCluster", ()), ("RayJob", ("rayClusterStatus",)), ("RayService", ("activeServiceStatus", "rayClusterStatus"))],
 )
 def test_a_ray_cluster_is_ready_with_its_workers_and_its_head(kind: str, path: tuple[str, ...]):
-    workers = sum(role.count for role in roles_of(kind) if role.pod_set not in ("head", "submitter"))
+    workers = sum(role.count for role in list_roles(kind) if role.pod_set not in ("head", "submitter"))
 
     def of(cluster: Json) -> bool | None:
         status = cluster
@@ -85,7 +85,7 @@ def test_a_ray_cluster_is_ready_with_its_workers_and_its_head(kind: str, path: t
     assert of({"state": "ready", "readyWorkerReplicas": workers, "conditions": [{**head, "status": "False"}]}) is False
 
 
-def test_what_is_wrapped_and_what_spark_takes_away_is_known_by_the_status():
+def test_pods_ready_of_app_wrapper_or_finishing_spark_application_is_read_from_the_status():
     assert said("AppWrapper", {"conditions": [{"type": "PodsReady", "status": "True"}]}) is True
     assert said("AppWrapper", {"conditions": [{"type": "PodsReady", "status": "False"}]}) is False
     assert said("AppWrapper", {"conditions": [{"type": "ResourcesDeployed", "status": "True"}]}) is None
@@ -98,7 +98,7 @@ def test_every_kind_answers_for_a_job_without_a_status(kind: str):
     assert said(kind, None, {} if kind == "Job" else None) in (None, False)
 
 
-def test_kinds_whose_status_counts_what_runs_and_not_what_is_ready_leave_it_to_their_pods():
+def test_pods_ready_of_kinds_with_only_active_counts_is_left_to_their_pods():
     active = {"replicaStatuses": {"Launcher": {"active": 1}, "Worker": {"active": 100}, "Master": {"active": 1}}}
     left = [kind.kind for kind in TEMPLATED if kind.kind in SPECS and said(kind.kind, active) is None]
     assert {"MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"} <= set(left)

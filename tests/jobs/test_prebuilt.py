@@ -29,7 +29,7 @@ Json = dict[str, Any]
 FIELD = f"metadata.labels[{PREBUILT_WORKLOAD}]"
 
 
-def job(name: str | None = None, *, suspend: bool = True, notes: Json | None = None, pods: int = 2, cpu: str = "1") -> Json:
+def build_job(name: str | None = None, *, suspend: bool = True, notes: Json | None = None, pods: int = 2, cpu: str = "1") -> Json:
     labels = {QUEUE_NAME_LABEL: "main"} | ({PREBUILT_WORKLOAD: name} if name is not None else {})
     container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
     template = {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "rack"}}, "spec": {"containers": [container]}}
@@ -37,49 +37,49 @@ def job(name: str | None = None, *, suspend: bool = True, notes: Json | None = N
     return {"metadata": metadata, "spec": {"suspend": suspend, "parallelism": pods, "completions": pods, "template": template}}
 
 
-def fields(rules: Any) -> list[str]:
+def list_fields(rules: Any) -> list[str]:
     return [error.field for error in rules.errors]
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "under_score", "-a", "a.", "a..b", "a b", "x" * 254])
-def test_what_is_no_name_of_a_workload_is_refused(name: str):
-    assert fields(Job().validate_create(job(name))) == [FIELD]
-    assert fields(Job().validate_create(job(notes={PREBUILT_WORKLOAD: name}))) == [f"metadata.annotations[{PREBUILT_WORKLOAD}]"]
+def test_invalid_name_of_a_prebuilt_workload_is_refused(name: str):
+    assert list_fields(Job().validate_create(build_job(name))) == [FIELD]
+    assert list_fields(Job().validate_create(build_job(notes={PREBUILT_WORKLOAD: name}))) == [f"metadata.annotations[{PREBUILT_WORKLOAD}]"]
 
 
 def test_the_label_counts_before_the_annotation_and_long_names_fit_the_latter():
-    assert prebuilt_name(job("one", notes={PREBUILT_WORKLOAD: "two"})) == "one"
-    assert prebuilt_name(job(notes={PREBUILT_WORKLOAD: "a" * 253})) == "a" * 253
-    assert prebuilt_name(job()) is None
-    assert fields(Job().validate_create(job("a.b-c"))) == []
+    assert prebuilt_name(build_job("one", notes={PREBUILT_WORKLOAD: "two"})) == "one"
+    assert prebuilt_name(build_job(notes={PREBUILT_WORKLOAD: "a" * 253})) == "a" * 253
+    assert prebuilt_name(build_job()) is None
+    assert list_fields(Job().validate_create(build_job("a.b-c"))) == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_kind_of_job_judges_it(kind: Any):
     asked = {"kind": kind.kind, "metadata": {"name": "x", "labels": {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: "No"}}, "spec": {}}
-    assert FIELD in fields(kind.validate_create(asked))
+    assert FIELD in list_fields(kind.validate_create(asked))
 
 
 @pytest.mark.parametrize("kind", [*POD_SETS, Pod()], ids=lambda kind: kind.kind)
-def test_pods_are_told_that_it_has_no_effect(kind: Any):
+def test_prebuilt_workload_label_on_pods_gets_a_warning(kind: Any):
     labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: "w", "kueue.x-k8s.io/managed": "true"}
     rules = kind.validate_create({"kind": kind.kind, "metadata": {"name": "x", "labels": labels}, "spec": {}})
     assert any("has no effect" in warning for warning in rules.warnings)
 
 
 def test_a_running_job_keeps_its_workload():
-    assert fields(Job().validate_update(job("a"), job("b"))) == []
-    assert fields(Job().validate_update(job("a"), job("B"))) == [FIELD]
-    (error,) = Job().validate_update(job("a", suspend=False), job("b", suspend=False)).errors
+    assert list_fields(Job().validate_update(build_job("a"), build_job("b"))) == []
+    assert list_fields(Job().validate_update(build_job("a"), build_job("B"))) == [FIELD]
+    (error,) = Job().validate_update(build_job("a", suspend=False), build_job("b", suspend=False)).errors
     assert "it keeps 'a'; suspend it first" in error.accepted
-    assert fields(Job().validate_update(job(suspend=False), job("b", suspend=False))) == [FIELD]
-    assert fields(Job().validate_update(job("a", suspend=False), job(suspend=False))) == [FIELD]
+    assert list_fields(Job().validate_update(build_job(suspend=False), build_job("b", suspend=False))) == [FIELD]
+    assert list_fields(Job().validate_update(build_job("a", suspend=False), build_job(suspend=False))) == [FIELD]
 
 
 # --- adoption and comparison --------------------------------------------------------------------------------
 
 
-def workload(asked: Json, **changed: Any) -> Json:
+def build_workload(asked: Json, **changed: Any) -> Json:
     """As somebody wrote it who knows what the job asks for, and no more."""
     (pod_set,) = Job().pod_sets(asked)
     container = {"name": "other", "image": "i", "resources": {"requests": {"cpu": "1000m"}}}
@@ -88,46 +88,46 @@ def workload(asked: Json, **changed: Any) -> Json:
     return {"metadata": {"name": "w", "namespace": "ns", "uid": "uw"}, "spec": {"podSets": [wire | changed]}}
 
 
-def test_it_is_compared_by_what_it_is_queued_and_placed_by():
-    asked = job("w")
-    assert find_difference(Job().pod_sets(asked), workload(asked)) is None
+def test_prebuilt_workload_is_compared_by_fields_of_quota_or_placement():
+    asked = build_job("w")
+    assert find_difference(Job().pod_sets(asked), build_workload(asked)) is None
     for changed, told in (
         ({"count": 3}, "pod set main: count of the job: 2, of the Workload: 3"),
         ({"name": "driver"}, "the job's pod sets are main, the Workload's driver"),
         ({"topologyRequest": {"required": "block"}}, "topology request"),
         ({"topologyRequest": None}, "topology request"),
         ({"template": {"spec": {"containers": []}}}, "resource requests"),
-        ({"template": {**workload(asked)["spec"]["podSets"][0]["template"], "metadata": {"labels": {"a": "b"}}}}, None),
+        ({"template": {**build_workload(asked)["spec"]["podSets"][0]["template"], "metadata": {"labels": {"a": "b"}}}}, None),
     ):
-        found = find_difference(Job().pod_sets(asked), workload(asked, **changed))
+        found = find_difference(Job().pod_sets(asked), build_workload(asked, **changed))
         assert (found is None) == (told is None)
         assert told is None or told in str(found)
 
 
 def test_a_request_that_only_names_ranks_may_be_left_out():
-    asked = job("w")
+    asked = build_job("w")
     del asked["spec"]["template"]["metadata"]["annotations"]
     assert Job().pod_sets(asked)[0].topology_request
-    assert find_difference(Job().pod_sets(asked), workload(asked, topologyRequest=None)) is None
+    assert find_difference(Job().pod_sets(asked), build_workload(asked, topologyRequest=None)) is None
 
 
-def test_it_is_taken_with_what_it_has():
-    wire = workload(job())
+def test_adopted_prebuilt_workload_keeps_its_owners_and_finalizers():
+    wire = build_workload(build_job())
     wire["metadata"] |= {"finalizers": ["a"], "ownerReferences": [{"kind": "X", "uid": "x"}]}
-    patch = adoption(Job(), job(), wire)["metadata"]
+    patch = adoption(Job(), build_job(), wire)["metadata"]
     assert patch["finalizers"] == ["a", RESOURCE_IN_USE_FINALIZER]
     assert [owner["uid"] for owner in patch["ownerReferences"]] == ["x", "u"]
     assert patch["ownerReferences"][1]["controller"] is True
     assert patch["labels"] == {JOB_UID_LABEL: "u"}
     again = {**wire, "metadata": {**wire["metadata"], **patch}}
-    assert adoption(Job(), job(), again)["metadata"] == patch
+    assert adoption(Job(), build_job(), again)["metadata"] == patch
 
 
 def test_a_stopped_job_gets_its_own_template_back():
-    kind, mine = Job(), job("w")
+    kind, mine = Job(), build_job("w")
     mine["spec"]["template"]["spec"]["nodeSelector"] = {"own": "1"}
     before = kind.default(mine, Defaults())
-    wire = workload(before)
+    wire = build_workload(before)
     wire["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {"own": "1"}
     info = PodSetStart(
         "main", True, {"flavor": "gpu"}, ({"key": "k"},), {"kueue.x-k8s.io/podset": "main"}, {"kueue.x-k8s.io/workload": "w"}

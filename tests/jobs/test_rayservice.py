@@ -22,7 +22,7 @@ def service(strategy: str | None = None, *, group: Json | None = None, suspend: 
     return {"metadata": {"name": "s", "namespace": "ns", "labels": {QUEUE_NAME_LABEL: "main"}}, "spec": spec}
 
 
-def refused(old: Json, new: Json) -> dict[str, ErrorType]:
+def get_refusals(old: Json, new: Json) -> dict[str, ErrorType]:
     return {error.field: error.type for error in RayService().validate_update(old, new).errors}
 
 
@@ -33,19 +33,19 @@ def refused(old: Json, new: Json) -> dict[str, ErrorType]:
     ids=str,
 )
 def test_change_that_makes_a_second_cluster_is_refused_while_the_service_runs(strategy: str | None, change: Json):
-    assert refused(service(strategy), service(strategy, **change)) == {"spec.rayClusterConfig": ErrorType.FORBIDDEN}
-    assert not refused(service("None"), service("None", **change))
-    assert not refused(service(strategy, suspend=True), service(strategy, suspend=True, **change))
+    assert get_refusals(service(strategy), service(strategy, **change)) == {"spec.rayClusterConfig": ErrorType.FORBIDDEN}
+    assert not get_refusals(service("None"), service("None", **change))
+    assert not get_refusals(service(strategy, suspend=True), service(strategy, suspend=True, **change))
 
 
 def test_upgrade_that_was_put_off_is_refused_while_the_service_runs():
-    assert refused(service("None"), service()) == {"spec.upgradeStrategy.type": ErrorType.INVALID}
-    assert refused(service("None"), service("NewCluster")) == {"spec.upgradeStrategy.type": ErrorType.INVALID}
-    assert not refused(service(), service("None"))
-    assert not refused(service("None", suspend=True), service(suspend=True))
+    assert get_refusals(service("None"), service()) == {"spec.upgradeStrategy.type": ErrorType.INVALID}
+    assert get_refusals(service("None"), service("NewCluster")) == {"spec.upgradeStrategy.type": ErrorType.INVALID}
+    assert not get_refusals(service(), service("None"))
+    assert not get_refusals(service("None", suspend=True), service(suspend=True))
 
 
 def test_change_within_the_same_cluster_is_accepted_while_the_service_runs():
     changed = service(group={"replicas": 1, "minReplicas": 1, "maxReplicas": 5, "scaleStrategy": {"workersToDelete": ["p"]}})
     changed["spec"]["serveConfigV2"] = "b"
-    assert not refused(service(), changed)
+    assert not get_refusals(service(), changed)

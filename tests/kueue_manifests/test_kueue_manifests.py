@@ -95,7 +95,7 @@ class Applied:
 
     def create(self, api: Api, name: str, obj: Json) -> None:
         try:
-            _, warnings = api.request_with_warnings("POST", f"{path_of(obj)}?fieldValidation=Strict", obj)
+            _, warnings = api.request_with_warnings("POST", f"{get_path(obj)}?fieldValidation=Strict", obj)
             self.warnings[name] += warnings
         except ApiError as error:
             self.refusals[name].append(error)
@@ -113,11 +113,11 @@ class Applied:
                     self.domains.setdefault((beginning, label), set()).add(labels.get(label, ""))
         self.waiting = {}
         for workload in api.list(f"{IN_NAMESPACE}/workloads"):
-            condition = _condition(workload, "QuotaReserved")
+            condition = _get_condition(workload, "QuotaReserved")
             if condition.get("status") == "False":
                 self.waiting |= {owner["name"]: condition["reason"] for owner in workload["metadata"].get("ownerReferences") or ()}
         self.queues = {
-            queue["metadata"]["name"]: _condition(queue, "Active").get("reason", "") for queue in api.list(f"{OWN}/clusterqueues")
+            queue["metadata"]["name"]: _get_condition(queue, "Active").get("reason", "") for queue in api.list(f"{OWN}/clusterqueues")
         }
 
     def list_missing(self) -> list[str]:
@@ -138,15 +138,15 @@ def _list_beginnings(name: str) -> list[str]:
     return ["-".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
-def _condition(obj: Json, kind: str) -> Json:
+def _get_condition(obj: Json, kind: str) -> Json:
     return next((c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] == kind), {})
 
 
-def path_of(obj: Json) -> str:
+def get_path(obj: Json) -> str:
     """Where an object is created: in the namespace of the manifests, as with `kubectl apply -n`, if its kind has one."""
     if obj["kind"] in CLUSTER_SCOPED:
-        return manifests.path(obj)
-    return manifests.path({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
+        return manifests.get_path(obj)
+    return manifests.get_path({**obj, "metadata": {**obj["metadata"], "namespace": NAMESPACE}})
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def let_wrap(api: Api, group: str, plural: str) -> None:
         {**role, "rules": [{"apiGroups": [group], "resources": [plural], "verbs": ["*"]}]},
         {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects},
     ):
-        api.create(manifests.path(obj), obj)
+        api.create(manifests.get_path(obj), obj)
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +237,7 @@ def delete_all(cluster: Cluster) -> None:
     kinds = {kind for standin in STANDINS for kind in (definition["spec"]["names"]["kind"] for definition in standin.definitions())}
     for obj in (obj for name in EXPECTED if not EXPECTED[name].unserved for obj in load(name)):
         if obj["kind"] in CLUSTER_SCOPED and obj["kind"] not in kinds:
-            api.delete(f"{path_of(obj)}/{obj['metadata']['name']}")
+            api.delete(f"{get_path(obj)}/{obj['metadata']['name']}")
     for namespace in (NAMESPACE, POLICED):
         cluster.delete_namespace(namespace)
 
@@ -298,11 +298,11 @@ def test_priority_class_of_a_job_is_that_of_its_workload(applied: Applied, clust
 
 
 def test_policies_of_the_pages_refuse_jobs_without_queue_or_requests(applied: Applied, cluster: Cluster):
-    good = manifests.job("good", POLICED, pods=1, gpus=0)
-    unqueued = manifests.job("unqueued", POLICED, pods=1, gpus=0, queue=None)
-    bare = manifests.job("bare", POLICED, pods=1, gpus=0)
+    good = manifests.build_job("good", POLICED, pods=1, gpus=0)
+    unqueued = manifests.build_job("unqueued", POLICED, pods=1, gpus=0, queue=None)
+    bare = manifests.build_job("bare", POLICED, pods=1, gpus=0)
     del bare["spec"]["template"]["spec"]["containers"][0]["resources"]
-    path = f"{manifests.path(good)}?dryRun=All"
+    path = f"{manifests.get_path(good)}?dryRun=All"
     cluster.api.create(path, good)
     for wrong, policy in ((unqueued, "km-queue-name"), (bare, "km-requests")):
         with pytest.raises(ApiError, match=policy):

@@ -33,14 +33,14 @@ UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0,
         ("2562047h47m16.854775807s", 9223372036.854775807),
     ],
 )
-def test_what_go_takes(text: str, seconds: float):
+def test_duration_that_go_accepts_is_parsed(text: str, seconds: float):
     assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "5 m", "m", "5d", "5M", "1h-5m", "--5m", "5m ", " 5m", "5m\n", ".s", "1e3s", "٥m", "1:30", "00", "inf", "5mm"]
 )
-def test_what_go_refuses(text: str):
+def test_duration_that_go_refuses_is_invalid(text: str):
     with pytest.raises(InvalidDuration, match="is no duration such as 5m, 1h30m or 300ms"):
         parse_duration(text)
 

@@ -33,13 +33,13 @@ def assignments(draw: st.DrawFn) -> TopologyAssignment:
 
 
 @given(assignments())
-def test_what_is_encoded_is_read_again(assignment: TopologyAssignment):
+def test_encoded_assignment_decodes_to_the_same_assignment(assignment: TopologyAssignment):
     assert decode(encode(assignment)) == assignment
     assert decode(json.loads(json.dumps(encode(assignment)))) == assignment
 
 
 @given(assignments())
-def test_what_is_encoded_is_what_the_api_accepts(assignment: TopologyAssignment):
+def test_encoded_assignment_is_accepted_by_the_api_schema(assignment: TopologyAssignment):
     wire = encode(assignment)
     assert model.TopologyAssignmentFields.from_wire(wire).to_wire() == wire
     assert sum(part["domainCount"] for part in wire["slices"]) == len(assignment.domains)
@@ -113,7 +113,7 @@ def test_values_longer_than_a_label_are_written_where_affixes_take_them():
         ((), [DomainCount((), 1)], "one value for each"),
     ],
 )
-def test_what_the_api_would_refuse_is_not_written(levels: tuple[str, ...], domains: list[DomainCount], word: str):
+def test_assignment_that_the_api_would_refuse_is_not_encoded(levels: tuple[str, ...], domains: list[DomainCount], word: str):
     with pytest.raises(InvalidAssignment, match=word):
         encode(TopologyAssignment(levels, tuple(domains)))
 
@@ -187,7 +187,7 @@ def test_a_wire_form_that_contradicts_itself_is_refused_by_field(wire: Any, fiel
         decode(wire)
 
 
-def test_what_repeats_for_free_is_bounded_over_all_slices():
+def test_repeated_domains_of_all_slices_are_limited():
     """A universal value costs nothing to repeat: a few bytes stood for a million domains, which the webhook wrote out for 17 s."""
     part = {"domainCount": 101, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"universal": 1}}
     assert len(decode({"levels": ["l"], "slices": [part] * 2}).domains) == 202
@@ -234,7 +234,7 @@ def mutated(draw: Any, value: Any) -> Any:
 
 
 @given(st.data(), assignments())
-def test_whatever_stands_there_is_read_or_refused(data: st.DataObject, assignment: TopologyAssignment):
+def test_random_wire_assignment_is_decoded_or_refused(data: st.DataObject, assignment: TopologyAssignment):
     wire: Any = mutated(data.draw, encode(assignment)) if data.draw(st.booleans()) else data.draw(JSON)
     try:
         found = decode(wire)

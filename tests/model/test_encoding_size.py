@@ -76,7 +76,7 @@ def test_no_way_to_cut_is_shorter(assignment: TopologyAssignment):
 
 
 @given(pools())
-def test_what_the_choice_counts_on_is_what_is_written(assignment: TopologyAssignment):
+def test_estimated_savings_of_chosen_parts_equal_the_bytes_of_the_json(assignment: TopologyAssignment):
     """The bytes saved that cuts are chosen by are those of the JSON: where the search is asked, its cuts are no worse than one slice."""
     columns = list(zip(*(domain.values for domain in assignment.domains), strict=True))
     parts = choose_parts(columns, [domain.count for domain in assignment.domains])
@@ -126,7 +126,7 @@ def test_few_and_many_promise_the_same(shared: list[list[int]]):
 
 @pytest.mark.parametrize("nodes", [1000, 10_000, 100_000])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_clusters_are_no_longer_than_the_peers_and_within_the_budget(scheme: str, nodes: int):
+def test_encoded_assignment_is_no_longer_than_that_of_kueue_and_within_the_budget(scheme: str, nodes: int):
     assignment = build_assignment(scheme, nodes)
     wire = encode(assignment)
     assert encoded_size(wire) <= min(PEER[scheme][0][nodes])
@@ -135,7 +135,7 @@ def test_clusters_are_no_longer_than_the_peers_and_within_the_budget(scheme: str
     assert decode(wire) == assignment
 
 
-def test_uuids_reach_what_the_peer_reaches():
+def test_encoding_of_uuid_nodes_reaches_the_limit_of_kueue():
     """They share next to nothing: 100,000 take 3.7 MB in this format, whoever writes them."""
     assert encoded_size(encode(build_assignment("uuid", 39_000))) <= BUDGET_BYTES
     assert PEER["uuid"][1] < 39_000

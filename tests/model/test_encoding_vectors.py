@@ -24,7 +24,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
+def list_kept(path: Path) -> list[dict[str, Any]]:
     return [case for case in load(path) if encoding.leave_out(case) is None]
 
 
@@ -37,7 +37,7 @@ def test_every_case_passes_by_the_command(path: Path, count: int, capsys: pytest
 
 @pytest.mark.parametrize("path", [GENERATED, PEER], ids=["generated", "peer"])
 def test_answers_need_the_input_only(path: Path):
-    for case in kept(path):
+    for case in list_kept(path):
         if case["kind"] != "size":
             blind = {name: case[name] for name in ("id", "kind", *INPUTS.get(case["kind"], ["internal"]))}
             assert encoding.answer(blind) == encoding.answer(case), case["id"]
@@ -45,7 +45,7 @@ def test_answers_need_the_input_only(path: Path):
 
 
 def test_two_cases_in_a_hundred_at_most_are_others_by_rule():
-    cases = kept(GENERATED) + kept(PEER)
+    cases = list_kept(GENERATED) + list_kept(PEER)
     assert sum(encoding.rule(case) is not None for case in cases) <= len(cases) * 2 // 100
 
 
@@ -61,7 +61,9 @@ def test_only_inner_steps_and_helpers_are_left_out():
 @pytest.mark.parametrize("mistake", ["domain", "field", "lossy", "cut"])
 def test_a_wrong_conversion_is_found(mistake: str):
     to = "v1beta2" if mistake == "cut" else "v1beta1"
-    case = max((case for case in kept(PEER) if case["kind"] == "convert" and case["to"] == to), key=lambda case: len(str(case["input"])))
+    case = max(
+        (case for case in list_kept(PEER) if case["kind"] == "convert" and case["to"] == to), key=lambda case: len(str(case["input"]))
+    )
     got = copy.deepcopy(encoding.answer(case))
     assert encoding.differences(case, got) == []
     (given,) = got["output"]["status"]["admission"]["podSetAssignments"]

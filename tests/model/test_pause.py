@@ -18,18 +18,18 @@ def read(**data: Any) -> Pause:
     return Pause.read({"kind": "ConfigMap", "data": data})
 
 
-def test_what_was_written_is_read():
+def test_written_pause_is_read_again():
     assert read(admissions=SAID.to_text()) == Pause(admissions=SAID)
     assert read(admissions=SAID.to_text()).evictions is None
 
 
-def test_a_stop_says_who_paused_since_when_and_why_and_the_way_out():
+def test_pause_sentence_names_author_time_reason_and_resume_command():
     assert SAID.sentence == (
         "admissions are paused by alice since 2026-11-22T10:00:00Z: rack r1 is being rewired; `topogate resume admissions` ends that"
     )
 
 
-def test_of_what_is_not_said_nothing_is_told():
+def test_pause_sentence_without_details_omits_them():
     assert read(evictions="{}").evictions == Stop("evictions")
     assert Stop("evictions").sentence == "evictions are paused by somebody; `topogate resume evictions` ends that"
 
@@ -52,7 +52,7 @@ def test_a_key_that_is_missing_pauses_nothing(obj: dict[str, Any]):
         ("[" * 100_000, "it is not JSON"),
     ],
 )
-def test_what_cannot_be_read_pauses_and_says_why(text: str, problem: str):
+def test_pause_text_that_cannot_be_read_pauses_with_the_problem(text: str, problem: str):
     stop = read(admissions=text).admissions
     assert stop is not None
     assert problem in stop.problem
@@ -60,7 +60,7 @@ def test_what_cannot_be_read_pauses_and_says_why(text: str, problem: str):
     assert "topogate resume admissions" in stop.sentence
 
 
-def test_bytes_pause_as_what_cannot_be_read():
+def test_pause_in_binary_data_pauses_with_a_problem():
     stop = Pause.read({"binaryData": {"evictions": "AAA="}}).evictions
     assert stop is not None
     assert stop.problem
@@ -75,7 +75,7 @@ def test_bytes_pause_as_what_cannot_be_read():
         | st.builds(json.dumps, st.dictionaries(st.sampled_from(["since", "by", "reason"]), st.text(max_size=500) | st.integers())),
     )
 )
-def test_whatever_stands_there_pauses_in_one_short_line(data: dict[str, Any]):
+def test_random_pause_data_pauses_with_one_short_sentence(data: dict[str, Any]):
     pause = read(**data)
     for what in PAUSABLE:
         stop = pause.of(what)

@@ -19,7 +19,7 @@ def test_places_of_pods_that_have_succeeded_go_and_no_others():
 
 
 @given(PLACES, st.integers(0, 20))
-def test_what_is_given_up_was_empty_and_is_no_more_than_is_over(places: list[tuple[int, int]], surplus: int):
+def test_given_up_places_are_empty_and_at_most_the_surplus(places: list[tuple[int, int]], surplus: int):
     empty, ended = [here for here, _ in places], [done for _, done in places]
     given_up = give_up(empty, ended, surplus)
     usable = [min(pair) for pair in places]

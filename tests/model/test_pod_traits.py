@@ -26,7 +26,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 X = (Requirement("app", "In", frozenset("x")),)
 
 
-def unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) -> tuple[str, ...]:
+def list_unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) -> tuple[str, ...]:
     return traits_of_template({"metadata": {"labels": labels or {}}, "spec": spec}, "ns").unjudged
 
 
@@ -102,12 +102,12 @@ def test_a_selector_takes(selector: dict[str, Any] | None, taken: list[dict[str,
     assert [each for each in labels if selects(read_selector(selector), each)] == taken
 
 
-def affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+def build_affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {kind: {REQUIRED: list(terms)}}}
 
 
 def test_a_term_without_namespaces_speaks_of_its_own():
-    spec = affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}})
+    spec = build_affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}})
     assert terms_of(spec, "podAffinity", "ns", {}) == (PodTerm("zone", frozenset(["ns"]), None, X),)
     assert terms_of(spec, "podAntiAffinity", "ns", {}) == ()
 
@@ -116,7 +116,7 @@ def test_a_term_speaks_of_the_namespaces_it_names_and_those_it_selects():
     where = {"ns": {"team": "a"}, "other": {"team": "b"}, "third": {"team": "b"}}
 
     def spoken_of(**fields: Any) -> list[str]:
-        (term,) = terms_of(affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {}} | fields), "podAffinity", "ns", {})
+        (term,) = terms_of(build_affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {}} | fields), "podAffinity", "ns", {})
         return [namespace for namespace in [*where, "unknown"] if term.matches(namespace, {}, where.get)]
 
     assert spoken_of() == ["ns"]
@@ -129,11 +129,11 @@ def test_a_term_speaks_of_the_namespaces_it_names_and_those_it_selects():
 def test_label_keys_become_conditions_with_the_pods_own_values_unless_there_is_no_selector():
     term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["app", "absent"], "mismatchLabelKeys": ["team"]}
     own = {"app": "x", "team": "a"}
-    (read,) = terms_of(affinity("podAffinity", term), "podAffinity", "ns", own)
+    (read,) = terms_of(build_affinity("podAffinity", term), "podAffinity", "ns", own)
     assert read.selector == (*X, Requirement("team", "NotIn", frozenset("a")))
-    (merged_already,) = terms_of(affinity("podAffinity", term), "podAffinity", "ns", None)
+    (merged_already,) = terms_of(build_affinity("podAffinity", term), "podAffinity", "ns", None)
     assert merged_already.selector == ()
-    (without,) = terms_of(affinity("podAffinity", {**term, "labelSelector": None}), "podAffinity", "ns", own)
+    (without,) = terms_of(build_affinity("podAffinity", {**term, "labelSelector": None}), "podAffinity", "ns", own)
     assert without.selector is None
 
 
@@ -155,8 +155,8 @@ def test_only_a_pod_that_keeps_others_away_is_remembered():
     metadata = {"namespace": "ns", "labels": {"app": "x"}}
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
     assert traits_of_pod({"metadata": metadata, "spec": {}}) is None
-    assert traits_of_pod({"metadata": metadata, "spec": affinity("podAffinity", term)}) is None
-    apart = traits_of_pod({"metadata": metadata, "spec": affinity("podAntiAffinity", term)})
+    assert traits_of_pod({"metadata": metadata, "spec": build_affinity("podAffinity", term)}) is None
+    apart = traits_of_pod({"metadata": metadata, "spec": build_affinity("podAntiAffinity", term)})
     assert apart == PodTraits("ns", {"app": "x"}, anti_affinity=(PodTerm("zone", frozenset(["ns"]), None, X),))
     ports = traits_of_pod({"metadata": {}, "spec": {"containers": [{"ports": [{"hostPort": 80}]}]}})
     assert ports == PodTraits("", {}, (HostPort(80),))
@@ -188,16 +188,16 @@ def test_only_a_pod_that_keeps_others_away_is_remembered():
         ),
     ],
 )
-def test_what_kube_scheduler_goes_by_and_we_do_not_is_named(spec: dict[str, Any], named: tuple[str, ...]):
-    assert unjudged(spec) == named
+def test_pod_fields_that_only_kube_scheduler_evaluates_are_named(spec: dict[str, Any], named: tuple[str, ...]):
+    assert list_unjudged(spec) == named
 
 
 def test_affinity_by_a_label_that_only_the_pod_will_have_is_not_judged():
     key = "batch.kubernetes.io/job-completion-index"
     selector = {"matchExpressions": [{"key": key, "operator": "In", "values": ["0"]}, {"key": "app", "operator": "Exists"}]}
-    spec = affinity("podAntiAffinity", {"topologyKey": "zone", "labelSelector": selector})
-    assert unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
-    assert unjudged(spec, {key: "0"}) == ()
+    spec = build_affinity("podAntiAffinity", {"topologyKey": "zone", "labelSelector": selector})
+    assert list_unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
+    assert list_unjudged(spec, {key: "0"}) == ()
 
 
 ports = st.lists(

@@ -18,7 +18,7 @@ BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
 @given(RESOURCES, st.integers(-(10**15), 10**15))
-def test_what_is_written_is_read_again(resource, amount):
+def test_formatted_quantity_is_read_as_the_same_amount(resource, amount):
     assert canonical(resource, format_quantity(resource, amount)) == amount
 
 
@@ -71,7 +71,7 @@ def test_quantities_as_the_api_server_reads_them(resource, text, amount):
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1gi", "1K", "0x10", "1e", "1e+", "--1", "1.2.3", ".", "1_000", "٣", True, None, []])
-def test_what_is_no_quantity_is_refused_with_an_example(text):
+def test_invalid_quantity_is_refused_with_a_format_hint(text):
     with pytest.raises(InvalidQuantity, match="a number with an optional suffix"):
         canonical("cpu", text)
 

@@ -15,12 +15,12 @@ from core.model.quota_tree import NO_SHARE, Quota, QuotaOwner, QuotaTree, Share
 CPU, GPU, OTHER = ("f", "cpu"), ("f", "gpu"), ("g", "cpu")
 
 
-def owner(name: str, nominal: int | None = None, parent: str | None = None, **limits: int) -> QuotaOwner:
+def build_owner(name: str, nominal: int | None = None, parent: str | None = None, **limits: int) -> QuotaOwner:
     return QuotaOwner(name, {} if nominal is None else {CPU: Quota(nominal, limits.get("borrow"), limits.get("lend"))}, parent)
 
 
 def test_alone_a_queue_has_its_nominal_quota():
-    tree = QuotaTree([owner("q", 10)])
+    tree = QuotaTree([build_owner("q", 10)])
     assert (tree.available("q", CPU), tree.potential("q", CPU), tree.nominal("q", CPU)) == (10, 10, 10)
     tree.add("q", {CPU: 7})
     assert (tree.available("q", CPU), tree.potential("q", CPU), tree.borrowed("q", CPU)) == (3, 10, 0)
@@ -49,8 +49,8 @@ def test_alone_a_queue_has_its_nominal_quota():
     ],
 )
 def test_two_queues_of_a_cohort(borrow: int | None, lend: int | None, used_by_b: int, available: int, potential: int):
-    a = owner("a", 10, "c", **({} if borrow is None else {"borrow": borrow}))
-    tree = QuotaTree([a, owner("b", 5, "c", **({} if lend is None else {"lend": lend}))])
+    a = build_owner("a", 10, "c", **({} if borrow is None else {"borrow": borrow}))
+    tree = QuotaTree([a, build_owner("b", 5, "c", **({} if lend is None else {"lend": lend}))])
     tree.add("b", {CPU: used_by_b})
     assert (tree.available("a", CPU), tree.potential("a", CPU)) == (available, potential)
     assert tree.relatives("a") == ["b"]
@@ -58,8 +58,8 @@ def test_two_queues_of_a_cohort(borrow: int | None, lend: int | None, used_by_b:
 
 
 def test_a_cohort_has_quota_of_its_own_and_a_parent():
-    cohorts = [owner("left", 2, "root", borrow=4), owner("right", 3, "root", lend=1), owner("root", 1)]
-    tree = QuotaTree([owner("a", 10, "left"), owner("b", 5, "right")], cohorts)
+    cohorts = [build_owner("left", 2, "root", borrow=4), build_owner("right", 3, "root", lend=1), build_owner("root", 1)]
+    tree = QuotaTree([build_owner("a", 10, "left"), build_owner("b", 5, "right")], cohorts)
     assert tree.ancestors("a") == ["left", "root"]
     # right lends 1 of its 8, root has 1: a gets both, since left may borrow 4.
     assert tree.potential("a", CPU) == 10 + 2 + 1 + 1
@@ -72,20 +72,26 @@ def test_a_cohort_has_quota_of_its_own_and_a_parent():
     assert not tree.takes_of_others("b", "a", CPU)
 
 
-def test_who_takes_only_of_its_own_cohort_takes_nothing_of_others():
-    cohorts = [owner("left", None, "root"), owner("right", None, "root")]
-    tree = QuotaTree([owner("a", 4, "left"), owner("b", 4, "right"), owner("c", 4, "right")], cohorts)
+def test_queue_that_borrows_within_its_own_cohort_uses_no_quota_of_others():
+    cohorts = [build_owner("left", None, "root"), build_owner("right", None, "root")]
+    tree = QuotaTree([build_owner("a", 4, "left"), build_owner("b", 4, "right"), build_owner("c", 4, "right")], cohorts)
     tree.add("b", {CPU: 8})
     assert not tree.takes_of_others("a", "b", CPU), "of c's, which is its own cohort's"
     assert tree.takes_of_others("c", "b", CPU)
     tree.add("b", {CPU: 1})
     assert tree.takes_of_others("a", "b", CPU)
-    assert not QuotaTree([owner("a", 4), owner("b", 4)]).takes_of_others("a", "b", CPU)
+    assert not QuotaTree([build_owner("a", 4), build_owner("b", 4)]).takes_of_others("a", "b", CPU)
 
 
-def test_cohorts_that_go_round_in_a_circle_are_nobodys():
-    cohorts = [owner("x", 100, "y"), owner("y", 100, "x"), owner("below", 100, "x"), owner("self", 100, "self"), owner("fine", 1)]
-    queues = [owner("a", 4, "x"), owner("b", 4, "below"), owner("c", 4, "self"), owner("d", 4, "fine")]
+def test_cohorts_in_a_cycle_lend_no_quota():
+    cohorts = [
+        build_owner("x", 100, "y"),
+        build_owner("y", 100, "x"),
+        build_owner("below", 100, "x"),
+        build_owner("self", 100, "self"),
+        build_owner("fine", 1),
+    ]
+    queues = [build_owner("a", 4, "x"), build_owner("b", 4, "below"), build_owner("c", 4, "self"), build_owner("d", 4, "fine")]
     tree = QuotaTree(queues, cohorts)
     assert tree.circular == {"x", "y", "below", "self"}
     assert [tree.potential(name, CPU) for name in "abcd"] == [4, 4, 4, 5]
@@ -94,8 +100,10 @@ def test_cohorts_that_go_round_in_a_circle_are_nobodys():
 @pytest.mark.parametrize("depth", [2, 5_000])
 def test_chain_of_cohorts_of_any_depth_lends_all_that_it_has(depth: int):
     """Each cohort above the stack's depth was a RecursionError, and each workload below it `Misconfigured`."""
-    chain = [owner(f"c{i}", None, f"c{i + 1}") for i in range(1, depth)]
-    tree = QuotaTree([owner("a", 2, "c0"), owner("b", 6, "c1")], [owner("c0", 0, "c1", borrow=3), *chain, owner(f"c{depth}", 1)])
+    chain = [build_owner(f"c{i}", None, f"c{i + 1}") for i in range(1, depth)]
+    tree = QuotaTree(
+        [build_owner("a", 2, "c0"), build_owner("b", 6, "c1")], [build_owner("c0", 0, "c1", borrow=3), *chain, build_owner(f"c{depth}", 1)]
+    )
     assert tree.circular == frozenset()
     assert (tree.potential("a", CPU), tree.potential("b", CPU)) == (5, 9)
     assert (tree.limited_by("a", CPU), tree.limited_by("b", CPU)) == (("c0", 3), None)
@@ -107,13 +115,13 @@ def test_chain_of_cohorts_of_any_depth_lends_all_that_it_has(depth: int):
 
 
 def test_a_cohort_without_an_object_and_a_queue_named_like_it():
-    tree = QuotaTree([owner("c", 4, "c"), owner("d", 2, "c")])
+    tree = QuotaTree([build_owner("c", 4, "c"), build_owner("d", 2, "c")])
     assert tree.relatives("c") == ["d"]
     assert tree.available("c", CPU) == 6
 
 
-def test_what_nobody_knows_uses_nothing():
-    tree = QuotaTree([owner("q", 1)])
+def test_unknown_queue_has_no_quota_usage():
+    tree = QuotaTree([build_owner("q", 1)])
     tree.add("gone", {CPU: 5})
     assert tree.usage("gone") == {}
     assert tree.borrowed("q", CPU) == 0
@@ -126,7 +134,7 @@ def share(value: Fraction | int) -> Share:
     return Share(False, Fraction(value))
 
 
-def test_the_dominant_share_is_the_largest_part_of_what_could_be_lent():
+def test_dominant_share_is_the_largest_borrowed_part_of_lendable_quota():
     quota = {CPU: Quota(10), GPU: Quota(4)}
     tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), GPU: Quota(1)}, "c", Fraction(2)), QuotaOwner("b", quota, "c")])
     assert tree.shares("a") == [share(0)]
@@ -145,18 +153,18 @@ def test_a_share_counts_a_resource_over_all_flavors():
     assert tree.shares("a") == [share(Fraction(2 + 1, 8 + 4))]
 
 
-def test_who_borrows_nothing_and_where_nothing_is_to_be_lent_there_is_no_share():
-    exact = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), owner("b", 4, "c")])
+def test_share_is_zero_without_borrowing_or_lendable_quota():
+    exact = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), build_owner("b", 4, "c")])
     exact.add("a", {CPU: 2})
     assert exact.shares("a") == [share(0)]
-    empty = QuotaTree([owner("a", 0, "c"), owner("b", 0, "c")])
+    empty = QuotaTree([build_owner("a", 0, "c"), build_owner("b", 0, "c")])
     empty.add("a", {CPU: 1})
     assert empty.shares("a") == [share(0)]
 
 
-def test_shares_are_told_from_the_root_down():
-    cohorts = [owner("left", 0, "root"), owner("root", 0)]
-    tree = QuotaTree([owner("a", 2, "left"), owner("b", 4, "left"), owner("c", 6, "root")], cohorts)
+def test_shares_of_a_queue_are_listed_from_the_root_down():
+    cohorts = [build_owner("left", 0, "root"), build_owner("root", 0)]
+    tree = QuotaTree([build_owner("a", 2, "left"), build_owner("b", 4, "left"), build_owner("c", 6, "root")], cohorts)
     tree.add("a", {CPU: 8})
     # left takes 2 of the 12 that root could lend; a takes 6 of the 12 that left could.
     assert tree.shares("a") == [share(Fraction(2, 12)), share(Fraction(6, 12))]
@@ -173,10 +181,11 @@ def test_the_infinite_are_beyond_all_and_compare_among_themselves():
     assert [one.is_zero for one in (NO_SHARE, share(1), Share(True, Fraction(0)))] == [True, False, False]
 
 
-def test_what_only_others_below_the_root_have_is_lendable_too():
+def test_lendable_quota_includes_resources_of_other_subtrees():
     cohorts = [QuotaOwner("left", {}, "root")]
     tree = QuotaTree(
-        [owner("a", 0, "left"), owner("b", 2, "left"), owner("c", 6, "root"), QuotaOwner("d", {OTHER: Quota(8)}, "root")], cohorts
+        [build_owner("a", 0, "left"), build_owner("b", 2, "left"), build_owner("c", 6, "root"), QuotaOwner("d", {OTHER: Quota(8)}, "root")],
+        cohorts,
     )
     tree.add("a", {CPU: 4})
     assert tree.shares("a") == [share(Fraction(2, 16)), share(Fraction(4, 16))]
@@ -189,7 +198,9 @@ def test_what_only_others_below_the_root_have_is_lendable_too():
 
 def test_queues_meet_at_their_lowest_common_cohort():
     cohorts = [QuotaOwner("left", {}, "root"), QuotaOwner("right", {}, "root")]
-    tree = QuotaTree([owner("a", 0, "left"), owner("b", 0, "left"), owner("c", 0, "right"), owner("d", 0, "root")], cohorts)
+    tree = QuotaTree(
+        [build_owner("a", 0, "left"), build_owner("b", 0, "left"), build_owner("c", 0, "right"), build_owner("d", 0, "root")], cohorts
+    )
     assert [tree.meeting_level(*pair) for pair in ("ab", "ac", "ad", "da")] == [1, 0, 0, 0]
 
 
@@ -253,7 +264,7 @@ class Recount:
 
 
 @given(forests(), usages)
-def test_usage_is_what_a_recount_says_whatever_the_order(
+def test_quota_usage_equals_a_recount_in_any_order(
     forest: tuple[list[QuotaOwner], list[QuotaOwner]], steps: list[tuple[int, tuple[str, str], int]]
 ):
     queues, cohorts = forest
@@ -278,7 +289,7 @@ def test_usage_is_what_a_recount_says_whatever_the_order(
 
 
 @given(forests(), usages, st.integers(0, 4), st.sampled_from([CPU, GPU]))
-def test_what_is_left_may_be_used_and_not_one_more(
+def test_available_quota_may_be_used_but_not_one_unit_more(
     forest: tuple[list[QuotaOwner], list[QuotaOwner]], steps: list[tuple[int, tuple[str, str], int]], asking: int, name: tuple[str, str]
 ):
     queues, cohorts = forest
@@ -307,7 +318,7 @@ def test_a_borrowing_limit_is_named_just_where_more_would_be_left_without(
     empty: bool,
 ):
     queues, cohorts = forest
-    tree, free = QuotaTree(queues, cohorts), QuotaTree(*([unlimited(owner) for owner in owners] for owners in forest))
+    tree, free = QuotaTree(queues, cohorts), QuotaTree(*([strip_limits(owner) for owner in owners] for owners in forest))
     for i, each, amount in steps:
         for one in (tree, free):
             one.add(queues[i % len(queues)].name, {each: amount})
@@ -321,6 +332,6 @@ def test_a_borrowing_limit_is_named_just_where_more_would_be_left_without(
         assert named.quota[name].borrowing_limit == limit
 
 
-def unlimited(owner: QuotaOwner) -> QuotaOwner:
+def strip_limits(owner: QuotaOwner) -> QuotaOwner:
     """The same without its borrowing limits."""
     return replace(owner, quota={name: replace(quota, borrowing_limit=None) for name, quota in owner.quota.items()})

@@ -10,7 +10,9 @@ from core.model.pod_resources import PODS, add, pod_requests, resource_names
 from core.model.quantity import InvalidQuantity
 
 
-def container(cpu: str | None = None, *, memory: str | None = None, limit: str | None = None, sidecar: bool = False) -> dict[str, Any]:
+def build_container(
+    cpu: str | None = None, *, memory: str | None = None, limit: str | None = None, sidecar: bool = False
+) -> dict[str, Any]:
     requests = {name: text for name, text in (("cpu", cpu), ("memory", memory)) if text is not None}
     resources: dict[str, Any] = {"requests": requests} | ({"limits": {"cpu": limit}} if limit is not None else {})
     return {"resources": resources} | ({"restartPolicy": "Always"} if sidecar else {})
@@ -21,46 +23,58 @@ def container(cpu: str | None = None, *, memory: str | None = None, limit: str |
     [
         ({}, {}),
         ({"containers": [{}]}, {}),
-        ({"containers": [container("0")]}, {}),
-        ({"containers": [container("1"), container("500m", memory="1Gi")]}, {"cpu": 1500, "memory": 2**30}),
+        ({"containers": [build_container("0")]}, {}),
+        ({"containers": [build_container("1"), build_container("500m", memory="1Gi")]}, {"cpu": 1500, "memory": 2**30}),
         # A limit stands for a request that is not there, and only for that.
-        ({"containers": [container(limit="2")]}, {"cpu": 2000}),
-        ({"containers": [container("1", limit="2")]}, {"cpu": 1000}),
+        ({"containers": [build_container(limit="2")]}, {"cpu": 2000}),
+        ({"containers": [build_container("1", limit="2")]}, {"cpu": 1000}),
         # Init containers run one at a time, before the others.
-        ({"containers": [container("1")], "initContainers": [container("3"), container("2")]}, {"cpu": 3000}),
-        ({"containers": [container("4")], "initContainers": [container("3")]}, {"cpu": 4000}),
+        ({"containers": [build_container("1")], "initContainers": [build_container("3"), build_container("2")]}, {"cpu": 3000}),
+        ({"containers": [build_container("4")], "initContainers": [build_container("3")]}, {"cpu": 4000}),
         # A sidecar runs beside all that come after it.
-        ({"containers": [container("1")], "initContainers": [container("1", sidecar=True)]}, {"cpu": 2000}),
-        ({"containers": [container("1")], "initContainers": [container("1", sidecar=True), container("3")]}, {"cpu": 4000}),
-        ({"containers": [container("1")], "initContainers": [container("3"), container("1", sidecar=True)]}, {"cpu": 3000}),
-        ({"containers": [container("1")], "initContainers": [container("2", sidecar=True), container("1", sidecar=True)]}, {"cpu": 4000}),
-        ({"containers": [container("1")], "overhead": {"cpu": "250m", "memory": "1Ki"}}, {"cpu": 1250, "memory": 1024}),
+        ({"containers": [build_container("1")], "initContainers": [build_container("1", sidecar=True)]}, {"cpu": 2000}),
+        (
+            {"containers": [build_container("1")], "initContainers": [build_container("1", sidecar=True), build_container("3")]},
+            {"cpu": 4000},
+        ),
+        (
+            {"containers": [build_container("1")], "initContainers": [build_container("3"), build_container("1", sidecar=True)]},
+            {"cpu": 3000},
+        ),
+        (
+            {
+                "containers": [build_container("1")],
+                "initContainers": [build_container("2", sidecar=True), build_container("1", sidecar=True)],
+            },
+            {"cpu": 4000},
+        ),
+        ({"containers": [build_container("1")], "overhead": {"cpu": "250m", "memory": "1Ki"}}, {"cpu": 1250, "memory": 1024}),
         # Pod-level resources override what the containers sum up to, overhead still comes on top.
-        ({"containers": [container("1")], "resources": {"requests": {"cpu": "3"}}}, {"cpu": 3000}),
-        ({"containers": [container("1")], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "1"}}, {"cpu": 4000}),
-        ({"containers": [container("1")], "resources": {"requests": {"memory": "1Gi"}}}, {"cpu": 1000, "memory": 2**30}),
+        ({"containers": [build_container("1")], "resources": {"requests": {"cpu": "3"}}}, {"cpu": 3000}),
+        ({"containers": [build_container("1")], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "1"}}, {"cpu": 4000}),
+        ({"containers": [build_container("1")], "resources": {"requests": {"memory": "1Gi"}}}, {"cpu": 1000, "memory": 2**30}),
         # A pod-level limit stands for a request only where no container names one (the API server's defaulting).
-        ({"containers": [container()], "resources": {"limits": {"cpu": "4"}}}, {"cpu": 4000}),
-        ({"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}}, {"cpu": 1000}),
-        ({"containers": [container("1")], "resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}}, {"cpu": 2000}),
+        ({"containers": [build_container()], "resources": {"limits": {"cpu": "4"}}}, {"cpu": 4000}),
+        ({"containers": [build_container("1")], "resources": {"limits": {"cpu": "4"}}}, {"cpu": 1000}),
+        ({"containers": [build_container("1")], "resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}}, {"cpu": 2000}),
     ],
 )
-def test_a_pod_takes_what_kubernetes_would_count(spec: dict[str, Any], expected: dict[str, int]):
+def test_pod_requests_equal_the_amounts_that_kubernetes_counts(spec: dict[str, Any], expected: dict[str, int]):
     assert pod_requests(spec) == expected
 
 
 def test_each_resource_has_its_own_peak():
-    spec = {"containers": [container("1", memory="2Gi")], "initContainers": [container("3", memory="1Gi")]}
+    spec = {"containers": [build_container("1", memory="2Gi")], "initContainers": [build_container("3", memory="1Gi")]}
     assert pod_requests(spec) == {"cpu": 3000, "memory": 2 * 2**30}
 
 
 def test_a_request_that_is_no_quantity_is_refused():
     with pytest.raises(InvalidQuantity, match="'much'"):
-        pod_requests({"containers": [container("much")]})
+        pod_requests({"containers": [build_container("much")]})
 
 
 def test_resources_are_read_and_left_as_they_are():
-    spec = {"containers": [container("1")], "initContainers": [container("1", sidecar=True), container("3")]}
+    spec = {"containers": [build_container("1")], "initContainers": [build_container("1", sidecar=True), build_container("3")]}
     before = repr(spec)
     pod_requests(spec)
     assert repr(spec) == before

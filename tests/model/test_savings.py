@@ -18,41 +18,41 @@ from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_aff
 from tests.model.test_encoding_size import pools
 
 
-def size(wire: object) -> int:
+def compute_size(wire: object) -> int:
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False))
 
 
-def columns_of(assignment: TopologyAssignment) -> tuple[list[list[str]], list[int]]:
+def compute_columns(assignment: TopologyAssignment) -> tuple[list[list[str]], list[int]]:
     columns = [list(values) for values in zip(*(domain.values for domain in assignment.domains), strict=True)]
     return columns, [domain.count for domain in assignment.domains]
 
 
-def domains_of(columns: list[list[str]], counts: list[int]) -> grouping._Domains:
+def compute_domains(columns: list[list[str]], counts: list[int]) -> grouping._Domains:
     return grouping._compare_neighbours([compute_column(values) for values in columns], np.array(counts))
 
 
 @given(pools(), st.data())
-def test_what_slices_save_is_what_their_json_is_shorter_than_every_value_and_count_written_out(assignment, data):
-    columns, counts = columns_of(assignment)
+def test_computed_savings_of_slices_equal_the_difference_of_json_lengths(assignment, data):
+    columns, counts = compute_columns(assignment)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(counts) - 1), max_size=4))) if len(counts) > 1 else []
     written_out = sum(len(value) + len('"",') for values in columns for value in values) + sum(len(f"{count},") for count in counts)
-    choice = grouping._weigh(domains_of(columns, counts), np.array(cuts, np.int64))
+    choice = grouping._weigh(compute_domains(columns, counts), np.array(cuts, np.int64))
     borders = [0, *cuts, len(counts)]
     parts = [SlicePart(*part, grouping._list_common(inside)) for part, inside in zip(pairwise(borders), choice.inside.T, strict=True)]
     slices = [encoding._encode_slice(columns, counts, part) for part in parts]
-    assert choice.saved == written_out - sum(size(wire) + len(",") for wire in slices)
+    assert choice.saved == written_out - sum(compute_size(wire) + len(",") for wire in slices)
     if not cuts:
         assert compute_saved(columns, parts[0].common, counts) == choice.saved
         assert parts[0].common == tuple(map(encoding._get_common, columns))
 
 
 @given(pools())
-def test_what_neighbours_share_is_the_same_string_by_string_and_by_arrays(assignment):
-    columns, counts = columns_of(assignment)
+def test_shared_parts_of_neighbours_are_equal_by_strings_and_by_arrays(assignment):
+    columns, counts = compute_columns(assignment)
     nothing = [Common(0, 0, 0, False)] * len(columns)
     shared = list_shared(columns, nothing, counts)
     assert shared == list_shared(columns, [*map(encoding._get_common, columns)], counts)
-    assert shared == grouping._compute_most_saved(domains_of(columns, counts)).tolist()
+    assert shared == grouping._compute_most_saved(compute_domains(columns, counts)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_neighbours_share_is_the_same_string_by_string_and_by_arrays(assign
         ("x", "y", (1, 2), 0),
     ],
 )
-def test_what_two_neighbours_share(left: str, right: str, counts: tuple[int, int], shared: int):
+def test_shared_part_of_two_neighbours_is_as_listed(left: str, right: str, counts: tuple[int, int], shared: int):
     assert list_shared([[left, right]], [Common(0, 0, 0, False)], counts) == [shared]
 
 
@@ -99,7 +99,7 @@ def test_digits_are_counted(numbers: list[int]):
 # --- what promises to pay --------------------------------------------------------------------------------
 
 
-def promised(shared: list[int]) -> list[int]:
+def compute_promise(shared: list[int]) -> list[int]:
     """By the definition: the best of all depths, of the run that ends between two neighbours and of the one that begins there."""
 
     def best(here: int, behind: list[int]) -> int:
@@ -117,8 +117,8 @@ DEPTHS = st.integers(0, 30) | st.sampled_from([0, 5, 6])
 
 
 @given(st.lists(st.lists(DEPTHS, min_size=12, max_size=12), min_size=1, max_size=3), st.booleans())
-def test_a_cut_promises_what_the_runs_on_both_sides_of_it_would_save(shared: list[list[int]], many: bool):
-    expected = np.sum([promised(row) for row in shared], axis=0).tolist()
+def test_promise_of_a_cut_is_the_sum_of_savings_of_both_sides(shared: list[list[int]], many: bool):
+    expected = np.sum([compute_promise(row) for row in shared], axis=0).tolist()
     with pytest.MonkeyPatch.context() as patch:
         if many:
             patch.setattr(paying_cuts, "_FEW", 0)
@@ -131,7 +131,7 @@ def test_a_cut_promises_what_the_runs_on_both_sides_of_it_would_save(shared: lis
 WORDS = st.lists(st.text("ab-0\0é", max_size=6), min_size=1, max_size=6)
 
 
-def common(left: str, right: str) -> int:
+def count_common(left: str, right: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
@@ -140,14 +140,14 @@ def test_each_value_of_a_column_is_compared_with_the_one_before(values: list[str
     column = compute_column(values)
     assert column.lengths.tolist() == [len(value) for value in values]
     expected = [
-        (common(left, right), common(left[::-1], right[::-1]), min(len(left), len(right)), int(left == right))
+        (count_common(left, right), count_common(left[::-1], right[::-1]), min(len(left), len(right)), int(left == right))
         for left, right in zip([values[0], *values], values, strict=False)
     ]
     assert [tuple(row) for row in column.shared.T.tolist()] == expected
 
 
 @given(st.lists(st.text("ab-", min_size=1, max_size=6), min_size=1, max_size=6))
-def test_a_stem_ends_with_the_last_dash_before_what_all_have_at_their_end(values: list[str]):
+def test_column_stem_ends_at_the_last_dash_before_the_common_suffix(values: list[str]):
     column = compute_column(values)
-    suffix = min(common(left[::-1], right[::-1]) for left, right in zip([values[0], *values], values, strict=False))
+    suffix = min(count_common(left[::-1], right[::-1]) for left, right in zip([values[0], *values], values, strict=False))
     assert column.compute_stems().tolist() == [value[: len(value) - suffix].rfind("-") + 1 for value in values]

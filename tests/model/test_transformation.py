@@ -32,7 +32,9 @@ MIG = Transformation("nvidia.com/mig-1g.5gb", False, {"example.com/gpu-memory": 
         ({"x/gpu": 1}, ResourceRules(("x/",), (Transformation("x/gpu", True, {"y": 1000}),)), {}),
     ],
 )
-def test_what_requests_come_to(requests: dict[str, int], rules: ResourceRules, counted: dict[str, int]) -> None:
+def test_transformed_requests_are_counted_by_the_resource_rules(
+    requests: dict[str, int], rules: ResourceRules, counted: dict[str, int]
+) -> None:
     assert counted_by_quota(requests, rules) == counted
 
 

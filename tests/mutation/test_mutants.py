@@ -29,14 +29,14 @@ def test_one_place_has_one_mutant_and_the_seed_says_which():
     assert {line for _, line, _ in places} == {2, 4}  # the default, and the question asked
 
 
-def test_what_nothing_reads_at_run_time_is_no_mutant():
+def test_annotation_change_is_no_mutant():
     annotation = next(mutant for mutant in find_mutants("a.py", "def f(x: int | None): ...\n") if "BitOr_Add" in mutant.operator)
     assert mutate(annotation, "def f(x: int | None): ...\n") is None
     assert not any("Is_Eq" in mutant.operator for mutant in find_mutants("a.py", SOURCE))
 
 
 @pytest.mark.parametrize("source", ["x = list(zip([1], [2], strict=True))\n", "@dataclass(slots=True)\nclass A: ...\n"])
-def test_what_decides_nothing_is_no_mutant(source: str):
+def test_keyword_without_effect_on_decisions_is_no_mutant(source: str):
     """`strict=True` in a program that never breaks it, as an assertion; `slots=True` at all."""
     check = next(mutant for mutant in find_mutants("a.py", source) if mutant.operator == "ReplaceTrueWithFalse")
     assert mutate(check, source) is None
@@ -63,7 +63,7 @@ def test_the_fastest_test_that_reaches_a_line_comes_first_and_after_an_import_al
     assert reach.tests_for(Mutant("b.py", 5, (0, 1), "AddNot", 0), SOURCE) == []
 
 
-def test_what_survived_is_tried_again_where_it_stands_now(tmp_path: Path):
+def test_surviving_mutant_is_tried_again_at_its_current_line(tmp_path: Path):
     tried = list(sample({"a.py": SOURCE}, 1))
     lines = [changed_line(mutant, SOURCE) for mutant in tried]
     entries = [{"path": "a.py", "before": before, "after": after, "killed": i > 0} for i, (before, after) in enumerate(lines)]

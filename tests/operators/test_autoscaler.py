@@ -14,12 +14,12 @@ from e2e import manifests
 from e2e.api import PATIENCE_S, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.operators.catalogue import AUTOSCALED
 from e2e.operators.running import start_operators
 from e2e.topogate import Topogate
 from tests.installed import Installed
-from tests.reconciler.provisioning import AT_ONCE, Checked, evicted, has_quota, why_evicted
+from tests.reconciler.provisioning import AT_ONCE, Checked, get_eviction_messages, has_quota, is_evicted
 from tests.reconciler.scenes import JOBS, QUEUES, WORKLOADS, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -65,14 +65,14 @@ def empty(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened.open()
     yield opened
     opened.close()
-    wait_for("the autoscaler to take its nodes away", lambda: not made(opened), PATIENCE_S)
+    wait_for("the autoscaler to take its nodes away", lambda: not list_made_nodes(opened), PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def high(cluster: Cluster, topogate: Topogate) -> Iterator[str]:
     """The name of a WorkloadPriorityClass, above workloads that name none."""
     priority = {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100, "description": ""}
-    path = manifests.path(priority)
+    path = manifests.get_path(priority)
     cluster.api.create(path, priority)
     yield "high"
     cluster.api.delete(f"{path}/high")
@@ -92,16 +92,16 @@ def make() -> Iterator[Make]:
         check.close()
 
 
-def made(scene: Scene) -> list[Json]:
+def list_made_nodes(scene: Scene) -> list[Json]:
     """The autoscaler's nodes."""
     return [node for node in scene.api.list("/api/v1/nodes") if node["metadata"]["labels"].get("pool") == AUTOSCALED.labels["pool"]]
 
 
-def more(scene: Scene, rack: int, number: int) -> Json:
-    return node_object(scene.pool, 1, rack, number)
+def build_another_node(scene: Scene, rack: int, number: int) -> Json:
+    return build_node(scene.pool, 1, rack, number)
 
 
-def version_of(obj: Json | None) -> str:
+def get_version(obj: Json | None) -> str:
     assert obj is not None
     return str(obj["metadata"]["resourceVersion"])
 
@@ -110,10 +110,10 @@ def is_granted(check: Checked, now: truth.Snapshot, job: str = "train") -> bool:
     return check.state(now, job).get("state") == "Ready"
 
 
-def until_placed(check: Checked, pods: int, level: str, job: str = "train") -> truth.Snapshot:
+def wait_until_placed(check: Checked, pods: int, level: str, job: str = "train") -> truth.Snapshot:
     """Waits for pods on nodes of one domain, by a request that is the autoscaler's word, and until nothing is written any more."""
     now = check.scene.until_bound(job, pods)
-    assert truth.together(now, job, level) == []
+    assert truth.check_one_domain(now, job, level) == []
     assert is_granted(check, now, job)
     (name,) = check.consumed(now, job)
     (request,) = (each for each in check.requests() if each["metadata"]["name"] == name)
@@ -121,11 +121,11 @@ def until_placed(check: Checked, pods: int, level: str, job: str = "train") -> t
     workload = now.workload_of(job)
     assert workload is not None
     assert workload["status"]["admission"]["podSetAssignments"][0]["delayedTopologyRequest"] == "Ready"
-    until_still(check)
+    wait_until_still(check)
     return now
 
 
-def until_still(check: Checked) -> None:
+def wait_until_still(check: Checked) -> None:
     """Waits until neither topogate nor the autoscaler writes anything in the namespace or to the check."""
     scene, seen = check.scene, dict[str, str]()
     pods = f"/api/v1/namespaces/{scene.namespace}/pods"
@@ -136,7 +136,7 @@ def until_still(check: Checked) -> None:
         listed = [scene.api.list(path.format(scene.namespace)) for path in (JOBS, WORKLOADS, pods)]
         objects = [obj for found in (*listed, check.requests(), check.templates()) for obj in found]
         objects += [scene.api.get(check.queue_path), scene.api.get(check.path)]
-        seen = {obj["metadata"]["uid"]: version_of(obj) for obj in objects}
+        seen = {obj["metadata"]["uid"]: get_version(obj) for obj in objects}
         return seen == before
 
     wait_for("all objects to stand still", is_still, PATIENCE_S, poll_s=STILL_S)
@@ -148,7 +148,7 @@ def until_still(check: Checked) -> None:
 def test_capacity_that_is_there_is_provisioned_and_the_second_pass_places_in_one_rack(scene: Scene, make: Make) -> None:
     check = make(scene, CHECK_CAPACITY)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
-    now = until_placed(check, 2, scene.rack)
+    now = wait_until_placed(check, 2, scene.rack)
     assert check.state(now)["message"] == FOUND
     (template,) = check.templates()
     assert template["template"]["spec"]["nodeSelector"] == scene.pool.labels
@@ -160,17 +160,17 @@ def test_capacity_that_is_not_there_is_waited_for_with_its_quota_until_a_node_co
     now = scene.eventually("the autoscaler's words", lambda now: check.state(now).get("message") == NOT_FOUND)
     assert check.state(now)["state"] == "Pending"
     assert has_quota(now)
-    scene.cluster.add_nodes([more(scene, 1, 3)])
-    now = until_placed(check, 5, scene.block)
+    scene.cluster.add_nodes([build_another_node(scene, 1, 3)])
+    now = wait_until_placed(check, 5, scene.block)
     assert "retryCount" not in check.state(now)
 
 
 def test_request_that_may_not_wait_fails_and_is_retried_until_a_node_comes(scene: Scene, make: Make) -> None:
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 100}, parameters={"noRetry": "true"})
     scene.submit("train", pods=5, gpus=8, required=scene.block)
-    scene.eventually("its quota to be given back", lambda now: "CA could not find requested capacity" in why_evicted(now))
-    scene.cluster.add_nodes([more(scene, 1, 3)])
-    now = until_placed(check, 5, scene.block)
+    scene.eventually("its quota to be given back", lambda now: "CA could not find requested capacity" in get_eviction_messages(now))
+    scene.cluster.add_nodes([build_another_node(scene, 1, 3)])
+    now = wait_until_placed(check, 5, scene.block)
     assert check.state(now)["retryCount"] >= 1
     assert len(check.requests()) == 1, "those of earlier attempts are gone"
 
@@ -178,53 +178,53 @@ def test_request_that_may_not_wait_fails_and_is_retried_until_a_node_comes(scene
 def test_request_that_never_succeeds_is_given_up(scene: Scene, make: Make) -> None:
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 1}, parameters={"noRetry": "true"})
     scene.submit("train", pods=5, gpus=8, required=scene.block)
-    now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
-    assert "given up after 2 attempts" in truth.condition(now.workload_of("train"), "Evicted")["message"]
-    until_still(check)
+    now = scene.eventually("it to be deactivated", lambda now: is_evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
+    assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
+    wait_until_still(check)
 
 
 def test_capacity_that_is_scattered_over_racks_is_asked_for_again_until_one_rack_has_it(scene: Scene, make: Make) -> None:
     """The autoscaler knows nothing of racks."""
     check = make(scene, CHECK_CAPACITY, {**AT_ONCE, "backoffLimitCount": 100})
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now))
-    scene.cluster.add_nodes([more(scene, 1, 3)])
-    until_placed(check, 3, scene.rack)
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in get_eviction_messages(now))
+    scene.cluster.add_nodes([build_another_node(scene, 1, 3)])
+    wait_until_placed(check, 3, scene.rack)
 
 
 def test_two_jobs_that_share_the_room_run_one_after_the_other(scene: Scene, make: Make) -> None:
     """A job that has ended keeps its Workload, and what was booked for it."""
     check = make(scene, CHECK_CAPACITY)
     scene.submit("first", pods=4, gpus=8, required=scene.block)
-    until_placed(check, 4, scene.block, "first")
+    wait_until_placed(check, 4, scene.block, "first")
     scene.submit("second", pods=4, gpus=8, required=scene.block)
     scene.eventually("the autoscaler's words", lambda now: check.state(now, "second").get("message") == NOT_FOUND)
     finish(scene, "first", 4)
-    until_placed(check, 4, scene.block, "second")
+    wait_until_placed(check, 4, scene.block, "second")
 
 
 def test_job_that_preempts_takes_the_room_that_was_booked_for_the_other(scene: Scene, make: Make, high: str) -> None:
     scene.allow_preemption()
     check = make(scene, CHECK_CAPACITY)
     scene.submit("low", pods=4, gpus=8, required=scene.block)
-    until_placed(check, 4, scene.block, "low")
-    scene.api.patch(check.queue_path, {"spec": {"resourceGroups": [quota_of(scene, 32)]}})
+    wait_until_placed(check, 4, scene.block, "low")
+    scene.api.patch(check.queue_path, {"spec": {"resourceGroups": [build_quota(scene, 32)]}})
     scene.submit("high", pods=4, gpus=8, required=scene.block, labels={"kueue.x-k8s.io/priority-class": high})
-    until_placed(check, 4, scene.block, "high")
+    wait_until_placed(check, 4, scene.block, "high")
     scene.delete_job("high")
-    until_placed(check, 4, scene.block, "low")
+    wait_until_placed(check, 4, scene.block, "low")
 
 
 def test_job_that_is_to_be_retried_later_leaves_its_room_to_another(scene: Scene, make: Make) -> None:
     """For the first one, room was found that is scattered over two racks."""
     check = make(scene, CHECK_CAPACITY, {"backoffLimitCount": 3, "backoffBaseSeconds": 3600, "backoffMaxSeconds": 3600})
     scene.submit("first", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now, "first"))
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in get_eviction_messages(now, "first"))
     scene.submit("second", pods=4, gpus=8, required=scene.block)
-    until_placed(check, 4, scene.block, "second")
+    wait_until_placed(check, 4, scene.block, "second")
 
 
-def quota_of(scene: Scene, gpus: int) -> Json:
+def build_quota(scene: Scene, gpus: int) -> Json:
     """The queue's quota, with so many GPUs."""
     (group,) = scene.api.get(f"{QUEUES}/{scene.prefix}queue")["spec"]["resourceGroups"]
     group["flavors"][0]["resources"][1]["nominalQuota"] = gpus
@@ -245,10 +245,10 @@ def finish(scene: Scene, job: str, pods: int) -> None:
 @pytest.mark.parametrize(("pods", "level"), [(3, "rack"), (2, "block")])
 def test_nodes_are_made_and_the_second_pass_places_all_pods_in_one_domain(empty: Scene, make: Make, pods: int, level: str) -> None:
     check = make(empty, SCALE_UP)
-    assert not made(empty)
+    assert not list_made_nodes(empty)
     empty.submit("train", pods=pods, gpus=8, required=getattr(empty, level))
-    now = until_placed(check, pods, getattr(empty, level))
-    nodes = {node["metadata"]["name"] for node in made(empty)}
+    now = wait_until_placed(check, pods, getattr(empty, level))
+    nodes = {node["metadata"]["name"] for node in list_made_nodes(empty)}
     assert {pod["spec"]["nodeName"] for pod in now.pods_of("train")} == nodes, "as many as were asked for, and no more"
     assert len(nodes) == pods
 
@@ -261,22 +261,22 @@ def test_job_that_spans_two_groups_of_nodes_waits_since_the_autoscaler_makes_one
     tries: set[str] = set()
 
     def is_tried_again() -> bool:
-        tries.update(version_of(request) for request in check.requests())
+        tries.update(get_version(request) for request in check.requests())
         return len(tries) > 2
 
     wait_for("it to be tried twice more", is_tried_again, PATIENCE_S)
-    assert version_of(empty.read().workload_of("train")) == version_of(now.workload_of("train")), "nothing new, nothing written"
-    assert not made(empty)
+    assert get_version(empty.read().workload_of("train")) == get_version(now.workload_of("train")), "nothing new, nothing written"
+    assert not list_made_nodes(empty)
 
 
 def test_nodes_of_a_job_that_has_ended_are_taken_away_and_the_next_job_gets_others(empty: Scene, make: Make) -> None:
     check = make(empty, SCALE_UP)
     empty.submit("first", pods=2, gpus=8, required=empty.rack)
-    before = {pod["spec"]["nodeName"] for pod in until_placed(check, 2, empty.rack, "first").pods_of("first")}
+    before = {pod["spec"]["nodeName"] for pod in wait_until_placed(check, 2, empty.rack, "first").pods_of("first")}
     finish(empty, "first", 2)
-    wait_for("its nodes to be taken away", lambda: not made(empty), PATIENCE_S)
+    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty), PATIENCE_S)
     empty.submit("second", pods=3, gpus=8, required=empty.rack)
-    now = until_placed(check, 3, empty.rack, "second")
+    now = wait_until_placed(check, 3, empty.rack, "second")
     assert before.isdisjoint(pod["spec"]["nodeName"] for pod in now.pods_of("second"))
 
 
@@ -286,8 +286,8 @@ def test_pods_beside_a_check_are_not_made_nodes_for_twice(empty: Scene, make: Ma
     for name in ("first", "second"):
         empty.submit(name, pods=3, gpus=8, required=empty.rack)
     for name in ("first", "second"):
-        until_placed(check, 3, empty.rack, name)
-    assert len(made(empty)) == 6
+        wait_until_placed(check, 3, empty.rack, name)
+    assert len(list_made_nodes(empty)) == 6
 
 
 # --- jobs that leave while they wait ----------------------------------------------------------------------
@@ -308,8 +308,8 @@ def test_job_that_leaves_while_it_waits_takes_its_request_along(leave: Callable[
     empty.eventually("the autoscaler's words", lambda now: check.state(now).get("message") == NOT_FOUND)
     leave(empty)
     empty.eventually("what was asked with to be gone", lambda _: not check.requests() and not check.templates())
-    until_still(check)
-    assert not made(empty)
+    wait_until_still(check)
+    assert not list_made_nodes(empty)
 
 
 def suspend(scene: Scene) -> None:
@@ -320,6 +320,6 @@ def suspend(scene: Scene) -> None:
 def test_nodes_of_a_job_that_leaves_while_it_runs_are_taken_away(leave: Callable[[Scene], None], empty: Scene, make: Make) -> None:
     check = make(empty, SCALE_UP)
     empty.submit("train", pods=3, gpus=8, required=empty.rack)
-    until_placed(check, 3, empty.rack)
+    wait_until_placed(check, 3, empty.rack)
     leave(empty)
-    wait_for("its nodes to be taken away", lambda: not made(empty), PATIENCE_S)
+    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty), PATIENCE_S)

@@ -9,7 +9,7 @@ import pytest
 from e2e.cluster import Cluster
 from e2e.operators.catalogue import OPERATORS
 from e2e.operators.running import RunningOperator, start_operators
-from e2e.operators.scenes import Act, acts_of
+from e2e.operators.scenes import Act, list_acts
 from tests.installed import Installed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -18,7 +18,7 @@ ALWAYS = [(kind, "preempted and back") for kind in ("JobSet", "LeaderWorkerSet",
 ACTS = [
     pytest.param(act, marks=() if (kind, act.what) in ALWAYS else pytest.mark.long, id=f"{kind}-{act.what}")
     for kind in OPERATOR_OF
-    for act in acts_of([kind])
+    for act in list_acts([kind])
 ]
 
 

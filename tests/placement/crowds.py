@@ -12,7 +12,7 @@ from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL, PODSET_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, object_key
-from tests.builders import RACK, Node, flavor_json, node_json, pod_json, pod_set_json, topology_json
+from tests.builders import RACK, Node, build_flavor_json, build_node_json, build_pod_json, build_pod_set_json, build_topology_json
 from tests.placement.one_by_one import REQUIRED, World
 
 ZONE = "zone"
@@ -30,12 +30,12 @@ class Crowd:
 
     def state(self) -> ClusterState:
         state = ClusterState()
-        state.observe_topology("t", TopologyFacts.read(topology_json("t", LEVELS)))
-        state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t", nodeLabels={"pool": "tas"})))
+        state.observe_topology("t", TopologyFacts.read(build_topology_json("t", LEVELS)))
+        state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t", nodeLabels={"pool": "tas"})))
         for name, labels in NAMESPACES.items():
             state.observe_namespace(name, labels)
         for node in self.nodes:
-            state.observe_node(node.name, NodeFacts.read(node_json(node)))
+            state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
         for node_name, pod in self.bound:
             spec = {**pod["spec"], "nodeName": node_name}
             state.observe_pod(object_key(pod), PodFacts.read({**pod, "spec": spec}))
@@ -120,7 +120,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
     nodes[-1] = replace(nodes[-1], labels={**nodes[-1].labels, "pool": "another"})
     bound = []
     for i in range(draw(st.integers(0, 3))):
-        pod = pod_json(f"p{i}", cpu="100m", labels=draw(LABELS), phase="Running")
+        pod = build_pod_json(f"p{i}", cpu="100m", labels=draw(LABELS), phase="Running")
         pod["metadata"]["namespace"] = draw(st.sampled_from(sorted(NAMESPACES)))
         pod["spec"] |= draw(pod_specs(near=0))
         for term in (pod["spec"].get("affinity") or {}).get("podAntiAffinity", {}).get(REQUIRED, ()):
@@ -130,8 +130,8 @@ def crowds(draw: st.DrawFn) -> Crowd:
     return Crowd(nodes, bound)
 
 
-def template_json(labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
-    template: dict[str, Any] = pod_set_json(**spec)["template"]
+def build_template_json(labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
+    template: dict[str, Any] = build_pod_set_json(**spec)["template"]
     return {**template, "metadata": {"labels": dict(labels)}}
 
 
@@ -143,7 +143,7 @@ def request_of(
     return state.request_for(PodSetFacts.read(pod_set, HOME), state.flavors["tas"])
 
 
-def pods_of(name: str, template: Mapping[str, Any], nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
+def list_pods(name: str, template: Mapping[str, Any], nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
     """The pods of a pod set, each with the node it was given."""
     labels = {**template["metadata"]["labels"], PODSET_LABEL: name}
     return [

@@ -28,8 +28,8 @@ from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.what_if import WhatIf
 from tests.builders import Node
-from tests.placement.promises import broken_promises
-from tests.placement.reference import free_amounts
+from tests.placement.promises import find_broken_promises
+from tests.placement.reference import compute_free_amounts
 from tests.strategies import TAINTS, TOLERATIONS, Cluster
 
 ANSWERS = Path(__file__).parents[1] / "vectors" / "lives.txt"
@@ -65,7 +65,7 @@ class Life:
         """A line for each turn."""
         random, view = self._random, self._view()
         decision = place(view, self.requests, self.profile, together=self.together)
-        self._judge(self.requests, decision, {}, free_amounts(self.cluster))
+        self._judge(self.requests, decision, {}, compute_free_amounts(self.cluster))
         yield self._told("placed", decision, view, self.requests)
         if decision.refusal is not None:
             self._disturb(view)
@@ -133,7 +133,7 @@ class Life:
 
     def _free_beside(self, stay: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
         usage = [(name, {**each.requests, "pods": 1}, count) for each in self.requests for name, count in stay[each.name].items()]
-        return free_amounts(replace(self.cluster, used=(*self.cluster.used, *usage)))
+        return compute_free_amounts(replace(self.cluster, used=(*self.cluster.used, *usage)))
 
     def _judge(
         self,
@@ -145,7 +145,7 @@ class Life:
     ) -> None:
         """`auto` asks for whatever level has room, which no promise names."""
         if decision.refusal is None and not any(each.topology and each.topology.level == "auto" for each in requests):
-            self.broken += broken_promises(self.cluster, requests, decision, stay, free, failed)
+            self.broken += find_broken_promises(self.cluster, requests, decision, stay, free, failed)
 
     def _told(self, turn: str, decision: Decision, view: FreeCapacity, requests: Sequence[PodSetRequest]) -> str:
         why = f" | {show_choices(explain_choice(view, requests, decision))}" if decision.refusal is None else ""
@@ -206,14 +206,14 @@ def _cluster(random: Random) -> Cluster:
 def _workload(random: Random, levels: Sequence[str], name: str) -> list[PodSetRequest]:
     """One pod set, a leader with its workers, or up to four of them."""
     kind = random.choice(["one"] * 5 + ["group"] * 3 + ["several"] * 2 + ["group of three"])
-    first = _pod_set(random, levels, name)
+    first = _build_pod_set(random, levels, name)
     if kind == "one" or first.topology is None:
         return [first]
-    others = [_pod_set(random, levels, f"{name}-{i}") for i in range(random.randint(1, 3))]
+    others = [_build_pod_set(random, levels, f"{name}-{i}") for i in range(random.randint(1, 3))]
     if kind == "several":
         return [first, *others]
     shared = replace(first.topology, group="g")
-    leader = replace(_pod_set(random, levels, f"{name}-leader"), count=1, topology=replace(shared, slices=()))
+    leader = replace(_build_pod_set(random, levels, f"{name}-leader"), count=1, topology=replace(shared, slices=()))
     members = [replace(first, topology=shared), leader]
     if kind == "group of three":
         members.append(replace(others[0], topology=replace(shared, slices=()), count=random.randint(1, 3)))
@@ -221,7 +221,7 @@ def _workload(random: Random, levels: Sequence[str], name: str) -> list[PodSetRe
     return members
 
 
-def _pod_set(random: Random, levels: Sequence[str], name: str) -> PodSetRequest:
+def _build_pod_set(random: Random, levels: Sequence[str], name: str) -> PodSetRequest:
     mode = random.choice([Mode.REQUIRED, Mode.REQUIRED, Mode.PREFERRED, Mode.PREFERRED, Mode.UNCONSTRAINED, Mode.IMPLIED])
     asked = mode in (Mode.REQUIRED, Mode.PREFERRED)
     level = random.choice(levels) if asked else None

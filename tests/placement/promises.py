@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from core.model.podset import Mode, PodSetRequest
 from core.placement.engine import Decision
 from tests.builders import Node
-from tests.placement.reference import path, usable
+from tests.placement.reference import get_path, is_usable
 from tests.strategies import Cluster
 
 Pods = Mapping[str, int]  # node -> pods
 
 
-def broken_promises(
+def find_broken_promises(
     cluster: Cluster,
     requests: Sequence[PodSetRequest],
     decision: Decision,
@@ -39,35 +39,35 @@ def broken_promises(
         if named != Counter({domain.values: domain.count for domain in placement.assignment.domains}):
             wrong.append(f"{request.name}: the assignment is not its nodes")
         for name, count in (now - kept).items():
-            if name in failed or not usable(nodes[name], request):
+            if name in failed or not is_usable(nodes[name], request):
                 wrong.append(f"{request.name}: new pods on {name}, which takes none")
             for resource, amount in {**request.requests, "pods": 1}.items():
                 left[name][resource] = left[name].get(resource, 0) - amount * count
                 if left[name][resource] < 0:
                     wrong.append(f"{request.name}: {name} is over its {resource}")
-        wrong += [f"{request.name}: {problem}" for problem in shape_problems(cluster, request, now)]
-    for name, members in groups(requests).items():
+        wrong += [f"{request.name}: {problem}" for problem in find_shape_problems(cluster, request, now)]
+    for name, members in group_pod_sets(requests).items():
         together: Counter[str] = Counter()
         for member in members:
             together.update(dict(next(each for each in decision.placements if each.pod_set == member.name).nodes))
         level = members[0].topology.level if members[0].topology is not None else None
-        if level is not None and len({path(cluster, nodes[node], level) for node in together}) > 1 and is_required(members[0]):
+        if level is not None and len({get_path(cluster, nodes[node], level) for node in together}) > 1 and is_required(members[0]):
             wrong.append(f"group {name} is apart")
     return wrong
 
 
-def shape_problems(cluster: Cluster, request: PodSetRequest, pods: Pods) -> Iterator[str]:
+def find_shape_problems(cluster: Cluster, request: PodSetRequest, pods: Pods) -> Iterator[str]:
     """Whether the required domain is one and the slices of every layer are whole."""
     topology = request.topology
     assert topology is not None
     if topology.mode is Mode.REQUIRED:
         assert topology.level is not None
-        if len({path(cluster, node, topology.level) for node in _used(cluster, pods)}) > 1:
+        if len({get_path(cluster, node, topology.level) for node in _used(cluster, pods)}) > 1:
             yield f"in several domains of {topology.level}"
     for layer in topology.slices:
         sizes: Counter[tuple[str, ...]] = Counter()
         for node in _used(cluster, pods):
-            sizes[path(cluster, node, layer.level)] += pods[node.name]
+            sizes[get_path(cluster, node, layer.level)] += pods[node.name]
         if any(count % layer.size for count in sizes.values()):
             yield f"broken slices at {layer.level}"
 
@@ -77,12 +77,12 @@ def can_complete(cluster: Cluster, request: PodSetRequest, stay: Pods, missing: 
     names = [node.name for node in cluster.nodes]
     for spread in _spreads([rooms[name] for name in names], missing):
         pods = Counter(dict(stay)) + Counter(dict(zip(names, spread, strict=True)))
-        if not any(shape_problems(cluster, request, pods)):
+        if not any(find_shape_problems(cluster, request, pods)):
             return True
     return False
 
 
-def groups(requests: Sequence[PodSetRequest]) -> dict[str, list[PodSetRequest]]:
+def group_pod_sets(requests: Sequence[PodSetRequest]) -> dict[str, list[PodSetRequest]]:
     found: dict[str, list[PodSetRequest]] = {}
     for request in requests:
         if request.topology is not None and request.topology.group:

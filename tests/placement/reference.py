@@ -11,7 +11,7 @@ from tests.builders import Node
 from tests.strategies import Cluster
 
 
-def tolerates(node: Node, tolerations: Sequence[Mapping[str, Any]]) -> bool:
+def can_tolerate(node: Node, tolerations: Sequence[Mapping[str, Any]]) -> bool:
     def covered(taint: tuple[str, str, str]) -> bool:
         for toleration in tolerations:
             right_key = toleration.get("key", "") in ("", taint[0])
@@ -24,7 +24,7 @@ def tolerates(node: Node, tolerations: Sequence[Mapping[str, Any]]) -> bool:
     return all(covered(taint) for taint in node.taints)
 
 
-def matches(node: Node, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
+def is_match(node: Node, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
     if not all(key in node.labels and node.labels[key] == value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -56,16 +56,16 @@ def _expression(value: str | None, expression: Mapping[str, Any]) -> bool:
     raise AssertionError(expression)
 
 
-def usable(node: Node, request: PodSetRequest) -> bool:
+def is_usable(node: Node, request: PodSetRequest) -> bool:
     return (
         node.ready
         and not node.unschedulable
-        and tolerates(node, request.tolerations)
-        and matches(node, request.node_selector, request.affinity)
+        and can_tolerate(node, request.tolerations)
+        and is_match(node, request.node_selector, request.affinity)
     )
 
 
-def free_amounts(cluster: Cluster) -> dict[str, dict[str, int]]:
+def compute_free_amounts(cluster: Cluster) -> dict[str, dict[str, int]]:
     free = {node.name: dict(node.allocatable) for node in cluster.nodes}
     for name, amounts, times in cluster.used:
         for resource, amount in amounts.items():
@@ -73,9 +73,9 @@ def free_amounts(cluster: Cluster) -> dict[str, dict[str, int]]:
     return free
 
 
-def room(node: Node, request: PodSetRequest, free: Mapping[str, int]) -> int:
+def compute_room(node: Node, request: PodSetRequest, free: Mapping[str, int]) -> int:
     """Pods that fit on a node, found by putting one more on it until it is full."""
-    if not usable(node, request):
+    if not is_usable(node, request):
         return 0
     left, pods = dict(free), 0
     while True:
@@ -94,32 +94,32 @@ def can_fit(cluster: Cluster, request: PodSetRequest, *, level: str | None = Non
     """
     topology = request.topology
     assert topology is not None
-    free = free_amounts(cluster)
-    rooms = [room(node, request, free[node.name]) for node in cluster.nodes]
+    free = compute_free_amounts(cluster)
+    rooms = [compute_room(node, request, free[node.name]) for node in cluster.nodes]
     within = level or (topology.level if topology.mode is Mode.REQUIRED else None)
-    for spread in _spreads(rooms, request.count):
+    for spread in _generate_spreads(rooms, request.count):
         used = [node for node, count in zip(cluster.nodes, spread, strict=True) if count]
-        if within is not None and len({path(cluster, node, within) for node in used}) > 1:
+        if within is not None and len({get_path(cluster, node, within) for node in used}) > 1:
             continue
-        if all(_slices_are_whole(cluster, spread, layer.level, layer.size) for layer in topology.slices):
+        if all(_has_whole_slices(cluster, spread, layer.level, layer.size) for layer in topology.slices):
             return True
     return False
 
 
-def path(cluster: Cluster, node: Node, level: str) -> tuple[str, ...]:
+def get_path(cluster: Cluster, node: Node, level: str) -> tuple[str, ...]:
     """A node's domain at a level: all values from the top, since names recur."""
     return tuple(node.labels[label] for label in cluster.levels[: cluster.levels.index(level) + 1])
 
 
-def _slices_are_whole(cluster: Cluster, spread: Sequence[int], level: str, size: int) -> bool:
+def _has_whole_slices(cluster: Cluster, spread: Sequence[int], level: str, size: int) -> bool:
     per_domain: dict[tuple[str, ...], int] = {}
     for node, count in zip(cluster.nodes, spread, strict=True):
-        domain = path(cluster, node, level)
+        domain = get_path(cluster, node, level)
         per_domain[domain] = per_domain.get(domain, 0) + count
     return all(count % size == 0 for count in per_domain.values())
 
 
-def _spreads(rooms: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
+def _generate_spreads(rooms: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     if not rooms:
         if count == 0:
             yield ()
@@ -127,7 +127,7 @@ def _spreads(rooms: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     if sum(rooms) < count:
         return
     for here in range(min(rooms[0], count), -1, -1):
-        for rest in _spreads(rooms[1:], count - here):
+        for rest in _generate_spreads(rooms[1:], count - here):
             yield (here, *rest)
 
 

@@ -12,7 +12,7 @@ from core.model.podset import PodSetRequest
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
 from core.placement.what_if import Usage, WhatIf, without
-from tests.builders import THREE_LEVELS, grid, request, view_of
+from tests.builders import THREE_LEVELS, build_grid, build_view, request
 from tests.strategies import Cluster, clusters, jobs, requests
 
 
@@ -23,7 +23,7 @@ def take(view, usage: Sequence[Usage], times: int = 1) -> None:
 
 
 def test_a_victim_makes_room_without_touching_the_ledger():
-    view = view_of(THREE_LEVELS, grid(1, 1, 1))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 1))
     victim: Usage = (request(3), (("b0-r0-n0", 3),))
     take(view, [victim])
     before = view.free.copy()
@@ -33,13 +33,13 @@ def test_a_victim_makes_room_without_touching_the_ledger():
 
 
 def test_a_victim_on_a_node_that_is_gone_frees_nothing():
-    view = view_of(THREE_LEVELS, grid(1, 1, 1))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 1))
     assert (without(view, [(request(3, requests={"cpu": 1, "unknown": 1}), (("elsewhere", 3),))]) == view.free).all()
 
 
-def test_what_would_help_is_said_of_the_world_that_was_asked_about():
+def test_refusal_without_a_victim_equals_the_refusal_after_its_removal():
     """Found by hypothesis: what a victim had held counted as somebody else's that might go, too."""
-    view = view_of(THREE_LEVELS, grid(1, 1, 1))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 1))
     (node,) = view.tree.names
     room = int(view.free[view.axis["pods"], 0])
     victim: Usage = (request(1, requests={"cpu": 1}), ((node, 1),))

@@ -12,26 +12,26 @@ from core.placement.topology.free_capacity import FreeCapacity
 from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
-from tests.builders import BLOCK, RACK, Node, request, view_of
+from tests.builders import BLOCK, RACK, Node, build_view, request
 
 
-def node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu: int = 0, **other: Any) -> Node:
+def build_node(name: str, block: str | None, rack: str | None, cpu: int = 4, gpu: int = 0, **other: Any) -> Node:
     labels = {HOSTNAME_LABEL: name}
     labels |= {} if block is None else {BLOCK: block}
     labels |= {} if rack is None else {RACK: rack}
     return Node(name, labels, {"cpu": cpu * 1000, "gpu": gpu, "pods": 110}, **other)
 
 
-def cluster(racks: Mapping[str, Sequence[int]], *, block: str = "b") -> FreeCapacity:
+def build_cluster(racks: Mapping[str, Sequence[int]], *, block: str = "b") -> FreeCapacity:
     """A node for each number, with so many CPUs, in the rack of that name; `b2/r1` is rack r1 of block b2."""
-    return view_of([HOSTNAME_LABEL], nodes_of(racks, block))
+    return build_view([HOSTNAME_LABEL], list_nodes(racks, block))
 
 
-def nodes_of(racks: Mapping[str, Sequence[int]], block: str = "b") -> list[Node]:
+def list_nodes(racks: Mapping[str, Sequence[int]], block: str = "b") -> list[Node]:
     found = []
     for rack, sizes in racks.items():
         in_block, _, name = rack.rpartition("/")
-        found += [node(f"{rack.replace('/', '-')}-{i}", in_block or block, name, cpu) for i, cpu in enumerate(sizes)]
+        found += [build_node(f"{rack.replace('/', '-')}-{i}", in_block or block, name, cpu) for i, cpu in enumerate(sizes)]
     return found
 
 
@@ -47,7 +47,7 @@ def ask(view: FreeCapacity, asked: PodGroupInfo, plugins: Plugins | None = None)
     return decide(view, asked, plugins or default_plugins())
 
 
-def placed(outcome: Outcome) -> dict[str, int]:
+def count_placed_pods(outcome: Outcome) -> dict[str, int]:
     """Pods per node."""
     assert outcome.chosen is not None
     found: dict[str, int] = {}
@@ -61,12 +61,12 @@ def name_of(outcome: Outcome) -> str | None:
     return None if outcome.chosen is None else outcome.chosen.placement.name
 
 
-def holds_all(sizes: Sequence[int], pods: Sequence[int]) -> bool:
+def can_hold_all(sizes: Sequence[int], pods: Sequence[int]) -> bool:
     """Whether pods of these sizes have places on nodes of these sizes: every way is tried."""
     if not pods:
         return True
     return any(
-        size >= pods[0] and holds_all([*sizes[:at], size - pods[0], *sizes[at + 1 :]], pods[1:])
+        size >= pods[0] and can_hold_all([*sizes[:at], size - pods[0], *sizes[at + 1 :]], pods[1:])
         for at, size in enumerate(sizes)
         if size not in sizes[:at]
     )

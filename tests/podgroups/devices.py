@@ -14,7 +14,7 @@ TEMPLATE = "one-gpu"
 Json = dict[str, Any]
 
 
-def device_class(name: str = CLASS, *expressions: str) -> Json:
+def build_device_class(name: str = CLASS, *expressions: str) -> Json:
     selectors = [{"cel": {"expression": one}} for one in expressions or (f'device.driver == "{DRIVER}"',)]
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -24,7 +24,7 @@ def device_class(name: str = CLASS, *expressions: str) -> Json:
     }
 
 
-def claim_spec(count: int = 1, *expressions: str, **exactly: Any) -> Json:
+def build_claim_spec(count: int = 1, *expressions: str, **exactly: Any) -> Json:
     """One request."""
     request = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count, **exactly}
     if expressions:
@@ -32,16 +32,16 @@ def claim_spec(count: int = 1, *expressions: str, **exactly: Any) -> Json:
     return {"devices": {"requests": [{"name": "gpus", "exactly": request}]}}
 
 
-def template(name: str = TEMPLATE, spec: Json | None = None, namespace: str = "ns") -> Json:
+def build_template(name: str = TEMPLATE, spec: Json | None = None, namespace: str = "ns") -> Json:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"},
-        "spec": {"spec": spec or claim_spec()},
+        "spec": {"spec": spec or build_claim_spec()},
     }
 
 
-def resource_slice(
+def build_resource_slice(
     pool: str, devices: int | Sequence[Json], *, node: str = "", name: str = "", first: int = 0, driver: str = DRIVER, **spec: Any
 ) -> Json:
     """So many devices, or these, that one node reaches, or all; `spec` has more fields, and `generation` and `slices` of the pool."""
@@ -59,25 +59,25 @@ def resource_slice(
 
 def pool_of_nodes(pool: str, free: Mapping[str, int]) -> list[Json]:
     """A pool with a slice for each node."""
-    return [resource_slice(pool, count, node=node, slices=len(free)) for node, count in free.items()]
+    return [build_resource_slice(pool, count, node=node, slices=len(free)) for node, count in free.items()]
 
 
-def claim(
+def build_claim(
     name: str, devices: Sequence[tuple[str, str]] | None = None, *, spec: Json | None = None, namespace: str = "ns", **allocation: Any
 ) -> Json:
     """A claim; allocated with these devices (pool, name) if there are any."""
     metadata = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
-    found: Json = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec or claim_spec()}
+    found: Json = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec or build_claim_spec()}
     if devices is not None:
         results = [{"request": "gpus", "driver": DRIVER, "pool": pool, "device": device} for pool, device in devices]
         found["status"] = {"allocation": {"devices": {"results": results}, **allocation}}
     return found
 
 
-def inventory(*objects: Json) -> Inventory:
+def build_inventory(*objects: Json) -> Inventory:
     """What is seen of some objects; a class and a template for one device are there anyway."""
     found = Inventory()
-    for obj in (device_class(), template(), *objects):
+    for obj in (build_device_class(), build_template(), *objects):
         metadata = obj["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
         if obj["kind"] == "DeviceClass":

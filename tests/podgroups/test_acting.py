@@ -18,7 +18,7 @@ from core.podgroups.members import GroupKey, Member, group_of, pin, pinned_node,
 from core.podgroups.podgroup_facts import PodGroupFacts
 from core.state.cluster import ClusterState
 from core.state.facts import NodeFacts, PodFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json
 
 KEY = GroupKey(NAMESPACE, "g")
 
@@ -37,7 +37,7 @@ class Paper:
                 self.node(Node(name, labels, {"cpu": cpu * 1000, "pods": 110}))
 
     def node(self, node: Node) -> None:
-        self.state.observe_node(node.name, NodeFacts.read(node_json(node)))
+        self.state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
 
     def add(self, *numbers: int, cpu: int = 1) -> None:
         for number in numbers:
@@ -122,7 +122,7 @@ def test_a_gang_that_is_not_all_there_waits_and_keeps_nothing() -> None:
     assert paper.settle().is_scheduled
 
 
-def test_a_gang_without_a_place_is_told_what_each_rack_lacks_and_comes_in_when_there_is_one() -> None:
+def test_gang_without_a_placement_reports_the_lack_of_each_rack_and_is_scheduled_once_one_fits() -> None:
     paper = Paper({"r1": [2], "r2": [3]}, min_count=4)
     paper.add(0, 1, 2, 3)
     step = paper.settle()
@@ -147,7 +147,7 @@ def test_pods_that_come_later_go_where_the_group_runs() -> None:
         assert "3 pods have their places, 1 more do not: none of 1 placement takes 1 pod" in step.message
 
 
-def test_who_says_how_many_pods_there_will_be_is_waited_for_and_gets_room_for_them() -> None:
+def test_group_with_desired_count_waits_for_its_pods_and_gets_room_for_all() -> None:
     paper = Paper({"r1": [2], "r2": [5]}, desired=4)
     paper.add(0, 1)
     step = paper.step(waited_s=1.0)
@@ -236,14 +236,14 @@ def test_whatever_interrupts_it_a_group_is_whole_in_one_rack_or_has_no_place_at_
     assert paper.state.ledger.drift() == {}
 
 
-def test_a_pod_says_which_group_it_belongs_to() -> None:
+def test_pod_group_key_is_read_from_pod_labels() -> None:
     pod = {"metadata": {"name": "p", "namespace": "n", "labels": {MEMBER_OF_LABEL: "g", "topogate.dev/podgroup-replica": "3"}}}
     assert group_of(pod) == GroupKey("n", "g", 3)
     assert str(group_of(pod)) == "n/g[3]"
     assert group_of({"metadata": {"name": "p"}}) is None
 
 
-def test_what_a_pod_asks_of_nodes_by_itself_stays_when_it_is_pinned() -> None:
+def test_pinned_pod_keeps_its_own_node_affinity() -> None:
     term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}}}
     pinned = {"affinity": {"nodeAffinity": pin(spec, "n1")}}

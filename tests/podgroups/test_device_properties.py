@@ -21,9 +21,9 @@ from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
 from core.podgroups.placement_feasibility import check_one
 from core.podgroups.placements import whole
-from tests.builders import view_of
-from tests.podgroups.builders import group, node, placed
-from tests.podgroups.devices import claim, claim_spec, inventory, resource_slice, template
+from tests.builders import build_view
+from tests.podgroups.builders import build_node, count_placed_pods, group
+from tests.podgroups.devices import build_claim, build_claim_spec, build_inventory, build_resource_slice, build_template
 
 OWN = (PodClaim("some", ""),)
 ON_FIRST_TWO = {"nodeSelectorTerms": [{"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": ["n0", "n1"]}]}]}
@@ -45,17 +45,19 @@ class Hall:
         found = []
         for pool, of_nodes in self.own.items():
             options: dict[str, Any] = {"slices": len(of_nodes) + 1}
-            found += [resource_slice(pool, of_node, node=f"n{at}", name=f"{pool}-n{at}", **options) for at, of_node in enumerate(of_nodes)]
-            found.append(resource_slice(pool, self.shared[pool], name=f"{pool}-s", nodeSelector=ON_FIRST_TWO, **options))
+            found += [
+                build_resource_slice(pool, of_node, node=f"n{at}", name=f"{pool}-n{at}", **options) for at, of_node in enumerate(of_nodes)
+            ]
+            found.append(build_resource_slice(pool, self.shared[pool], name=f"{pool}-s", nodeSelector=ON_FIRST_TWO, **options))
         return found
 
     @property
     def inventory(self) -> Inventory:
-        return inventory(template("some", claim_spec(self.count)), claim("other", self.taken), *self.slices)
+        return build_inventory(build_template("some", build_claim_spec(self.count)), build_claim("other", self.taken), *self.slices)
 
     @property
     def view(self) -> FreeCapacity:
-        return view_of([HOSTNAME_LABEL], [node(f"n{at}", "b", "r", cpu) for at, cpu in enumerate(self.cpus)])
+        return build_view([HOSTNAME_LABEL], [build_node(f"n{at}", "b", "r", cpu) for at, cpu in enumerate(self.cpus)])
 
     @property
     def asked(self) -> PodGroupInfo:
@@ -105,7 +107,7 @@ def test_a_group_has_a_place_just_when_some_way_gives_it_devices_of_one_pool(hal
     outcome = ask(hall, hall.inventory)
     assert (outcome.chosen is not None) == hall.is_possible
     if outcome.chosen is not None:
-        where = placed(outcome)
+        where = count_placed_pods(outcome)
         way = tuple(where.get(f"n{at}", 0) for at in range(len(hall.cpus)))
         assert sum(way) == hall.pods
         assert hall.takes(outcome.chosen.placement.name.rpartition("/")[2], way), "never more than are free"
@@ -116,7 +118,7 @@ def test_a_group_has_a_place_just_when_some_way_gives_it_devices_of_one_pool(hal
 def test_a_claim_for_all_is_given_devices_that_all_of_its_pods_reach(hall: Hall, is_promised: bool) -> None:
     """On one node, or on several that reach no devices but those that they share."""
     there = hall.inventory
-    there.observe_claim("ns/ours", read_claim(claim("ours", spec=claim_spec(hall.count))))
+    there.observe_claim("ns/ours", read_claim(build_claim("ours", spec=build_claim_spec(hall.count))))
     if is_promised:
         there.keep("other", PlacedClaims("ns", "n0", OWN))
     outcome = decide(hall.view, replace(hall.asked, claims=((PodClaim("", "ours"),),)), plugins_for(there)[1])
@@ -135,12 +137,12 @@ def test_a_claim_for_all_is_given_devices_that_all_of_its_pods_reach(hall: Hall,
 
 @given(halls(), st.randoms(use_true_random=False))
 def test_the_order_in_which_slices_and_claims_come_does_not_matter(hall: Hall, chance: Any) -> None:
-    objects = [template("some", claim_spec(hall.count)), claim("other", hall.taken), *hall.slices]
+    objects = [build_template("some", build_claim_spec(hall.count)), build_claim("other", hall.taken), *hall.slices]
     chance.shuffle(objects)
-    turned, straight = ask(hall, inventory(*objects)), ask(hall, hall.inventory)
+    turned, straight = ask(hall, build_inventory(*objects)), ask(hall, hall.inventory)
     assert (turned.chosen is None) == (straight.chosen is None)
     if turned.chosen is not None:
-        assert placed(turned) == placed(straight)
+        assert count_placed_pods(turned) == count_placed_pods(straight)
 
 
 @given(halls())
@@ -171,7 +173,7 @@ def test_groups_one_after_the_other_never_have_more_than_there_is(hall: Hall) ->
         outcome = ask(hall, there)
         if outcome.chosen is None:
             break
-        for on, count in placed(outcome).items():
+        for on, count in count_placed_pods(outcome).items():
             way[on] += count
             for pod in range(count):
                 there.keep(f"{number}-{on}-{pod}", PlacedClaims("ns", on, OWN))
@@ -182,7 +184,7 @@ def test_groups_one_after_the_other_never_have_more_than_there_is(hall: Hall) ->
 
 
 @given(halls())
-def test_who_waits_is_told_how_many_devices_each_pool_lacks(hall: Hall) -> None:
+def test_waiting_group_reports_the_missing_devices_of_each_pool(hall: Hall) -> None:
     view, (_, plugins) = hall.view, plugins_for(hall.inventory)
     outcome = decide(view, hall.asked, plugins)
     if outcome.chosen is None:

@@ -35,7 +35,7 @@ def test_all_that_the_kep_has_is_read():
     assert found.is_constrained
 
 
-def test_the_basic_policy_may_say_how_many_pods_are_to_come():
+def test_basic_policy_with_desired_count_is_read():
     found = read_pod_group(ours(schedulingPolicy={"basic": {"desiredCount": 8}}))
     assert (found.min_count, found.desired_count, found.is_constrained) == (None, 8, False)
 
@@ -52,7 +52,7 @@ def test_another_version_is_refused_by_name():
         read_pod_group({"apiVersion": "scheduling.k8s.io/v1", "metadata": NAMED, "spec": {}})
 
 
-def topology(name: str, **labels: str) -> dict[str, Any]:
+def build_topology(name: str, **labels: str) -> dict[str, Any]:
     levels = [{"name": alias, "nodeLabel": label.replace("__", "/")} for alias, label in labels.items()]
     obj = {"apiVersion": OURS, "kind": "NodeTopology", "metadata": {"name": name}, "spec": {"levels": levels}}
     NodeTopology.model_validate(obj)
@@ -60,18 +60,18 @@ def topology(name: str, **labels: str) -> dict[str, Any]:
 
 
 def test_an_alias_stands_for_its_label_and_a_label_for_itself():
-    aliases = read_aliases([topology("b", rack="other.example__rack"), topology("a", rack="example.com__rack")])
+    aliases = read_aliases([build_topology("b", rack="other.example__rack"), build_topology("a", rack="example.com__rack")])
     assert resolve((TopologyConstraint("rack", preferred=True), TopologyConstraint("example.com/row")), aliases) == (
         TopologyConstraint("example.com/rack", preferred=True),
         TopologyConstraint("example.com/row"),
     )
 
 
-def test_where_no_alias_is_known_that_is_said():
+def test_unknown_level_alias_without_any_node_topology_is_reported():
     with pytest.raises(UnknownAlias, match="rak: no NodeTopology has such a level; none has any; a node label"):
         resolve((TopologyConstraint("rak"),), {})
 
 
 def test_an_unknown_alias_is_refused_with_those_that_there_are():
     with pytest.raises(UnknownAlias, match=r"such a level; did you mean rack\? known are rack; a node label"):
-        resolve((TopologyConstraint("rak"),), read_aliases([topology("a", rack="example.com__rack")]))
+        resolve((TopologyConstraint("rak"),), read_aliases([build_topology("a", rack="example.com__rack")]))

@@ -38,12 +38,12 @@ from core.podgroups.members import (
 )
 
 
-def pod(name: str = "p", **labels: str) -> dict[str, Any]:
+def build_pod(name: str = "p", **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {MEMBER_OF_LABEL: "g", **labels}}, "spec": {}}
 
 
 def member(name: str, **labels: str) -> Member:
-    found = read_member(pod(name, **labels))
+    found = read_member(build_pod(name, **labels))
     assert found is not None
     return found
 
@@ -59,18 +59,18 @@ def member(name: str, **labels: str) -> Member:
         ({LWS_GROUP_INDEX_LABEL: "3"}, 0),
     ],
 )
-def test_a_pod_of_a_leader_worker_set_is_of_its_replica_unless_it_says_another(labels: dict[str, str], replica: int) -> None:
-    assert group_of(pod(**labels)) == GroupKey("ns", "g", replica)
+def test_leader_worker_set_pod_belongs_to_its_replica_unless_labeled_otherwise(labels: dict[str, str], replica: int) -> None:
+    assert group_of(build_pod(**labels)) == GroupKey("ns", "g", replica)
 
 
 def test_queued_pod_is_no_member() -> None:
     """It kept a place for ever, on any node of the cluster, though no quota was left to start it."""
-    assert group_of(pod(**{MANAGED: "true", QUEUE_NAME_LABEL: "main"})) is None
+    assert group_of(build_pod(**{MANAGED: "true", QUEUE_NAME_LABEL: "main"})) is None
 
 
-def test_before_it_is_told_its_replica_it_is_no_member() -> None:
-    assert group_of(pod(**{LWS_NAME_LABEL: "s"})) is None
-    assert read_member(pod(**{LWS_NAME_LABEL: "s"})) is None
+def test_leader_worker_set_pod_without_a_replica_label_is_no_member() -> None:
+    assert group_of(build_pod(**{LWS_NAME_LABEL: "s"})) is None
+    assert read_member(build_pod(**{LWS_NAME_LABEL: "s"})) is None
 
 
 def test_jobs_of_a_job_set_come_one_after_the_other() -> None:
@@ -97,7 +97,7 @@ def members_of_jobs(count: int, **spec: Any) -> list[Member]:
     """A pod of each of some Jobs, as the controllers of JobSet and Job label it."""
     found = []
     for i in range(count):
-        made = pod(f"p{i}", **{"job-name": f"j{i}", "batch.kubernetes.io/controller-uid": f"u{i}", JOBSET_JOB_INDEX_LABEL: str(i)})
+        made = build_pod(f"p{i}", **{"job-name": f"j{i}", "batch.kubernetes.io/controller-uid": f"u{i}", JOBSET_JOB_INDEX_LABEL: str(i)})
         member = read_member({**made, "spec": spec})
         assert member is not None
         found.append(member)
@@ -132,25 +132,25 @@ def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_
     assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4), Repelling()))] == [1, 1, 2]
 
 
-def unlike(count: int, kinds: int, terms: int = 0) -> list[Member]:
+def build_unlike_members(count: int, kinds: int, terms: int = 0) -> list[Member]:
     """Pods that ask for different amounts, one kind after the other, and again."""
     apart = [{"labelSelector": {"matchLabels": {"a": f"{i}"}}, "topologyKey": "kubernetes.io/hostname"} for i in range(terms)]
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
     found = []
     for i in range(count):
         containers = [{"resources": {"requests": {"cpu": f"{1 + i % kinds}"}}}]
-        made = read_member({**pod(f"p{i}"), "spec": {"containers": containers, **({"affinity": affinity} if terms else {})}})
+        made = read_member({**build_pod(f"p{i}"), "spec": {"containers": containers, **({"affinity": affinity} if terms else {})}})
         assert made is not None
         found.append(made)
     return found
 
 
 def test_kinds_in_turns_are_sets_of_their_own_while_these_are_few() -> None:
-    assert [len(equal) for equal in split(unlike(MOST_SETS, 2), NoNeighbours())] == [1] * MOST_SETS
+    assert [len(equal) for equal in split(build_unlike_members(MOST_SETS, 2), NoNeighbours())] == [1] * MOST_SETS
 
 
 def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
-    first, second = split(unlike(MOST_SETS + 2, 2), NoNeighbours())
+    first, second = split(build_unlike_members(MOST_SETS + 2, 2), NoNeighbours())
     assert [one.key for one in (*first, *second)] == [f"ns/p{i}" for i in (*range(0, MOST_SETS + 2, 2), *range(1, MOST_SETS + 2, 2))]
 
 
@@ -164,4 +164,4 @@ def test_equal_pods_are_one_set_where_there_would_be_too_many() -> None:
 )
 def test_group_too_large_to_be_placed_together_is_refused(count: int, kinds: int, terms: int, message: str) -> None:
     with pytest.raises(GroupTooLarge, match=message):
-        split(unlike(count, kinds, terms), NoNeighbours())
+        split(build_unlike_members(count, kinds, terms), NoNeighbours())

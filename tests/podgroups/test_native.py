@@ -16,17 +16,17 @@ from core.podgroups.members import GroupKey, Member, read_member
 from core.podgroups.native import NotNative, native_group, native_step
 from core.podgroups.podgroup_facts import PodGroupFacts, read_pod_group
 from tests.builders import BLOCK, NAMESPACE, RACK
-from tests.podgroups.builders import cluster
+from tests.podgroups.builders import build_cluster
 
 KEY = GroupKey(NAMESPACE, "train")
 IN_A_RACK = (TopologyConstraint(RACK),)
 
 
-def facts(**other: Any) -> PodGroupFacts:
+def build_facts(**other: Any) -> PodGroupFacts:
     return replace(PodGroupFacts(NAMESPACE, "train", "uid", IN_A_RACK, 3), **other)
 
 
-def pod(number: int, on: str = "", *, said: str = "") -> Member:
+def build_pod(number: int, on: str = "", *, said: str = "") -> Member:
     labels = {MEMBER_OF_LABEL: "train", JOB_COMPLETION_INDEX_LABEL: f"{number}"}
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}] if said else []
     member = read_member(
@@ -41,63 +41,65 @@ def pod(number: int, on: str = "", *, said: str = "") -> Member:
 
 
 def step(nodes: dict[str, Sequence[int]], *members: Member, **other: Any) -> GroupStep:
-    asked = facts(**other)
-    found = native_step(asked, asked.levels, KEY, members, cluster(nodes), default_plugins())
+    asked = build_facts(**other)
+    found = native_step(asked, asked.levels, KEY, members, build_cluster(nodes), default_plugins())
     assert (found.keep, found.let_go, found.give_back) == ((), (), ()), "nothing is done to pods that are kube-scheduler's"
     return found
 
 
 @pytest.mark.parametrize("least", [None, 4])
-def test_kube_scheduler_is_told_the_same(least: int | None):
-    told = native_group(facts(min_count=least), IN_A_RACK, KEY)
+def test_native_pod_group_has_the_same_levels_and_count(least: int | None):
+    told = native_group(build_facts(min_count=least), IN_A_RACK, KEY)
     read = read_pod_group(told)
     assert (read.levels, read.min_count, read.name) == (IN_A_RACK, least, "train")
     assert [owner["uid"] for owner in told["metadata"]["ownerReferences"]] == ["uid"]
 
 
 def test_each_replica_is_a_group_of_its_own():
-    names = [native_group(facts(replicas=3), IN_A_RACK, GroupKey(NAMESPACE, "train", i))["metadata"]["name"] for i in range(3)]
+    names = [native_group(build_facts(replicas=3), IN_A_RACK, GroupKey(NAMESPACE, "train", i))["metadata"]["name"] for i in range(3)]
     assert names == ["train", "train-1", "train-2"]
 
 
-def test_all_that_it_cannot_be_told_is_said_at_once():
+def test_native_pod_group_refusal_names_all_unsupported_fields():
     levels = (TopologyConstraint(BLOCK), TopologyConstraint(RACK, preferred=True))
     with pytest.raises(NotNative) as refusal:
-        native_group(facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
+        native_group(build_facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
     for words in ("2 levels (it takes one)", f"level {RACK} that is preferred", "desiredCount", "draConstraints"):
         assert words in str(refusal.value)
 
 
-def test_who_is_bound_in_one_rack_is_scheduled():
-    found = step({"r1": [2, 2]}, *(pod(i, f"r1-{i % 2}") for i in range(3)))
+def test_native_group_bound_in_one_rack_is_scheduled():
+    found = step({"r1": [2, 2]}, *(build_pod(i, f"r1-{i % 2}") for i in range(3)))
     assert (found.is_scheduled, found.message) == (True, "kube-scheduler has bound 3 pods in r1")
 
 
-def test_who_is_bound_in_several_is_told_of():
-    found = step({"r1": [2], "r2": [2]}, pod(0, "r1-0"), pod(1, "r2-0"), pod(2, "r1-0"))
+def test_native_group_bound_in_several_racks_is_scattered():
+    found = step({"r1": [2], "r2": [2]}, build_pod(0, "r1-0"), build_pod(1, "r2-0"), build_pod(2, "r1-0"))
     assert (found.is_scheduled, found.reason) == (False, "Scattered")
     assert found.message == f"kube-scheduler has bound 3 pods in no one {RACK}: r1 2, r2 1"
 
 
-def test_who_waits_reads_what_each_placement_lacks_and_not_what_one_does():
-    found = step({"r1": [2], "r2": [1]}, pod(0), pod(1), pod(2, said="0/2 placements are available, first placement status: ..."))
+def test_waiting_native_group_reports_the_lack_of_each_placement():
+    found = step(
+        {"r1": [2], "r2": [1]}, build_pod(0), build_pod(1), build_pod(2, said="0/2 placements are available, first placement status: ...")
+    )
     assert (found.is_scheduled, found.reason, found.waits) == (False, "Unschedulable", True)
     assert found.message.startswith("kube-scheduler has bound 0 of 3 pods: none of 2 placements takes 3 pods, the best takes 2")
     assert found.explanation is not None
     assert [(fact.name, fact.fit) for fact in found.explanation.facts] == [("r1", 2), ("r2", 1)]
 
 
-def test_where_there_is_room_its_own_words_are_told():
-    found = step({"r1": [4]}, pod(0), pod(1), pod(2, said="no volume"))
+def test_waiting_native_group_with_room_reports_the_kube_scheduler_message():
+    found = step({"r1": [4]}, build_pod(0), build_pod(1), build_pod(2, said="no volume"))
     assert found.message == "kube-scheduler has bound 0 of 3 pods, though placement r1 has room for the rest; it says: no volume"
 
 
 def test_a_gang_that_is_not_all_there_waits_for_pods():
-    found = step({"r1": [4]}, pod(0))
+    found = step({"r1": [4]}, build_pod(0))
     assert (found.reason, found.message) == ("WaitingForPods", "1 of at least 3 pods are there")
 
 
 def test_those_that_come_later_are_looked_for_where_the_others_run():
-    found = step({"r1": [0], "r2": [4]}, *(pod(i, "r1-0") for i in range(3)), pod(3))
+    found = step({"r1": [0], "r2": [4]}, *(build_pod(i, "r1-0") for i in range(3)), build_pod(3))
     assert found.is_scheduled, "as many as there must be are"
     assert "3 of 4 pods" in found.message

@@ -24,14 +24,14 @@ from core.podgroups.placements import Placement, join, whole
 from core.podgroups.questions import Nonsense, Question, read_placements, read_scores, to_generate
 from core.podgroups.scorers import BinPacking
 from core.podgroups.topology_placement import TopologyPlacement
-from tests.builders import RACK, view_of
-from tests.podgroups.builders import ask, cluster, group, name_of, node, placed, racks, small_sets
+from tests.builders import RACK, build_view
+from tests.podgroups.builders import ask, build_cluster, build_node, count_placed_pods, group, name_of, racks, small_sets
 
 GENERATOR, SCORER = Which(GENERATE, "acme"), Which(SCORE, "acme")
 Body = Mapping[str, Any]
 
 
-def plugins(answers: Answers) -> Plugins:
+def build_plugins(answers: Answers) -> Plugins:
     """The usual ones, and one of each kind."""
     usual = default_plugins()
     return Plugins((*usual.generators, OutsideGenerator(GENERATOR, answers)), (*usual.scorers, (OutsideScorer(SCORER, answers), 1.0)))
@@ -53,7 +53,7 @@ def answered(
     answers = answers if answers is not None else Answers()
     while True:
         try:
-            return decide(view, asked, plugins(answers))
+            return decide(view, asked, build_plugins(answers))
         except Unanswered as error:
             question = error.question
             body = json.loads(json.dumps(question.compose()))
@@ -70,9 +70,9 @@ def prefer(name: str) -> Callable[[Body], list[float]]:
 # --- decisions --------------------------------------------------------------------------------------------------------
 
 
-def test_each_is_asked_once_and_what_it_says_counts():
+def test_outside_plugin_is_asked_once_and_its_answer_counts():
     answers = Answers()
-    outcome = answered(cluster({"r1": [2], "r2": [2], "r3": [1]}), group((2, 1)), score=prefer("r2"), answers=answers)
+    outcome = answered(build_cluster({"r1": [2], "r2": [2], "r3": [1]}), group((2, 1)), score=prefer("r2"), answers=answers)
     assert (name_of(outcome), answers.times, answers.is_used, answers.missed) == ("r2", 2, True, {})
 
 
@@ -81,36 +81,38 @@ def test_the_weight_of_an_outside_scorer_counts():
     answers.take(_to_score(group((2, 1))), [0, 60])
     for weight, chosen in ((1.0, "r1"), (2.0, "r2")):
         scorers = ((BinPacking(), 1.0), (OutsideScorer(SCORER, answers), weight))
-        view = cluster({"r1": [2], "r2": [100]})
+        view = build_cluster({"r1": [2], "r2": [100]})
         assert name_of(decide(view, group((2, 1)), Plugins((TopologyPlacement(),), scorers))) == chosen
 
 
 def _to_score(asked: PodGroupInfo) -> Question:
     answers = Answers({GENERATOR: "it is away"})
     with pytest.raises(Unanswered) as error:
-        decide(cluster({"r1": [2], "r2": [100]}), asked, plugins(answers))
+        decide(build_cluster({"r1": [2], "r2": [100]}), asked, build_plugins(answers))
     return error.value.question
 
 
 @given(racks, small_sets)
-def test_who_changes_nothing_changes_nothing(sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]):
-    view, asked = cluster(sizes), group(*sets)
+def test_outside_plugin_with_neutral_answers_does_not_change_the_decision(
+    sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]
+):
+    view, asked = build_cluster(sizes), group(*sets)
     plain, other = ask(view, asked), answered(view, asked)
     assert name_of(other) == name_of(plain)
-    assert plain.chosen is None or placed(other) == placed(plain)
+    assert plain.chosen is None or count_placed_pods(other) == count_placed_pods(plain)
 
 
 @given(racks, small_sets)
-def test_who_is_passed_over_is_as_if_not_there(sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]):
-    view, asked, answers = cluster(sizes), group(*sets), Answers({GENERATOR: "it hangs", SCORER: "it raised"})
-    plain, other = ask(view, asked), decide(view, asked, plugins(answers))
+def test_outside_plugin_that_is_skipped_does_not_change_the_decision(sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]]):
+    view, asked, answers = build_cluster(sizes), group(*sets), Answers({GENERATOR: "it hangs", SCORER: "it raised"})
+    plain, other = ask(view, asked), decide(view, asked, build_plugins(answers))
     assert name_of(other) == name_of(plain)
     assert answers.missed[GENERATOR] == "it hangs"
     assert (SCORER in answers.missed) <= (other.chosen is not None)
 
 
 @given(racks, small_sets, st.randoms(use_true_random=False))
-def test_whatever_is_generated_keeps_the_constraint_and_the_room(
+def test_random_generated_placements_keep_constraints_and_room(
     sizes: Mapping[str, Sequence[int]], sets: Sequence[tuple[int, int]], chance: Any
 ):
     def generate(body: Body) -> list[dict[str, Any]]:
@@ -120,11 +122,11 @@ def test_whatever_is_generated_keeps_the_constraint_and_the_room(
             found.append({**shown, "name": f"{number}", "nodes": nodes, "rank": chance.randint(0, 2)})
         return found
 
-    view, asked = cluster(sizes), group(*sets)
+    view, asked = build_cluster(sizes), group(*sets)
     outcome = answered(view, asked, generate, lambda body: [chance.random() for _ in body["candidates"]])
     if outcome.chosen is None:
         return
-    where = placed(outcome)
+    where = count_placed_pods(outcome)
     assert len({view.tree.labels[view.tree.index[name]][RACK] for name in where}) == 1
     assert sum(where.values()) == asked.count
     assert ask(view, asked).chosen is not None, "a part of a rack does not hold what no rack does"
@@ -133,8 +135,8 @@ def test_whatever_is_generated_keeps_the_constraint_and_the_room(
 # --- answers of another moment -----------------------------------------------------------------------------------------
 
 
-def test_what_was_said_of_another_group_is_asked_anew():
-    view, answers = cluster({"r1": [2], "r2": [2]}), Answers()
+def test_outside_plugin_is_asked_again_for_another_group():
+    view, answers = build_cluster({"r1": [2], "r2": [2]}), Answers()
     answered(view, group((2, 1)), score=prefer("r2"), answers=answers)
     assert answers.times == 2
     assert name_of(answered(view, group((1, 1)), score=prefer("r1"), answers=answers)) == "r1"
@@ -142,7 +144,7 @@ def test_what_was_said_of_another_group_is_asked_anew():
 
 
 def test_placements_that_have_come_meanwhile_are_asked_about_and_those_that_are_gone_are_not():
-    view, answers, asked = cluster({"r1": [2], "r2": [2], "r3": [2]}), Answers(), group((2, 1))
+    view, answers, asked = build_cluster({"r1": [2], "r2": [2], "r3": [2]}), Answers(), group((2, 1))
     view.take("r2-0", {"cpu": 2000})
     answered(view, asked, score=prefer("r3"), answers=answers)
     view.take("r3-0", {"cpu": 2000})
@@ -156,29 +158,29 @@ def test_placements_that_have_come_meanwhile_are_asked_about_and_those_that_are_
 def test_places_in_another_tree_are_others():
     """Racks of the same names: a node that has come is where one of r2 was."""
     answers, asked = Answers(), group((2, 1))
-    answered(cluster({"r1": [2], "r2": [2]}), asked, score=prefer("r2"), answers=answers)
-    outcome = answered(cluster({"r1": [2, 2], "r2": [2]}), asked, score=prefer("r2"), answers=answers)
-    assert placed(outcome) == {"r2-0": 2}
+    answered(build_cluster({"r1": [2], "r2": [2]}), asked, score=prefer("r2"), answers=answers)
+    outcome = answered(build_cluster({"r1": [2, 2], "r2": [2]}), asked, score=prefer("r2"), answers=answers)
+    assert count_placed_pods(outcome) == {"r2-0": 2}
     assert answers.times == 3, "what was said of these names is still so"
 
 
 def test_scores_are_of_one_group():
-    view, answers = cluster({"r1": [2], "r2": [2]}), Answers({GENERATOR: "it is away"})
+    view, answers = build_cluster({"r1": [2], "r2": [2]}), Answers({GENERATOR: "it is away"})
     assert name_of(answered(view, group((2, 1)), score=prefer("r2"), answers=answers)) == "r2"
     assert name_of(answered(view, group((1, 1)), score=prefer("r1"), answers=answers)) == "r1"
     assert answers.times == 2
 
 
 def test_a_question_is_about_the_moment_in_which_it_was_asked():
-    view = cluster({"r1": [2], "r2": [2]})
+    view = build_cluster({"r1": [2], "r2": [2]})
     question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)])
     before = json.dumps(question.compose())
     view.take("r1-0", {"cpu": 2000, "example.com/new": 1})
     assert json.dumps(question.compose()) == before
 
 
-def test_what_is_free_is_never_less_than_nothing():
-    view = cluster({"r1": [2]})
+def test_free_amounts_for_a_plugin_are_never_negative():
+    view = build_cluster({"r1": [2]})
     view.take("r1-0", {"cpu": 5000})
     assert to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)]).compose()["amounts"]["cpu"]["free"] == [0]
 
@@ -215,7 +217,7 @@ def test_scores_that_are_none_are_refused(answer: Any):
     ],
 )
 def test_placements_that_are_none_are_refused(changes: dict[str, Any], why: str):
-    view = cluster({"r1": [1, 1], "r2": [1, 1]})
+    view = build_cluster({"r1": [1, 1], "r2": [1, 1]})
     question = to_generate(
         GENERATOR,
         PlacementCycle(view),
@@ -240,8 +242,8 @@ _placements = st.fixed_dictionaries({"name": st.text(max_size=2) | _odd, "rank":
 
 
 @given(_odd | st.lists(_placements, max_size=3) | st.lists(st.floats() | st.integers(), min_size=2, max_size=2))
-def test_whatever_is_answered_is_read_or_refused(answer: Any):
-    view, asked = cluster({"r1": [1, 1], "r2": [1, 1]}), group((1, 1))
+def test_random_plugin_answer_is_read_or_refused(answer: Any):
+    view, asked = build_cluster({"r1": [1, 1], "r2": [1, 1]}), group((1, 1))
     question = to_generate(
         GENERATOR, PlacementCycle(view), asked, TopologyPlacement().generate(PlacementCycle(view), asked, [whole(view.tree)])
     )
@@ -253,7 +255,7 @@ def test_whatever_is_answered_is_read_or_refused(answer: Any):
 
 
 def test_a_name_is_given_once_in_each_rank_and_nodes_as_often_as_one_likes():
-    view = cluster({"r1": [1, 1]})
+    view = build_cluster({"r1": [1, 1]})
     question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)])
     one = {"name": "x", "rank": 1, "nodes": [0, 1], "parent": [0, 0]}
     found = read_placements(question, [one, one | {"rank": 0}, one | {"name": "b"}])
@@ -266,9 +268,9 @@ def test_a_name_is_given_once_in_each_rank_and_nodes_as_often_as_one_likes():
 # --- built-in plugins in other company ------------------------------------------------------------------------------------
 
 
-def test_topology_placement_parts_what_generators_before_it_made():
+def test_topology_placement_divides_placements_of_earlier_generators():
     """Also where these are all nodes together."""
-    view = cluster({"r1": [1, 1], "r2": [1, 1]})
+    view = build_cluster({"r1": [1, 1], "r2": [1, 1]})
     halves = join([_placement("even", 0, 2), _placement("odd", 1, 3)])
     (found,) = TopologyPlacement().generate(PlacementCycle(view), group((1, 1)), [halves])
     assert {one.name: [view.tree.names[at] for at in one.nodes] for one in found} == {
@@ -296,8 +298,8 @@ def _placement(name: str, *nodes: int) -> Placement:
 )
 def test_bin_packing_goes_by_the_resources_that_are_named(weights: Mapping[str, float] | None, chosen: str):
     """Rack `cpus` would have its CPUs all used and its GPUs half; rack `gpus` half and all. Alike they tie, and go by name."""
-    nodes = [node("a", "b", "cpus", 2, 4), node("b", "b", "gpus", 4, 2)]
+    nodes = [build_node("a", "b", "cpus", 2, 4), build_node("b", "b", "gpus", 4, 2)]
     (pods,) = group((2, 1)).pod_sets
     asked = replace(group((2, 1)), pod_sets=(replace(pods, requests={"cpu": 1000, "gpu": 1}),))
     answers = Plugins((TopologyPlacement(),), ((BinPacking(weights), 1.0),))
-    assert name_of(decide(view_of([HOSTNAME_LABEL], nodes), asked, answers)) == chosen
+    assert name_of(decide(build_view([HOSTNAME_LABEL], nodes), asked, answers)) == chosen

@@ -83,7 +83,7 @@ def test_there_are_never_more_pods_than_devices(made: tuple[Rations, list[Cell]]
 
 
 @given(rations(), rooms)
-def test_what_is_promised_stays_so_where_it_can_be_kept(made: tuple[Rations, list[Cell]], room: list[int]) -> None:
+def test_rations_keep_an_earlier_promise_if_it_can_be_kept(made: tuple[Rations, list[Cell]], room: list[int]) -> None:
     given_, cells = made
     if have_devices(cells, asked_for(given_, [])):
         found = given_.within(0, np.array(room[: given_.own.shape[1]]))
@@ -128,7 +128,7 @@ def test_of_too_many_cells_the_smallest_are_left_out() -> None:
     assert made.within(0, np.array([100])).tolist() == [25]
 
 
-def test_what_one_cell_has_too_little_of_another_does_not_make_up_for() -> None:
+def test_rations_do_not_compensate_a_short_cell_by_another_cell() -> None:
     """One device for the first two nodes, and two for the third, which takes one pod."""
     cells = (SharedCell(1, 1, np.array([True, True, False])), SharedCell(1, 2, np.array([False, False, True])))
     made = Rations(((1,),), np.zeros((2, 3), dtype=np.int64), cells, np.zeros((1, 3), dtype=np.int64))

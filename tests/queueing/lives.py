@@ -19,7 +19,7 @@ QUEUES = ("a", "b", "c")
 TOPOLOGIES = ({"required": RACK}, {"preferred": RACK}, {"unconstrained": True})
 
 
-def policies_of() -> st.SearchStrategy[dict[str, Any]]:
+def build_policies() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             "withinClusterQueue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
@@ -48,7 +48,7 @@ jobs = st.builds(Job, st.sampled_from(QUEUES), st.integers(1, 4), st.integers(1,
 @st.composite
 def scenes(draw: st.DrawFn, sharing: FairSharing | None = None) -> Shared:
     """Queues in one cohort; with fair sharing by weight, and often in cohorts of it."""
-    policies = policies_of()
+    policies = build_policies()
     scene = Shared(sharing=sharing)
     weights = st.sampled_from(["0", "1", "1", "3"] if sharing is not None else ["1"])
     cohorts = ["cohort", "cohort", "left", "right"] if sharing is not None else ["cohort"]

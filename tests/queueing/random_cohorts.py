@@ -11,7 +11,7 @@ from typing import Any
 from core.model.configuration import FairSharing
 from core.names import HOSTNAME_LABEL
 from core.state.queue_facts import ClusterQueueFacts
-from tests.builders import RACK, Node, pod_set_json, workload_json
+from tests.builders import RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.shared import Shared
 
 QUEUES = "abcd"
@@ -80,11 +80,11 @@ def _add_queue(scene: Shared, name: str, flavors: list[str], cohorts: list[str],
 def submit_job(scene: Shared, name: str, chance: random.Random) -> None:
     """A workload of up to 5 pods in any of the queues, one third with fewer pods that would do."""
     count = chance.randint(1, 5)
-    pod_sets = [pod_set_json(count=count, cpu=str(chance.randint(1, 3)), topology=chance.choice(TOPOLOGIES))]
+    pod_sets = [build_pod_set_json(count=count, cpu=str(chance.randint(1, 3)), topology=chance.choice(TOPOLOGIES))]
     if chance.random() < 0.3 and count > 1:
         pod_sets[0]["minCount"] = chance.randint(1, count - 1)
     if chance.random() < 0.2:
-        pod_sets.append(pod_set_json("second", count=chance.randint(1, 2), cpu="1", topology=chance.choice(TOPOLOGIES)))
+        pod_sets.append(build_pod_set_json("second", count=chance.randint(1, 2), cpu="1", topology=chance.choice(TOPOLOGIES)))
     queue = chance.choice(sorted(scene.state.cluster_queues.keys() & set(QUEUES)))
     scene.clock += 1
-    scene.workload(workload_json(name, pod_sets, queue=queue, priority=chance.randint(0, 3), created=scene.now))
+    scene.workload(build_workload_json(name, pod_sets, queue=queue, priority=chance.randint(0, 3), created=scene.now))

@@ -14,7 +14,7 @@ from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
-from tests.builders import NAMESPACE, Node, node_json
+from tests.builders import NAMESPACE, Node, build_node_json
 from tests.queueing.scene import Scene
 
 NOW = "2026-01-01T01:00:00Z"
@@ -61,7 +61,7 @@ class Running(Scene):
     def break_down(self, node: str) -> None:
         facts = self.state.nodes[node]
         allocatable = dict(facts.state.allocatable)
-        self.state.observe_node(node, NodeFacts.read(node_json(Node(node, facts.labels, allocatable, ready=False))))
+        self.state.observe_node(node, NodeFacts.read(build_node_json(Node(node, facts.labels, allocatable, ready=False))))
 
     def say(self, name: str, *, ready: bool = True, **more: Any) -> None:
         """What the controller of check `check` says."""
@@ -81,12 +81,14 @@ class Running(Scene):
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[name]["status"]["conditions"]}
 
 
-def told(outcome: Outcome) -> NotAdmissible:
+def get_refusal(outcome: Outcome) -> NotAdmissible:
     assert isinstance(outcome, NotAdmissible), outcome
     return outcome
 
 
-def running(replacement: NodeReplacement = REPLACES, *, racks: int = 1, nodes: int = 4, cpu: int = 4, **options: Any) -> Running:
+def build_running_scene(
+    replacement: NodeReplacement = REPLACES, *, racks: int = 1, nodes: int = 4, cpu: int = 4, **options: Any
+) -> Running:
     scene = Running(replacement, **options)
     for i in range(racks):
         scene.rack(f"r{i}", nodes, cpu=cpu)

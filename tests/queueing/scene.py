@@ -20,13 +20,13 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    cluster_queue_json,
-    flavor_json,
-    local_queue_json,
-    node_json,
-    pod_set_json,
-    topology_json,
-    workload_json,
+    build_cluster_queue_json,
+    build_flavor_json,
+    build_local_queue_json,
+    build_node_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
 )
 
 
@@ -46,26 +46,26 @@ class Scene:
         self.cycle = Cycle(self.state, STANDARD, sharing=sharing)
         self.version = 1
         self.state.observe_namespace(NAMESPACE, {})
-        self.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
+        self.state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK, HOSTNAME_LABEL])))
         self.flavor("tas", "t")
         self.queue("cq", {"tas": quota}, strict=strict)
         self.local_queue("lq", "cq")
 
     def flavor(self, name: str, topology: str | None = None, **spec: Any) -> None:
-        self.state.observe_flavor(name, FlavorFacts.read(flavor_json(name, topology, **spec)))
+        self.state.observe_flavor(name, FlavorFacts.read(build_flavor_json(name, topology, **spec)))
 
     def queue(self, name: str, quotas: Mapping[str, str], **options: Any) -> None:
-        self.state.observe_cluster_queue(name, ClusterQueueFacts.read(cluster_queue_json(name, quotas, **options)))
+        self.state.observe_cluster_queue(name, ClusterQueueFacts.read(build_cluster_queue_json(name, quotas, **options)))
 
     def local_queue(self, name: str, cluster_queue: str) -> None:
-        self.state.observe_local_queue(f"{NAMESPACE}/{name}", LocalQueueFacts.read(local_queue_json(name, cluster_queue)))
+        self.state.observe_local_queue(f"{NAMESPACE}/{name}", LocalQueueFacts.read(build_local_queue_json(name, cluster_queue)))
 
     def rack(self, name: str, nodes: int, *, cpu: int = 4, **labels: str) -> None:
         for i in range(nodes):
             self.node(Node(f"{name}-n{i}", {RACK: name, HOSTNAME_LABEL: f"{name}-n{i}", **labels}, {"cpu": cpu * 1000, "pods": 10}))
 
     def node(self, node: Node) -> None:
-        self.state.observe_node(node.name, NodeFacts.read(node_json(node)))
+        self.state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
 
     def pod(self, pod: Mapping[str, Any]) -> None:
         self.state.observe_pod(object_key(pod), PodFacts.read(pod))
@@ -76,8 +76,8 @@ class Scene:
 
     def submit(self, name: str, count: int = 1, *, cpu: str = "1", topology: Mapping[str, Any] | None = None, **options: Any) -> str:
         """A workload of one pod set, by default for one rack."""
-        pod_sets = [pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)]
-        return self.workload(workload_json(name, pod_sets, **options))
+        pod_sets = [build_pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)]
+        return self.workload(build_workload_json(name, pod_sets, **options))
 
     def delete(self, name: str) -> None:
         self.state.observe_workload(f"{NAMESPACE}/{name}", None)
@@ -98,26 +98,26 @@ class Scene:
         return verdicts
 
 
-def in_queue_order(state: ClusterState, rules: PodsReadyRules | None = None) -> list[WorkloadFacts]:
+def list_in_queue_order(state: ClusterState, rules: PodsReadyRules | None = None) -> list[WorkloadFacts]:
     """Who waits, the first to be served first."""
     pending = Pending(state.workloads, rules)
     pending.sync()
     return list(pending)
 
 
-def admitted(verdicts: Mapping[str, Admissible | NotAdmissible]) -> set[str]:
+def list_admitted(verdicts: Mapping[str, Admissible | NotAdmissible]) -> set[str]:
     return {name for name, outcome in verdicts.items() if isinstance(outcome, Admissible)}
 
 
-def refused(verdicts: Mapping[str, Admissible | NotAdmissible]) -> dict[str, NotAdmissible]:
+def get_refusals(verdicts: Mapping[str, Admissible | NotAdmissible]) -> dict[str, NotAdmissible]:
     return {name: outcome for name, outcome in verdicts.items() if isinstance(outcome, NotAdmissible)}
 
 
-def flavors_of(found: Admissible | NotAdmissible) -> list[dict[str, str]]:
+def list_flavors(found: Admissible | NotAdmissible) -> list[dict[str, str]]:
     assert isinstance(found, Admissible), found
     return [dict(pod_set.flavors) for pod_set in found.admission.pod_sets]
 
 
-def times(names: Iterable[str]) -> dict[str, str]:
+def build_times(names: Iterable[str]) -> dict[str, str]:
     """Creation times that make an order."""
     return {name: f"2026-01-01T00:00:{i:02}Z" for i, name in enumerate(names)}

@@ -11,7 +11,7 @@ from core.model.quota_tree import FlavorResource
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts
-from tests.builders import NAMESPACE, condition_json
+from tests.builders import NAMESPACE, build_condition_json
 from tests.queueing.scene import Scene
 
 ALL_MAY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
@@ -67,14 +67,14 @@ class Shared(Scene):
         for name, outcome in verdicts.items():
             if isinstance(outcome, Admissible):
                 stand = {"QuotaReserved": True, "Admitted": True, "Evicted": False, "Preempted": False}
-                conditions = [condition_json(kind, status, time=self.now) for kind, status in stand.items()]
+                conditions = [build_condition_json(kind, status, time=self.now) for kind, status in stand.items()]
                 self._write(name, *conditions, admission=admission_to_wire(outcome.admission))
             elif outcome.preempting is not None:
                 for victim in outcome.preempting.victims:
                     self._write(
                         victim.workload.key.partition("/")[2],
-                        condition_json("Evicted", time=self.now),
-                        condition_json("Preempted", time=self.now, reason=victim.reason),
+                        build_condition_json("Evicted", time=self.now),
+                        build_condition_json("Preempted", time=self.now, reason=victim.reason),
                     )
 
     def _write(self, name: str, *conditions: Mapping[str, Any], admission: Mapping[str, Any] | None = None) -> None:
@@ -98,10 +98,12 @@ class Shared(Scene):
     def leave(self, name: str) -> None:
         """An evicted workload has stopped, and gives back what it held."""
         self.objects[name]["status"].pop("admission")
-        self._write(name, condition_json("QuotaReserved", False, time=self.now), condition_json("Admitted", False, time=self.now))
+        self._write(
+            name, build_condition_json("QuotaReserved", False, time=self.now), build_condition_json("Admitted", False, time=self.now)
+        )
 
     def finish(self, name: str) -> None:
-        self._write(name, condition_json("Finished", time=self.now))
+        self._write(name, build_condition_json("Finished", time=self.now))
 
     def running(self) -> set[str]:
         """Names of those admitted and not evicted."""
@@ -119,7 +121,7 @@ class Shared(Scene):
         return self.state.quota.usage(queue).get(name, 0)
 
 
-def victims(outcome: Admissible | NotAdmissible) -> dict[str, str]:
+def get_victims(outcome: Admissible | NotAdmissible) -> dict[str, str]:
     """Who must go for a workload, by name, and by which right."""
     assert isinstance(outcome, NotAdmissible), outcome
     assert outcome.preempting is not None, outcome.message

@@ -19,7 +19,7 @@ QUOTAS = {"cq-0": ("a", "b"), "cq-1": ("b",)}
 POOLS = {"a": 2, "b": 3}  # nodes of 4 CPUs in each flavor's pool
 
 
-def scene(quota: int, strict: bool) -> Scene:
+def build_scene(quota: int, strict: bool) -> Scene:
     made = Scene()
     for pool, nodes in POOLS.items():
         made.rack(f"rack-{pool}", nodes, pool=pool)
@@ -62,8 +62,10 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(2, 14), st.booleans())
-def test_no_stream_exceeds_quota_or_nodes_and_who_fits_is_in(events: list[tuple[Any, ...]], quota: int, strict: bool):
-    made, submitted = scene(quota, strict), 0
+def test_random_stream_never_exceeds_quota_or_nodes_and_leaves_no_fitting_workload_waiting(
+    events: list[tuple[Any, ...]], quota: int, strict: bool
+):
+    made, submitted = build_scene(quota, strict), 0
     for event in events:
         if event[0] == "submit":
             _, queue, count, cpu, priority = event
@@ -97,7 +99,7 @@ def test_no_stream_exceeds_quota_or_nodes_and_who_fits_is_in(events: list[tuple[
 @given(EVENTS, st.integers(2, 14))
 def test_a_scheduler_that_starts_anew_decides_nothing_else(events: list[tuple[Any, ...]], quota: int):
     """What a cycle remembers spares work; it never changes who gets in."""
-    made, submitted = scene(quota, False), 0
+    made, submitted = build_scene(quota, False), 0
     for event in events:
         if event[0] == "submit":
             made.submit(f"w{submitted}", event[2], cpu=str(event[3]), queue=f"lcq-{event[1]}", created=f"2026-01-01T00:00:{submitted:02}Z")

@@ -43,7 +43,7 @@ def high(cluster: Cluster, topogate: Topogate) -> Iterator[str]:
         "value": 100,
         "description": "",
     }
-    path = manifests.path(made)
+    path = manifests.get_path(made)
     cluster.api.create(path, made)
     yield "high"
     cluster.api.delete(f"{path}/high")

@@ -18,7 +18,7 @@ from sim.administrators import make_ready
 from sim.apiserver.server import Request
 from sim.ending import is_backing_off
 from sim.models.base import JOB, NODE, POD, is_over
-from sim.models.scheduler import Scheduler, takes
+from sim.models.scheduler import Scheduler, is_feasible
 from sim.replica import USER
 from sim.world import WORKLOADS, World
 from tests.builders import NAMESPACE, THREE_LEVELS
@@ -46,11 +46,11 @@ class FailingNodes:
             if isinstance(model, Scheduler):
                 # The ungater deletes a pod 1 s after its place has moved. A pod that is bound sooner stays (PlacementKept, docs/nodes.md).
                 model.backs_off_s = 2.7
-        self.world.apply(manifests.topology("t", THREE_LEVELS))
-        self.world.apply(manifests.flavor("f", {}, "t"))
-        self.world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 1000}}))
+        self.world.apply(manifests.build_topology("t", THREE_LEVELS))
+        self.world.apply(manifests.build_flavor("f", {}, "t"))
+        self.world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 1000}}))
         self.world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        self.world.apply(manifests.local_queue("main", NAMESPACE, "cq"))
+        self.world.apply(manifests.build_local_queue("main", NAMESPACE, "cq"))
         never = HealthRules(storm=StormRules(share=1.0))
         self.world.start_reconciler(replacement=NodeReplacement(fails_fast=fails_fast), node_health=never)
 
@@ -209,7 +209,7 @@ class FailingNodes:
         Pods of a node that was deleted are left out: the garbage collector of pods lets up to a minute pass, and the node may be back.
         """
         for pod_set, count, given in list_assigned(workload):
-            pods = [pod for pod in self.pods if _belongs(pod, workload, pod_set) and pod["metadata"]["uid"] not in self.world.left]
+            pods = [pod for pod in self.pods if _is_part_of(pod, workload, pod_set) and pod["metadata"]["uid"] not in self.world.left]
             going = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
             sent = [pod for pod in pods if pod not in going and not pod["spec"].get("schedulingGates")]
             runs = Counter(pod["spec"]["nodeName"] for pod in sent if pod["spec"].get("nodeName"))
@@ -226,8 +226,8 @@ class FailingNodes:
         for workload in self.workloads.values():
             spares = json.loads((workload["metadata"].get("annotations") or {}).get(SPARES) or "{}") if with_spares else {}
             for pod_set, _, given in list_assigned(workload):
-                [cpu] = [_cpu(each["template"]) for each in workload["spec"]["podSets"] if each["name"] == pod_set]
-                there = Counter(pod["spec"].get("nodeName") for pod in self.pods if _belongs(pod, workload, pod_set))
+                [cpu] = [_get_cpu(each["template"]) for each in workload["spec"]["podSets"] if each["name"] == pod_set]
+                there = Counter(pod["spec"].get("nodeName") for pod in self.pods if _is_part_of(pod, workload, pod_set))
                 for node, count in (there | given).items():
                     taken[node or ""] += count * cpu
                 for node in set(spares.get(pod_set, ())) & self.nodes.keys():
@@ -242,7 +242,7 @@ class FailingNodes:
             if has_condition(new, "Evicted"):
                 self.evicted.add(new["metadata"]["name"])
             for node in _list_unhealthy(new) - _list_unhealthy(old):
-                runs = [pod for pod in self.pods if _belongs(pod, new) and not pod["metadata"].get("deletionTimestamp")]
+                runs = [pod for pod in self.pods if _is_part_of(pod, new) and not pod["metadata"].get("deletionTimestamp")]
                 if node in self.nodes and any(pod["spec"].get("nodeName") == node for pod in runs):
                     self._problems.append(f"{node} is called lost while pods of {new['metadata']['name']} run there")
         if request.kind.resource == POD and request.user == USER and old is not None and not old["metadata"].get("deletionTimestamp"):
@@ -250,17 +250,17 @@ class FailingNodes:
         return self._admit(request, old, new)
 
     def _judge_pod(self, old: Json, new: Json | None) -> Iterator[str]:
-        workload = next((each for each in self.world.objects(*WORKLOADS) if _belongs(old, each)), {})
+        workload = next((each for each in self.world.objects(*WORKLOADS) if _is_part_of(old, each)), {})
         host = ((new or old)["spec"].get("nodeSelector") or {}).get(HOSTNAME_LABEL)
         if not is_admitted(workload) or host is None:
             return
-        [given] = [given for pod_set, _, given in list_assigned(workload) if _belongs(old, workload, pod_set)]
+        [given] = [given for pod_set, _, given in list_assigned(workload) if _is_part_of(old, workload, pod_set)]
         node, wanted = self.nodes.get(host), (workload["metadata"]["name"], host)
         if (new is None or is_over(new)) and not is_over(old):
             self._given_up.add(wanted)
             if old["spec"].get("nodeName"):
                 yield f"pod {old['metadata']['name']} runs, and is ended"
-            elif new is not None and node is not None and _is_up(node) and takes(node, old, {}) and given[host]:
+            elif new is not None and node is not None and _is_up(node) and is_feasible(node, old, {}) and given[host]:
                 yield f"pod {old['metadata']['name']} is ended, and could have run on {host}"
         elif old["spec"].get("schedulingGates") and new is not None and not new["spec"].get("schedulingGates"):
             [replica] = self.world.replicas
@@ -287,12 +287,12 @@ def _list_unhealthy(workload: Json | None) -> set[str]:
     return {each["name"] for each in ((workload or {}).get("status") or {}).get("unhealthyNodes") or ()}
 
 
-def _belongs(pod: Json, workload: Json, pod_set: str | None = None) -> bool:
+def _is_part_of(pod: Json, workload: Json, pod_set: str | None = None) -> bool:
     notes, labels = pod["metadata"].get("annotations") or {}, pod["metadata"].get("labels") or {}
     return notes.get(WORKLOAD_ANNOTATION) == workload["metadata"]["name"] and pod_set in (None, labels.get(PODSET_LABEL))
 
 
-def _cpu(pod: Json) -> int:
+def _get_cpu(pod: Json) -> int:
     return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
 
 

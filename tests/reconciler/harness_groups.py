@@ -21,7 +21,7 @@ from reconciler.podgroups.group_plugins import GroupPlugins
 from reconciler.podgroups.podgroups import PodGroups
 from sim.apiserver.server import Request
 from sim.harness import NAMESPACE, Harness
-from tests.builders import RACK, Node, node_json
+from tests.builders import RACK, Node, build_node_json
 from tests.runtime.fakes import ManualClock
 
 Hook = Callable[[str, str], None]  # what is to be done to a pod, and its name; raises what the API server answers
@@ -73,7 +73,7 @@ class GroupsHarness(Harness):
 
     def node(self, name: str, rack: str, cpu: int, **labels: str) -> None:
         node = Node(name, {RACK: rack, HOSTNAME_LABEL: name, **labels}, {"cpu": cpu * 1000, "pods": 110})
-        self.put({"kind": "Node", **node_json(node)})
+        self.put({"kind": "Node", **build_node_json(node)})
 
     def group(self, policy: Mapping[str, Any] | None = None, *, name: str = "g", **spec: Any) -> Obj:
         constraints = {"topologyConstraints": [{"level": RACK}]}

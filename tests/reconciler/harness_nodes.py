@@ -12,7 +12,7 @@ from core.runtime.controller import Result
 from reconciler.nodes.mass_not_ready import Storms
 from reconciler.nodes.node_health import NodeHealth
 from sim.harness import Harness
-from tests.builders import RACK, flavor_json, topology_json
+from tests.builders import RACK, build_flavor_json, build_topology_json
 from tests.runtime.fakes import ManualClock
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
@@ -30,8 +30,8 @@ class NodesHarness(Harness):
         self.storms = Storms(self.observed, self.clock, rules.storm)
         self.health = NodeHealth(self.observed, self.executor, self.clock, rules, self.storms.holds)
         self._owner = owner
-        self.put({"kind": "Topology", **topology_json("t", (RACK, HOSTNAME_LABEL))})
-        self.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
+        self.put({"kind": "Topology", **build_topology_json("t", (RACK, HOSTNAME_LABEL))})
+        self.put({"kind": "ResourceFlavor", **build_flavor_json("f", "t")})
 
     def node(self, name: str, *, ready: bool = True, rack: str = "r0", host: str | None = None, since: str = "", **spec: Any) -> None:
         labels = {HOSTNAME_LABEL: host or name} | ({RACK: rack} if rack else {})

@@ -50,7 +50,7 @@ class PodsHarness(Harness):
         self.wait_for(reconcile())
 
 
-def pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", notes: Json | None = None, **metadata: Any) -> Json:
+def build_pod(name: str, *, group: str | None = "g", total: int = 2, cpu: str = "1", notes: Json | None = None, **metadata: Any) -> Json:
     labels = {QUEUE_NAME_LABEL: "main"} | ({POD_GROUP_NAME: group} if group else {})
     annotations = ({POD_GROUP_TOTAL_COUNT: str(total)} if group else {}) | (notes or {})
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
@@ -74,7 +74,7 @@ def admit(harness: Harness, name: str) -> None:
     harness.put({**workload, "status": admitted(workload)})
 
 
-def started(harness: Harness) -> set[str]:
+def list_started(harness: Harness) -> set[str]:
     gates = {p["metadata"]["name"]: {gate["name"] for gate in p["spec"].get("schedulingGates") or ()} for p in harness.all("Pod")}
     return {name for name, found in gates.items() if ADMISSION_GATE not in found}
 
@@ -89,16 +89,16 @@ def bind(harness: Harness, *pods: str) -> None:
 def run_group(harness: PodsHarness) -> PodsHarness:
     """A group of two pods, `a` and `b`, that are admitted, bound and run."""
     for name in ("a", "b"):
-        harness.put(pod(name))
+        harness.put(build_pod(name))
     harness.run()
     admit(harness, "g")
     harness.run()
-    assert started(harness) == {"a", "b"}
+    assert list_started(harness) == {"a", "b"}
     bind(harness, "a", "b")
     return harness
 
 
-def names(harness: Harness) -> set[str]:
+def list_names(harness: Harness) -> set[str]:
     return {p["metadata"]["name"] for p in harness.all("Pod") if not p["metadata"].get("deletionTimestamp")}
 
 

@@ -22,7 +22,7 @@ from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.schedule.scheduler import Scheduler
 from reconciler.workloads.queues import Queues
 from sim.harness import Harness
-from tests.builders import RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
+from tests.builders import RACK, Node, build_cluster_queue_json, build_flavor_json, build_node_json, build_pod_set_json, build_topology_json
 from tests.runtime.fakes import ManualClock
 
 
@@ -33,19 +33,19 @@ class QueuesHarness(Harness):
         super().__init__(clock or ManualClock())
         self.scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD, recorder=recorder)
         self.queues = Queues(self.observed, self.executor, self.clock)
-        self.put({"kind": "Topology", **topology_json("t", [RACK, HOSTNAME_LABEL])})
-        self.put({"kind": "ResourceFlavor", **flavor_json("gpu", "t")})
+        self.put({"kind": "Topology", **build_topology_json("t", [RACK, HOSTNAME_LABEL])})
+        self.put({"kind": "ResourceFlavor", **build_flavor_json("gpu", "t")})
         self.queue({"gpu": "10"})
         self.put({"kind": "LocalQueue", "metadata": {"name": "main"}, "spec": {"clusterQueue": "cq"}})
         for rack in ("r1", "r2"):
             self.node(f"{rack}-n", rack)
 
     def node(self, name: str, rack: str, *, cpu: int = 4000) -> None:
-        self.put({"kind": "Node", **node_json(Node(name, {RACK: rack, HOSTNAME_LABEL: name}, {"cpu": cpu, "pods": 110}))})
+        self.put({"kind": "Node", **build_node_json(Node(name, {RACK: rack, HOSTNAME_LABEL: name}, {"cpu": cpu, "pods": 110}))})
 
     def queue(self, quota: Mapping[str, str], **spec: Any) -> None:
         """The ClusterQueue as it is from now on; quota for CPUs by flavor."""
-        self.put({"kind": "ClusterQueue", **cluster_queue_json("cq", quota, **spec)})
+        self.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", quota, **spec)})
 
     def workload(
         self,
@@ -61,7 +61,7 @@ class QueuesHarness(Harness):
         if owner is not None:
             version, kind, called = owner
             owners = [{"apiVersion": version, "kind": kind, "name": called, "uid": f"uid-{called}", "controller": True}]
-        spec = {"queueName": queue, "podSets": [pod_set_json("main", count, topology=topology)]}
+        spec = {"queueName": queue, "podSets": [build_pod_set_json("main", count, topology=topology)]}
         return self.put({"kind": "Workload", "metadata": {"name": name, "ownerReferences": owners}, "spec": spec})
 
     def decide(self) -> None:
@@ -117,6 +117,6 @@ class QueuesHarness(Harness):
         return [(event.reason, event.message) for event in self.events if event.key.rpartition("/")[2] == name]
 
 
-async def until(seconds: float) -> None:
+async def wait_until(seconds: float) -> None:
     """The world as it is at this time, counted from the beginning."""
     await asyncio.sleep(seconds - asyncio.get_running_loop().time())

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.names import API_VERSION, AUTOSCALING_GROUP, CONSUMES_PROVISIONING
 from e2e.audit import truth
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.standins.autoscaler import Answer, AutoscalerStandIn
 from tests.reconciler.scenes import Scene
 
@@ -41,7 +41,7 @@ class Checked:
 
     def queue_is_active(self) -> bool:
         queue = self.api.get(self.queue_path)
-        condition = truth.condition(queue, "Active")
+        condition = truth.get_condition(queue, "Active")
         seen = condition.get("observedGeneration") == queue["metadata"]["generation"]
         return seen and condition.get("status") == "True"
 
@@ -65,7 +65,7 @@ class Checked:
         return self.api.list(f"/api/v1/namespaces/{self.scene.namespace}/podtemplates")
 
     def active(self) -> tuple[str | None, str | None]:
-        condition = truth.condition(self.api.get(self.path), "Active")
+        condition = truth.get_condition(self.api.get(self.path), "Active")
         return condition.get("status"), condition.get("reason")
 
     def state(self, now: truth.Snapshot, job: str = "train") -> Json:
@@ -96,19 +96,19 @@ class Provisioned(Checked):
         self.autoscaler.answers[self.class_name] = say
 
     def node(self, rack: int, number: int = 3) -> Json:
-        return node_object(self.scene.pool, 1, rack, number)
+        return build_node(self.scene.pool, 1, rack, number)
 
     def asked(self) -> list[Json]:
         """Every request that there ever was."""
         return self.autoscaler.asked_for(self.class_name)
 
 
-def evicted(now: truth.Snapshot, reason: str, job: str = "train") -> bool:
-    condition = truth.condition(now.workload_of(job), "Evicted")
+def is_evicted(now: truth.Snapshot, reason: str, job: str = "train") -> bool:
+    condition = truth.get_condition(now.workload_of(job), "Evicted")
     return condition.get("status") == "True" and condition.get("reason") == reason
 
 
-def why_evicted(now: truth.Snapshot, job: str = "train") -> str:
+def get_eviction_messages(now: truth.Snapshot, job: str = "train") -> str:
     """What events say of its evictions for a check: the condition is another's as soon as it is admitted again."""
     workload = now.workload_of(job)
     uid = workload["metadata"]["uid"] if workload is not None else None
@@ -120,7 +120,7 @@ def has_quota(now: truth.Snapshot, job: str = "train") -> bool:
     return truth.is_true(now.workload_of(job), "QuotaReserved")
 
 
-def reasons_of_events(now: truth.Snapshot, job: str = "train") -> set[str]:
+def list_event_reasons(now: truth.Snapshot, job: str = "train") -> set[str]:
     workload = now.workload_of(job)
     uid = workload["metadata"]["uid"] if workload is not None else None  # none yet
     return {event["reason"] for event in now.events if uid is not None and event["involvedObject"].get("uid") == uid}

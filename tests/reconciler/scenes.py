@@ -48,17 +48,17 @@ class Scene:
         self.cluster.add_nodes(self.pool)
         self.cluster.create_namespace(self.namespace)
         topology, flavor = f"{self.prefix}topology", f"{self.prefix}flavor"
-        self.create(manifests.topology(topology, self.pool.levels if self.by_host else self.pool.levels[:-1]))
-        self.create(manifests.flavor(flavor, self.pool.labels, topology))
-        self.create(manifests.cluster_queue(f"{self.prefix}queue", {flavor: {"cpu": 1000, GPU: quota}}, strategy=strategy))
-        self.create(manifests.local_queue("main", self.namespace, f"{self.prefix}queue"))
+        self.create(manifests.build_topology(topology, self.pool.levels if self.by_host else self.pool.levels[:-1]))
+        self.create(manifests.build_flavor(flavor, self.pool.labels, topology))
+        self.create(manifests.build_cluster_queue(f"{self.prefix}queue", {flavor: {"cpu": 1000, GPU: quota}}, strategy=strategy))
+        self.create(manifests.build_local_queue("main", self.namespace, f"{self.prefix}queue"))
         return self
 
     def close(self) -> None:
         """Deletes everything, once; the invariant must have held before."""
         if self not in self.unclosed:
             return
-        broken = truth.always(self.read())
+        broken = truth.check_invariants(self.read())
         self._delete_everything()  # whatever is broken: what a failed test leaves must not be in the way of all that follow
         assert broken == []
 
@@ -74,10 +74,10 @@ class Scene:
     # --- doing ------------------------------------------------------------------------------------------
 
     def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        return self.api.create(manifests.path(obj), dict(obj))
+        return self.api.create(manifests.get_path(obj), dict(obj))
 
     def submit(self, name: str, **asked: Any) -> dict[str, Any]:
-        return self.create(manifests.job(name, self.namespace, **asked))
+        return self.create(manifests.build_job(name, self.namespace, **asked))
 
     def patch_job(self, name: str, body: Mapping[str, Any]) -> None:
         self.api.patch(f"{JOBS.format(self.namespace)}/{name}", dict(body))
@@ -128,14 +128,14 @@ class Scene:
         return wait_for(what, look, timeout_s)
 
     def until_bound(self, name: str, pods: int, timeout_s: float = PATIENCE_S) -> truth.Snapshot:
-        return self.eventually(f"{name} to be bound", lambda now: truth.all_bound(now, name, pods) == [], timeout_s)
+        return self.eventually(f"{name} to be bound", lambda now: truth.check_all_bound(now, name, pods) == [], timeout_s)
 
     def until_waiting(self, name: str, reason: str, timeout_s: float = PATIENCE_S) -> str:
         """The message with which a job waits for this reason."""
 
         def waits(now: truth.Snapshot) -> bool:
-            condition = truth.condition(now.workload_of(name), "QuotaReserved")
+            condition = truth.get_condition(now.workload_of(name), "QuotaReserved")
             return condition.get("status") == "False" and condition.get("reason") == reason
 
         now = self.eventually(f"{name} to wait for {reason}", waits, timeout_s)
-        return str(truth.condition(now.workload_of(name), "QuotaReserved")["message"])
+        return str(truth.get_condition(now.workload_of(name), "QuotaReserved")["message"])

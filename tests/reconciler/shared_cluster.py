@@ -60,7 +60,7 @@ class Asked:
 
     def manifest(self) -> Obj:
         asked = {"pods": self.pods, "gpus": self.gpus, "queue": self.queue, "run_seconds": self.run_seconds, **self.topology}
-        return manifests.job(self.name, NAMESPACE, labels={PRIORITY_CLASS_LABEL: self.priority}, **asked)  # type: ignore[arg-type]
+        return manifests.build_job(self.name, NAMESPACE, labels={PRIORITY_CLASS_LABEL: self.priority}, **asked)  # type: ignore[arg-type]
 
 
 def draw_crowd(count: int) -> list[Asked]:
@@ -99,7 +99,7 @@ class SharedCluster:
         self._cluster.add_nodes(POOL)
         self._cluster.create_namespace(NAMESPACE)
         for obj in _configuration():
-            self.api.create(manifests.path(obj), obj)
+            self.api.create(manifests.get_path(obj), obj)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +109,7 @@ class SharedCluster:
             self._delete_all(path)
         self._cluster.delete_namespace(NAMESPACE)
         for obj in reversed(list(_configuration())):
-            self.api.delete(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+            self.api.delete(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
         self._cluster.delete_nodes([node for node in self.read().nodes if node.startswith(POOL.prefix)])
 
     def _delete_all(self, path: str) -> None:
@@ -125,7 +125,7 @@ class SharedCluster:
         def apply(asked: tuple[int, Asked]) -> None:
             time.sleep(max(0.0, began + asked[0] * _EVERY_S - time.monotonic()))
             manifest = asked[1].manifest()
-            self.api.create(manifests.path(manifest), manifest)
+            self.api.create(manifests.get_path(manifest), manifest)
 
         began = time.monotonic()
         with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -146,16 +146,16 @@ class SharedCluster:
 
 
 def _configuration() -> Iterator[Obj]:
-    yield manifests.topology(TOPOLOGY, POOL.levels)
-    yield manifests.flavor(FLAVOR, POOL.labels, TOPOLOGY)
+    yield manifests.build_topology(TOPOLOGY, POOL.levels)
+    yield manifests.build_flavor(FLAVOR, POOL.labels, TOPOLOGY)
     for name, value in PRIORITIES.items():
         yield {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
     for name, (cohort, gpus, given) in QUEUES.items():
         spec = dict(given)
         limit = spec.pop("borrowing_limit", None)
-        queue = manifests.cluster_queue(name, {FLAVOR: {CPU: 10_000, GPU: gpus}}, cohortName=cohort, **spec)
+        queue = manifests.build_cluster_queue(name, {FLAVOR: {CPU: 10_000, GPU: gpus}}, cohortName=cohort, **spec)
         if limit is not None:
             queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][1]["borrowingLimit"] = limit
         yield queue
     for name in QUEUES:
-        yield manifests.local_queue(name, NAMESPACE, name)
+        yield manifests.build_local_queue(name, NAMESPACE, name)

@@ -21,7 +21,7 @@ from core.placement.engine import Decision, PodSetPlacement
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.node_eligibility import taints_of
 from tests.builders import Node
-from tests.placement.promises import broken_promises
+from tests.placement.promises import find_broken_promises
 from tests.replay import placement
 from tests.replay.test_placement_vectors import HERE, PEER, load
 from tests.strategies import Cluster
@@ -106,7 +106,7 @@ def own_problems(case: Case, decision: Decision) -> list[str]:
                 requests.append(held.request)
                 untouched = PodSetPlacement(held.request.name, held.assignment, "", tuple(pods.items()))
                 decision = Decision((*decision.placements, untouched))
-    return broken_promises(Cluster(tuple(case["levels"]), nodes), requests, decision, stay, free, failed)
+    return find_broken_promises(Cluster(tuple(case["levels"]), nodes), requests, decision, stay, free, failed)
 
 
 def _stayed(view: FreeCapacity, case: Case, request: PodSetRequest, decision: Decision) -> dict[str, int]:
@@ -162,7 +162,7 @@ def test_validate_finds_no_fault_in_an_answer_over_hostnames(file: str):
 
 
 @on_each_file
-def test_where_the_peer_has_a_valid_answer_over_hostnames_there_is_one(file: str):
+def test_hostname_case_that_kueue_can_place_is_placed(file: str):
     refused: dict[str, str] = {}
     valid = 0
     for case in filter(is_hostname, load(FILES[file])):

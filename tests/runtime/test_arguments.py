@@ -23,7 +23,7 @@ def read(*arguments: str, **environ: str) -> Given:
     return make_parser().read(arguments, environ)
 
 
-def test_what_is_not_said_stands_at_the_default():
+def test_argument_with_an_empty_variable_has_its_default():
     given = read(X_PORT="", X_WORD="  ", X_OTHER="1", WORD="b")
     assert (given.get("port"), given.get("word"), given.get("many"), given.get("is_on")) == (1, None, None, None)
     assert given.get("port", in_file=7) == 7
@@ -31,7 +31,7 @@ def test_what_is_not_said_stands_at_the_default():
     assert given.mistakes == []
 
 
-def test_a_variable_says_what_its_flag_would():
+def test_environment_variable_sets_the_value_of_its_flag():
     given = read(X_PORT=" 2 ", X_WORD="b", X_MANY="3, 4,", X_IS_ON="true")
     assert (given.get("port"), given.get("word"), given.get("many"), given.get("is_on")) == (2, "b", [3, 4], True)
     assert given.get("port", in_file=7) == 2
@@ -45,18 +45,18 @@ def test_a_flag_is_stronger_and_the_last_of_several_holds():
     assert given.where("port") == "argument --port, with environment variable X_PORT"
 
 
-def test_what_kubernetes_says_of_a_service_of_that_name_is_passed_over():
+def test_port_variable_that_kubernetes_sets_for_a_service_is_ignored():
     assert read(X_PORT="tcp://10.96.0.12:443").get("port") == 1
     (mistake,) = read(X_WORD="tcp://10.96.0.12:443").mistakes
     assert "environment variable X_WORD" in mistake
 
 
-def test_a_variable_that_is_wrong_is_told_also_where_a_flag_is_stronger():
+def test_invalid_variable_is_reported_although_a_flag_overrides_it():
     given = read("--port=5", X_PORT="0")
     assert given.mistakes == ["environment variable X_PORT: '0' is no port; a number from 1 to 65535 is expected"]
 
 
-def test_all_that_is_wrong_is_told():
+def test_all_mistakes_of_arguments_and_variables_are_reported_at_once():
     given = read("--port=x", "--many=1", "--many=y", "--wrod", "z", X_WORD="c", X_IS_ON="1", X_MANY="1;2")
     assert given.mistakes == [
         "environment variable X_WORD: 'c' is not accepted; use a or b",
@@ -76,7 +76,7 @@ def test_all_that_is_wrong_is_told():
         (["--is-on=true"], "argument --is-on/--no-is-on: ignored explicit argument 'true'"),
     ],
 )
-def test_a_line_that_cannot_be_taken_apart_is_told_of_beside_the_variables(arguments: list[str], mistake: str):
+def test_command_line_that_cannot_be_parsed_is_reported_with_invalid_variables(arguments: list[str], mistake: str):
     given = read(*arguments, X_WORD="c")
     assert given.mistakes == ["environment variable X_WORD: 'c' is not accepted; use a or b", mistake]
     assert not given.is_whole
@@ -90,7 +90,7 @@ def test_numbers_that_python_would_not_read_are_refused_like_others():
         at_least_one("nan")
 
 
-def test_help_names_flags_and_how_to_say_them_otherwise(capsys: pytest.CaptureFixture[str]):
+def test_help_output_names_flags_and_variables(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         read("--port=nonsense", "--help")
     assert ended.value.code == 0

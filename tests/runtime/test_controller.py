@@ -123,7 +123,7 @@ async def test_shutting_down_lets_work_finish(looptime):
     assert looptime == 20
 
 
-async def test_every_line_tells_controller_key_and_run():
+async def test_log_lines_of_a_reconcile_contain_controller_key_and_reconcile_id():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logs.JsonFormatter())
@@ -145,7 +145,7 @@ async def test_every_line_tells_controller_key_and_run():
     assert lines[0]["reconcile_id"] != lines[1]["reconcile_id"]
 
 
-async def test_results_are_told_with_their_duration():
+async def test_controller_reports_results_with_their_duration():
     told: list[tuple[str, float]] = []
     await run_for(1, [Done()], on_result=lambda item, outcome, seconds: told.append((outcome, seconds)))
     assert told == [("done", 0)]

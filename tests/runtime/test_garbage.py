@@ -23,7 +23,7 @@ def _as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_lives_is_not_looked_at_again_and_goes_when_nobody_refers_to_it():
+def test_frozen_object_is_not_scanned_and_is_freed_without_references():
     kept, collected = [Thing()], gc.get_freeze_count()
     spare_what_lives()
     assert gc.get_freeze_count() > collected
@@ -32,7 +32,7 @@ def test_what_lives_is_not_looked_at_again_and_goes_when_nobody_refers_to_it():
     assert gone() is None
 
 
-def test_young_cycles_that_nobody_refers_to_are_collected_and_not_kept():
+def test_unreferenced_young_cycle_is_collected_instead_of_frozen():
     thing = Thing()
     thing.other = thing
     gone = weakref.ref(thing)
@@ -63,7 +63,7 @@ def _resident_kb() -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="this C library keeps no pages, or cannot be asked for them")
-def test_pages_between_what_stays_are_given_back():
+def test_freed_memory_pages_between_live_blocks_are_returned():
     blocks: list[bytes | None] = [bytes(20_000) for _ in range(4_000)]  # too small for mappings of their own
     for number in range(len(blocks)):
         if number % 50:

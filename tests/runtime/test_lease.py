@@ -273,7 +273,7 @@ async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_f
     election = LeaderElection(server.client, "ns", "lease", "one", retry_period_s=0.02, connect=connect)
 
     async def work() -> None:
-        await until(lambda: len(server.writes) > 1)
+        await wait_until(lambda: len(server.writes) > 1)
         before = len(server.writes)
         while len(server.writes) < before + 3:  # no await: the loop stands still meanwhile
             pass
@@ -289,14 +289,14 @@ async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_f
     assert holder(server) == ""
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110, what is waited for happens on another thread
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.looptime
-async def test_a_lease_taken_by_somebody_else_ends_the_work_at_once(looptime):
+async def test_lease_taken_by_another_holder_ends_the_work_at_once(looptime):
     server = LeaseServer()
 
     async def work() -> None:
@@ -313,7 +313,7 @@ async def test_a_lease_taken_by_somebody_else_ends_the_work_at_once(looptime):
 
 
 @pytest.mark.looptime
-async def test_a_lease_touched_by_somebody_who_does_not_want_it_is_kept():
+async def test_lease_with_changed_labels_stays_with_its_holder():
     server = LeaseServer()
 
     async def work() -> None:

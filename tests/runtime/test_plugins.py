@@ -43,7 +43,7 @@ def test_no_package_no_plugin():
 
 
 @pytest.mark.parametrize(("target", "why"), [("acme_nowhere:X", "ModuleNotFoundError"), ("acme_broken:Missing", "AttributeError")])
-def test_what_cannot_be_loaded_is_named(package: Path, target: str, why: str):
+def test_plugin_that_cannot_be_loaded_is_reported_by_name_and_cause(package: Path, target: str, why: str):
     (package / "acme_broken.py").write_text("")
     install(package, GROUP, x=target)
     with pytest.raises(BrokenPlugin) as broken:

@@ -39,7 +39,7 @@ def without_topogate(installed: Installed) -> None:
     installed.stop()
 
 
-async def until(what: str, holds: Callable[[], bool]) -> None:
+async def wait_until(what: str, holds: Callable[[], bool]) -> None:
     try:
         async with asyncio.timeout(WAIT_S):
             while not holds():  # noqa: ASYNC110  # the server tells nobody
@@ -160,7 +160,7 @@ class Following:
     async def running(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.informer.run())
         try:
-            await until("the first list", lambda: self.informer.synced or task.done())
+            await wait_until("the first list", lambda: self.informer.synced or task.done())
             yield
             assert not task.done()
         finally:
@@ -190,7 +190,7 @@ async def test_nothing_is_missed_while_connections_are_cut(cluster: Cluster, nam
                 if n % 10 == 7:
                     await client.delete(CONFIG_MAP, f"cm-{n % 10}", namespace)
             wanted = {f"cm-{n % 10}": str(n) for n in range(50, 60) if n % 10 != 7}
-            await until("all to be seen", lambda: following.state() == wanted)
+            await wait_until("all to be seen", lambda: following.state() == wanted)
             assert following.replayed() == wanted
         assert following.asked["list"] == 1, "the history was there: no second list was needed"
         assert following.informer.watcher.restarts["unreachable"] >= 1
@@ -211,7 +211,7 @@ async def test_writer_sees_its_writes_at_once_while_connections_are_cut(cluster:
                 if n % 10 == 7:
                     await client.delete(CONFIG_MAP, f"cm-{n % 10}", namespace)
             wanted = {f"cm-{n % 10}": str(n) for n in range(50, 60) if n % 10 != 7}
-            await until("all to be seen", lambda: following.state() == wanted and not following.informer.store._ahead)
+            await wait_until("all to be seen", lambda: following.state() == wanted and not following.informer.store._ahead)
             assert following.replayed() == wanted
 
 
@@ -223,9 +223,9 @@ async def test_a_half_open_connection_is_given_up(cluster: Cluster, namespace: s
             await write(client, namespace, "unheard", 1)
             await asyncio.sleep(2)
             assert following.state() == {}
-            await until("the silence to be noticed", lambda: following.informer.watcher.restarts["idle"] >= 1)
+            await wait_until("the silence to be noticed", lambda: following.informer.watcher.restarts["idle"] >= 1)
             proxy.mute = False
-            await until("it to be heard", lambda: following.state() == {"unheard": "1"})
+            await wait_until("it to be heard", lambda: following.state() == {"unheard": "1"})
         assert following.asked["list"] == 1
 
 
@@ -235,25 +235,23 @@ async def test_a_restart_of_the_api_server_mid_watch_is_survived(cluster: Cluste
     async with await Client.connect(str(cluster.kubeconfig), user_agent="writer") as writer, following.running():
         for name in ("stays", "goes", "changes"):
             await write(writer, namespace, name, 0)
-        await until("the first three", lambda: len(following.state()) == 3)
+        await wait_until("the first three", lambda: len(following.state()) == 3)
         asked = following.asked.total()
         await asyncio.to_thread(cluster.stop_apiserver)
         down_at = asyncio.get_running_loop().time()
-        await until("the loss to be noticed", lambda: following.informer.watcher.restarts["unreachable"] >= 2)
+        await wait_until("the loss to be noticed", lambda: following.informer.watcher.restarts["unreachable"] >= 2)
         await asyncio.to_thread(cluster.start_apiserver)
         await writer.delete(CONFIG_MAP, "goes", namespace)
         await write(writer, namespace, "changes", 1)
         await write(writer, namespace, "comes", 1)
         wanted = {"stays": "0", "changes": "1", "comes": "1"}
-        await until("the new state", lambda: following.state() == wanted)
+        await wait_until("the new state", lambda: following.state() == wanted)
         assert following.replayed() == wanted
         seconds = asyncio.get_running_loop().time() - down_at
         assert following.asked.total() - asked <= 3 + seconds / 0.8, "no hot loop while it was away"
 
 
-async def test_a_restarted_api_server_has_forgotten_what_was_before_and_is_listed_anew(
-    cluster: Cluster, namespace: str, client: Client, tmp_path: Path
-):
+async def test_restarted_api_server_without_history_is_listed_again(cluster: Cluster, namespace: str, client: Client, tmp_path: Path):
     """Its new watch cache begins at the newest version: a real 410 to an older one, and a deletion that nobody watched."""
     async with through_proxy(cluster, tmp_path) as (proxied, proxy):
         following = Following(proxied, namespace)
@@ -266,7 +264,7 @@ async def test_a_restarted_api_server_has_forgotten_what_was_before_and_is_liste
             await asyncio.to_thread(cluster.restart_apiserver)
             proxy.cut()
             proxy.mute = False
-            await until("the new state", lambda: following.state() == {"comes": "1"})
+            await wait_until("the new state", lambda: following.state() == {"comes": "1"})
             assert following.replayed() == {"comes": "1"}
         assert following.informer.watcher.restarts["gone"] >= 1
         assert following.asked.total() < 15
@@ -299,7 +297,7 @@ async def test_a_watch_from_a_version_that_was_compacted_is_gone_and_survived(
                 event = await anext(events)
                 assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
             proxy.mute = False
-            await until("the new state", lambda: following.state() == {"comes": "1"})
+            await wait_until("the new state", lambda: following.state() == {"comes": "1"})
             assert following.replayed() == {"comes": "1"}
         assert following.informer.watcher.restarts["gone"] >= 1
         assert following.asked["list"] >= 2
@@ -380,7 +378,7 @@ def _trust(cluster: Cluster) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(cluster.ca_file))
 
 
-async def test_apply_owns_fields_and_says_who_is_in_the_way(namespace: str, client: Client):
+async def test_server_side_apply_conflict_names_the_owning_field_manager(namespace: str, client: Client):
     await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "1", "y": "1"}}, field_manager="one")
     with pytest.raises(errors.Conflict) as conflict:
         await client.apply(CONFIG_MAP, "a", namespace, {"data": {"x": "2"}}, field_manager="two", force=False)
@@ -413,7 +411,7 @@ async def test_of_two_candidates_one_leads_and_the_other_follows_it(namespace: s
         return asyncio.create_task(election.run(lambda: work(name)))
 
     tasks = {name: candidate(name) for name in ("one", "two")}
-    await until("one to lead", lambda: bool(leading))
+    await wait_until("one to lead", lambda: bool(leading))
     await asyncio.sleep(1)
     (first,) = leading
     second = "two" if first == "one" else "one"
@@ -421,7 +419,7 @@ async def test_of_two_candidates_one_leads_and_the_other_follows_it(namespace: s
     assert lease["spec"]["holderIdentity"] == first
     stop[first].set()
     await tasks[first]
-    await until("the other to lead", lambda: leading == [second])
+    await wait_until("the other to lead", lambda: leading == [second])
     await client.delete(LEASE, "test", namespace)
     stolen = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": namespace, "name": "test"}}
     with suppress(errors.AlreadyExists):  # the leader may already have made it anew

@@ -79,7 +79,7 @@ async def test_a_signal_stops_in_good_order(number: signal.Signals):
     assert order == ["readiness off", "work ended"]
 
 
-async def test_a_signal_that_comes_as_soon_as_somebody_listens_stops_in_good_order():
+async def test_signal_during_the_start_hook_stops_the_process_gracefully():
     order: list[str] = []
 
     async def main(group: asyncio.TaskGroup) -> None:
@@ -96,7 +96,7 @@ async def test_a_signal_that_comes_as_soon_as_somebody_listens_stops_in_good_ord
     assert order == ["listens", "readiness off"]
 
 
-async def test_who_cannot_listen_says_why_and_signals_are_nobodys_again():
+async def test_failed_start_hook_raises_its_error_and_restores_signal_handlers():
     async def main(group: asyncio.TaskGroup) -> None:
         raise AssertionError("there is nothing to run")
 

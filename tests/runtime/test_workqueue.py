@@ -182,7 +182,7 @@ async def test_get_waits_until_a_key_is_due(looptime):
 
 
 @pytest.mark.looptime
-async def test_get_wakes_for_what_becomes_due_sooner_than_it_was_waiting_for(looptime):
+async def test_work_queue_get_returns_an_item_that_becomes_due_earlier(looptime):
     queue = WorkQueue(SystemClock())
     queue.add_after("late", 100, "r")
     asyncio.get_running_loop().call_later(3, queue.add, "now", "r")

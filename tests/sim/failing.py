@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from core.names import TOPOLOGY_GATE
 from e2e.api import STRATEGIC_PATCH, Api
 from e2e.manifests import RUN_SECONDS
-from e2e.nodes import NodePool, node_object
+from e2e.nodes import NodePool, build_node
 from sim.models import kubelets
 from sim.models.job_failures import FAILURES, INDEX
 from tests.sim import lives
@@ -168,7 +168,7 @@ class NodeLife(Life):
     def list_nodes(self) -> list[Json]:
         """The nodes as they are at first."""
         pool = NodePool(1, 1, len(self.nodes), prefix=f"{self.name}-", labels={ZONE: self.name})
-        made = [node_object(pool, 1, 1, number) for number in range(1, len(self.nodes) + 1)]
+        made = [build_node(pool, 1, 1, number) for number in range(1, len(self.nodes) + 1)]
         return made if self.is_managed else [{**node, "metadata": {**node["metadata"], "annotations": {}}} for node in made]
 
     def carry_out(self, side: Side, namespace: str, op: Op) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from sim.administrators import make_ready
 from sim.world import World
 
@@ -16,12 +16,12 @@ def make_world(pool: NodePool, *, gpus: int, levels: Sequence[str] | None = None
     the pool; empty: the flavor has no topology), `queue` is of the ClusterQueue's spec."""
     levels = pool.levels if levels is None else levels
     world = World(1)
-    for node in node_objects(pool):
+    for node in build_nodes(pool):
         world.apply(make_ready(node, "True"))
     if levels:
-        world.apply(manifests.topology("t", levels))
-    world.apply(manifests.flavor("f", pool.labels, "t" if levels else None))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": gpus}}, **queue))
+        world.apply(manifests.build_topology("t", levels))
+    world.apply(manifests.build_flavor("f", pool.labels, "t" if levels else None))
+    world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": gpus}}, **queue))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-    world.apply(manifests.local_queue("main", "ns", "cq"))
+    world.apply(manifests.build_local_queue("main", "ns", "cq"))
     return world

@@ -20,7 +20,7 @@ from e2e.audit.follow import Follower
 from e2e.cluster import Cluster
 from e2e.crds import install_crds, load_crds
 from sim.apiserver.kinds import build_in, read_definitions
-from sim.apiserver.routes import carry_out, find_request
+from sim.apiserver.routes import find_request, handle_request
 from sim.apiserver.server import Refused, Server
 from tests.sim.contract import APPLY, Op, Player, Sequence, find_difference
 from tests.sim.contract_cases import CASES
@@ -67,7 +67,7 @@ class InMemory:
         self._requests += 1
         body = json.dumps(op.body).encode() if op.body is not None else None
         try:
-            return 200, carry_out(self.server, find_request(self.server, op.method, op.path, op.params, body, op.content_type))
+            return 200, handle_request(self.server, find_request(self.server, op.method, op.path, op.params, body, op.content_type))
         except Refused as refused:
             return refused.code, refused.status
 

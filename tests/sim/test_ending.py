@@ -14,7 +14,7 @@ from e2e.standins.pods import has_condition
 from sim.ending import find_unsettled
 from sim.models.kubelets import ENDS_BADLY
 from sim.world import World
-from tests.sim.test_world import job, open_world
+from tests.sim.test_world import build_job, open_world
 
 Json = dict[str, Any]
 LOW = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "low"}}}
@@ -24,10 +24,10 @@ LOW = {"metadata": {"labels": {PRIORITY_CLASS_LABEL: "low"}}}
 def world() -> Iterator[World]:
     """A queue without quota, so that all jobs wait."""
     world = World(1)
-    world.apply(manifests.flavor("f", {}, None))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 0, "nvidia.com/gpu": 0}}))
+    world.apply(manifests.build_flavor("f", {}, None))
+    world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 0, "nvidia.com/gpu": 0}}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    world.apply(manifests.local_queue("main", "team", "cq"))
+    world.apply(manifests.build_local_queue("main", "team", "cq"))
     world.apply({"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 1})
     world.start_replicas(2)
     world.run_for(30)
@@ -37,7 +37,7 @@ def world() -> Iterator[World]:
 
 def make_waiting(world: World, name: str, **labels: str) -> Json:
     """A job that waits."""
-    job = manifests.job(name, "team", pods=1, gpus=1)
+    job = manifests.build_job(name, "team", pods=1, gpus=1)
     job["metadata"]["labels"] |= labels
     made = world.apply(job)
     world.run_for(5)
@@ -46,7 +46,7 @@ def make_waiting(world: World, name: str, **labels: str) -> Json:
 
 def make_prebuilt(world: World, name: str) -> Json:
     """A job that waits with a Workload which its user has written."""
-    own = manifests.job(name, "team", pods=1, gpus=1)["spec"]["template"]
+    own = manifests.build_job(name, "team", pods=1, gpus=1)["spec"]["template"]
     pod_set = {"name": "main", "count": 1, "template": {"spec": own["spec"]}}
     metadata = {"name": f"{name}-own", "namespace": "team"}
     spec = {"queueName": "main", "podSets": [pod_set]}
@@ -92,7 +92,7 @@ def test_prebuilt_workload_is_not_finished_by_a_leader_that_has_not_seen_its_job
 def test_job_that_makes_no_pods_for_a_while_after_failures_is_at_rest():
     """Found by an attacker's simulation (seed 2083): after six failures the Job controller waits longer than the quiet time at the end."""
     world = open_world(1)
-    failing = job("fails", 3, seconds=5)
+    failing = build_job("fails", 3, seconds=5)
     failing["spec"]["template"]["metadata"]["annotations"][ENDS_BADLY] = "true"
     failing["spec"]["backoffLimit"] = 6
     world.apply(failing)
@@ -110,7 +110,7 @@ def test_failed_pod_of_a_suspended_job_that_waits_for_another_of_its_index_is_se
         {"name": name, "nominalQuota": "9"} for name in ("cpu", "nvidia.com/gpu")
     ]
     world.patch("kueue.x-k8s.io", "clusterqueues", queue, {"spec": queue["spec"]})
-    world.apply(manifests.job("j", "team", pods=2, gpus=1, spec={"completionMode": "Indexed", "backoffLimitPerIndex": 1}))
+    world.apply(manifests.build_job("j", "team", pods=2, gpus=1, spec={"completionMode": "Indexed", "backoffLimitPerIndex": 1}))
     world.run_for(20)
     [first, _] = world.objects("", "pods")
     ended = {"type": "Ready", "status": "False", "lastTransitionTime": world.time()}

@@ -18,7 +18,7 @@ import pytest
 
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
 from sim.apiserver.kinds import build_in
@@ -75,7 +75,7 @@ class Simulated:
         self.models = [model(server, self._loop, self._clock.now) for model in MODELS]
         self.api = ApiInMemory(server, "admin")
         self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-        for node in (*node_objects(POOL), *node_objects(CLOCK), *(life.list_nodes() if isinstance(life, NodeLife) else ())):
+        for node in (*build_nodes(POOL), *build_nodes(CLOCK), *(life.list_nodes() if isinstance(life, NodeLife) else ())):
             self.add_node(node)
             if not node["metadata"]["annotations"]:
                 self._kubelets.down.add(node["metadata"]["name"])
@@ -171,7 +171,7 @@ def find_differences(cluster: Cluster, played: Iterable[Life]) -> str:
 
 def _add_clock(cluster: Cluster) -> None:
     """The node of the alarms. It has a taint from the beginning, as no node has that `Cluster.add_nodes` waits for."""
-    [node] = node_objects(CLOCK)
+    [node] = build_nodes(CLOCK)
     cluster.api.create(NODES, node)
     wait_for("the clock", lambda: cluster.api.get(f"{NODES}/{CLOCK_NODE}")["status"].get("conditions"))
 
@@ -205,7 +205,7 @@ def test_nodes_and_jobs_that_fail_come_to_rest_in_memory():
 
 @pytest.mark.parametrize("is_kubelet_back", [False, True])
 def test_pod_that_runs_on_through_an_outage_is_ready_again_once_its_node_is(is_kubelet_back: bool):
-    simulated, node = Simulated("n", JobLife(0)), node_objects(POOL)[0]["metadata"]["name"]
+    simulated, node = Simulated("n", JobLife(0)), build_nodes(POOL)[0]["metadata"]["name"]
     spec = {"nodeName": node, "containers": [{"name": "c", "image": "i:1"}], "automountServiceAccountToken": False}
     simulated.api.create("/api/v1/namespaces/n/pods", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
     simulated.rest(5)

@@ -24,7 +24,7 @@ def test_job_is_not_stopped_by_a_workload_of_another_namespace_that_names_it_as_
     """Attack 30: the Workload was being deleted and held by a finalizer, and the namespace came first by name; the job was stopped."""
     world = make_world(POOL, gpus=100)
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True}))
-    job = manifests.job("j", "ns", pods=2, gpus=1, required=POOL.rack_label)
+    job = manifests.build_job("j", "ns", pods=2, gpus=1, required=POOL.rack_label)
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"} if is_elastic else {}
     world.apply(job)
     world.run_for(30)
@@ -55,7 +55,7 @@ def test_job_is_not_stopped_by_gated_pods_that_name_a_pod_with_its_uid_as_owner(
     """Attack 31: any user may create such pods. The job was evicted with each of them, or its Workload was deactivated."""
     world = make_world(POOL, gpus=100)
     world.start_reconciler()
-    world.apply(manifests.job("j", "ns", pods=2, gpus=1, required=POOL.rack_label))
+    world.apply(manifests.build_job("j", "ns", pods=2, gpus=1, required=POOL.rack_label))
     world.run_for(30)
     [job], pods = world.objects(*JOB), {pod["metadata"]["uid"] for pod in world.objects(*POD)}
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})

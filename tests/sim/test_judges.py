@@ -33,7 +33,7 @@ def observe(*, ready: str, workload: Json | None = None) -> Any:
     )
 
 
-def pod(**more: Any) -> Json:
+def build_pod(**more: Any) -> Json:
     owner = {"kind": "Job", "controller": True}
     metadata = {"name": "p", "namespace": "team", "annotations": {WORKLOAD_ANNOTATION: "w"}, "ownerReferences": [owner]}
     return {"metadata": metadata, "spec": {"nodeSelector": {HOSTNAME_LABEL: "h1"}, **more}}
@@ -44,18 +44,18 @@ def send(verb: str, body: Any = None) -> Request:
 
 
 def test_delete_of_a_pod_that_waits_for_a_lost_host_is_found():
-    assert find_wrong_delete(observe(ready="False"), send("delete"), pod()) == "deletes pod p, which waits for host h1, which is lost"
-    assert not find_wrong_delete(observe(ready="True"), send("delete"), pod())
+    assert find_wrong_delete(observe(ready="False"), send("delete"), build_pod()) == "deletes pod p, which waits for host h1, which is lost"
+    assert not find_wrong_delete(observe(ready="True"), send("delete"), build_pod())
 
 
 @pytest.mark.parametrize("more", [{"nodeName": "n1"}, {"schedulingGates": [{"name": TOPOLOGY_GATE}]}])
 def test_delete_of_a_pod_that_is_bound_or_gated_is_right(more: Json):
-    assert not find_wrong_delete(observe(ready="False"), send("delete"), pod(**more))
+    assert not find_wrong_delete(observe(ready="False"), send("delete"), build_pod(**more))
 
 
 def test_delete_of_a_pod_of_an_evicted_workload_is_right():
     evicted = {**WORKLOAD, "status": {"conditions": [*WORKLOAD["status"]["conditions"], {"type": "Evicted", "status": "True"}]}}
-    assert not find_wrong_delete(observe(ready="False", workload=evicted), send("delete"), pod())
+    assert not find_wrong_delete(observe(ready="False", workload=evicted), send("delete"), build_pod())
 
 
 def test_ungating_onto_a_host_that_is_not_ready_is_found():

@@ -25,7 +25,7 @@ def test_jobs_of_every_kind_come_to_rest_and_leave_nothing_when_deleted():
     world, chance = open_world(1), random.Random(1)
     for name in ("low", "high"):
         world.apply({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 1})
-    world.apply(manifests.local_queue("other", "team", "cq"))
+    world.apply(manifests.build_local_queue("other", "team", "cq"))
     for number, name in enumerate(read_examples()):
         for obj in make_job(f"job-{number}", "team", chance, 3, name):
             world.apply(obj)

@@ -15,7 +15,7 @@ import pytest
 
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from sim.administrators import make_ready
 from sim.apiserver.kinds import build_in
 from sim.apiserver.server import Server
@@ -39,7 +39,7 @@ class Simulated:
         self.models = [model(server, self._loop, clock.now) for model in MODELS]
         self.api = ApiInMemory(server, "admin")
         self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-        for node in node_objects(POOL):
+        for node in build_nodes(POOL):
             self.api.create("/api/v1/nodes", node)
             self.api.patch(f"/api/v1/nodes/{node['metadata']['name']}/status", {"status": make_ready(node, "True")["status"]})
 

@@ -60,7 +60,7 @@ def test_queued_job_of_another_kind_is_unsuspended_by_administrators_alone(world
 
 
 def test_job_with_a_gate_in_its_template_is_unsuspended_by_its_user(world: World) -> None:
-    world.apply(manifests.job("j", "ns", pods=2))
+    world.apply(manifests.build_job("j", "ns", pods=2))
     [job] = list_roots(world)
     assert is_suspended(job)
     world.patch(*world.resource_of(job), job, {"spec": {"suspend": False}})

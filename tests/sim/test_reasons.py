@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.world import World
-from tests.sim.test_world import POOL, job, open_world
+from tests.sim.test_world import POOL, build_job, open_world
 
 
 def find_reason(world: World, name: str) -> str:
@@ -20,12 +20,12 @@ def find_reason(world: World, name: str) -> str:
 def test_reason_of_quota_after_another_admission_names_present_amounts():
     """Found by the simulation: what others are given helps nobody who waits, and the reason was from before."""
     world = open_world(1)
-    world.apply(job("runs", 4, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("runs", 4, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
-    world.apply(job("waits", 3, seconds=None))
+    world.apply(build_job("waits", 3, seconds=None))
     world.run_for(5)
     assert "8 nvidia.com/gpu of quota are missing, 32 of 48 are in use" in find_reason(world, "waits")
-    world.apply(job("small", 1, seconds=None))
+    world.apply(build_job("small", 1, seconds=None))
     world.run_for(30)
     assert "16 nvidia.com/gpu of quota are missing, 40 of 48 are in use" in find_reason(world, "waits")
     before = world.server.writes

@@ -33,7 +33,7 @@ def test_queue_without_its_cluster_queue_gets_no_other_status_from_a_new_process
 
 def test_queue_that_never_had_a_cluster_queue_has_no_empty_lists():
     world = open_world(1)
-    world.apply(manifests.local_queue("new", "team", "none"))
+    world.apply(manifests.build_local_queue("new", "team", "none"))
     world.run_for(60)
     [queue] = [each for each in world.objects(KUEUE, "localqueues") if each["metadata"]["name"] == "new"]
     assert not LISTS & queue["status"].keys()

@@ -28,11 +28,11 @@ JOBS = "batch", "jobs"
 def world() -> Iterator[World]:
     world = World(1)
     Administrators(world, POOL, lowers_quota=False).make_nodes()
-    world.apply(manifests.topology("t", POOL.levels))
-    world.apply(manifests.flavor("f", {}, "t"))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 1000}}))
+    world.apply(manifests.build_topology("t", POOL.levels))
+    world.apply(manifests.build_flavor("f", {}, "t"))
+    world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 1000}}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    world.apply(manifests.local_queue("main", "team", "cq"))
+    world.apply(manifests.build_local_queue("main", "team", "cq"))
     for name in ("low", "high"):
         world.apply({"apiVersion": f"{KUEUE}/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": 1})
     world.start_replicas(1)
@@ -113,7 +113,7 @@ def test_manifest_is_applied_again_some_times(world: World):
 
 
 def make_indexed(notes: Json, completions: int = 4) -> Json:
-    made = manifests.job("ranks", "team", pods=4, indexed=True, annotations=notes)
+    made = manifests.build_job("ranks", "team", pods=4, indexed=True, annotations=notes)
     made["spec"]["completions"] = completions
     return made
 
@@ -141,7 +141,7 @@ def test_job_that_is_complete_without_all_of_its_ranks_is_found(world: World):
 
 def test_job_that_was_written_too_often_is_found(world: World):
     records = Records(world.server)
-    job = world.apply(manifests.job("often", "team", pods=1))
+    job = world.apply(manifests.build_job("often", "team", pods=1))
     for number in range(60):
         world.patch(*JOB, job, {"metadata": {"annotations": {"example.com/number": str(number)}}})
     assert list(records.find_excess(0)) == ["Job often was written 61 times, at most 50 are expected"]

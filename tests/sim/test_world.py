@@ -11,7 +11,7 @@ from core.model.wire.encoding import encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from core.plan.steps import pacing
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from sim.apiserver.server import Refused
 from sim.models.kubelets import RUN_SECONDS
 from sim.world import DOUBTED_S, World
@@ -24,20 +24,20 @@ LONGEST_START_S = 10.0  # after a replica was killed its next process starts
 def open_world(seed: int, flavor: Json | None = None) -> World:
     world = World(seed)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    for node in node_objects(POOL):
+    for node in build_nodes(POOL):
         world.apply({**node, "status": {**node["status"], "conditions": [ready]}})
-    world.apply(manifests.topology("t", POOL.levels))
-    world.apply(flavor or manifests.flavor("f", {}, "t"))
-    world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
+    world.apply(manifests.build_topology("t", POOL.levels))
+    world.apply(flavor or manifests.build_flavor("f", {}, "t"))
+    world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 48}}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    world.apply(manifests.local_queue("main", "team", "cq"))
+    world.apply(manifests.build_local_queue("main", "team", "cq"))
     world.start_replicas(1)
     world.run_for(5)
     return world
 
 
-def job(name: str, pods: int, seconds: float | None = 30, rack: str = "") -> Json:
-    made = manifests.job(name, "team", pods=pods, gpus=8, **({"required": rack} if rack else {}))  # type: ignore[arg-type]
+def build_job(name: str, pods: int, seconds: float | None = 30, rack: str = "") -> Json:
+    made = manifests.build_job(name, "team", pods=pods, gpus=8, **({"required": rack} if rack else {}))  # type: ignore[arg-type]
     if seconds is not None:
         made["spec"]["template"]["metadata"]["annotations"][RUN_SECONDS] = str(seconds)
     return made
@@ -51,7 +51,7 @@ def complete(world: World) -> list[str]:
     ]
 
 
-def rack_of(world: World, pod: Json) -> str:
+def build_rack(world: World, pod: Json) -> str:
     nodes = {node["metadata"]["name"]: node for node in world.objects("", "nodes")}
     return str(nodes[pod["spec"]["nodeName"]]["metadata"]["labels"][POOL.rack_label])
 
@@ -77,11 +77,11 @@ AT_LIMITS: dict[str, Json] = {
 @pytest.mark.parametrize("limit", AT_LIMITS)
 def test_job_at_a_limit_is_started_with_additions_of_its_flavor(limit: str):
     """topogate's own webhook refused the start, which exceeds the limit, and the job held its quota without pods."""
-    labels = {POOL.block_label: node_objects(POOL)[0]["metadata"]["labels"][POOL.block_label]}
-    flavor = manifests.flavor("f", labels, "t")
+    labels = {POOL.block_label: build_nodes(POOL)[0]["metadata"]["labels"][POOL.block_label]}
+    flavor = manifests.build_flavor("f", labels, "t")
     flavor["spec"]["tolerations"] = [{"key": "example.com/flavor", "operator": "Exists"}]
     world = open_world(1, flavor)
-    made = job("limit", 1)
+    made = build_job("limit", 1)
     made["spec"]["template"]["spec"] |= AT_LIMITS[limit]
     world.apply(made)
     world.run_for(20)
@@ -95,7 +95,7 @@ def test_job_at_a_limit_is_started_with_additions_of_its_flavor(limit: str):
 def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():
     world = open_world(1)
     for number in range(6):
-        world.apply(job(f"job-{number}", 3, rack=POOL.rack_label))
+        world.apply(build_job(f"job-{number}", 3, rack=POOL.rack_label))
     most = 0
     for _ in range(200):
         world.run_for(1)
@@ -104,7 +104,7 @@ def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():
         most = max(most, sum(pod["status"]["phase"] == "Running" for pod in bound))
         racks: dict[str, set[str]] = {}
         for pod in bound:
-            racks.setdefault(pod["metadata"]["labels"]["job-name"], set()).add(rack_of(world, pod))
+            racks.setdefault(pod["metadata"]["labels"]["job-name"], set()).add(build_rack(world, pod))
         assert all(len(each) == 1 for each in racks.values())
         if len(complete(world)) == 6:
             break
@@ -115,9 +115,9 @@ def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():
 
 def test_nothing_is_written_once_nothing_changes():
     world = open_world(2)
-    world.apply(job("runs", 3, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("runs", 3, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
-    world.apply(job("waits", 4, rack=POOL.rack_label))
+    world.apply(build_job("waits", 4, rack=POOL.rack_label))
     world.run_for(120)
     pods = world.objects("", "pods")
     assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 3
@@ -139,8 +139,8 @@ def test_nothing_is_written_once_nothing_changes():
 def test_webhook_refuses_a_job_in_memory_as_it_does_anywhere():
     world = open_world(3)
     with pytest.raises(Refused, match="podset-required-topology"):
-        world.apply(job("wrong", 2, rack="not a label!"))
-    made = world.apply(job("right", 2, rack=POOL.rack_label))
+        world.apply(build_job("wrong", 2, rack="not a label!"))
+    made = world.apply(build_job("right", 2, rack=POOL.rack_label))
     assert made["spec"]["suspend"] is True
     world.close()
 
@@ -149,7 +149,7 @@ def test_run_of_a_seed_is_the_same_each_time():
     def play() -> list[tuple[int, str, str]]:
         world = open_world(4)
         for number in range(4):
-            world.apply(job(f"job-{number}", 2, rack=POOL.rack_label))
+            world.apply(build_job(f"job-{number}", 2, rack=POOL.rack_label))
         world.run_for(100)
         world.close()
         return [(change.version, change.resource[1], change.last["metadata"]["name"]) for change in world.server.history]
@@ -161,7 +161,7 @@ def test_run_of_a_seed_is_the_same_each_time():
 
 def test_deleted_job_takes_its_pods_and_workload_along():
     world = open_world(5)
-    made = world.apply(job("goes", 2, seconds=None))
+    made = world.apply(build_job("goes", 2, seconds=None))
     world.run_for(20)
     assert len(world.objects("", "pods")) == 2
     world.delete(made, propagationPolicy="Background")
@@ -176,7 +176,7 @@ def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(mon
     """Here pods of a node that is gone are deleted sooner than topogate looks at it, in Kubernetes a minute later."""
     monkeypatch.setattr(pacing, "NODE_GONE_S", pacing.NODES_BATCH_S)
     world = open_world(7)
-    world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("stays", 1, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
     [pod] = world.objects("", "pods")
     name = pod["spec"]["nodeName"]
@@ -186,7 +186,7 @@ def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(mon
     labels = node["metadata"]["labels"]
     world.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": node["status"]})
     for number in range(5):
-        world.apply(job(f"other-{number}", 1, seconds=None))
+        world.apply(build_job(f"other-{number}", 1, seconds=None))
     world.run_for(DOUBTED_S + 10)
     assert world.find_broken() == []
     bound = [each["spec"].get("nodeName") for each in world.objects("", "pods")]
@@ -207,7 +207,7 @@ def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(mon
 def test_drift_that_came_while_no_process_led_is_reported_soon_after_one_leads():
     """Each leader waited for a minute first. Where it was not the leader for so long nothing was reported (seed 9512)."""
     world = open_world(7)
-    world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("stays", 1, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
     [pod], [replica] = world.objects("", "pods"), world.replicas
     [node] = [each for each in world.objects("", "nodes") if each["metadata"]["name"] == pod["spec"]["nodeName"]]
@@ -223,7 +223,7 @@ def test_drift_that_came_while_no_process_led_is_reported_soon_after_one_leads()
 def test_workload_keeps_its_place_on_a_node_that_was_gone_for_a_second():
     """It had another place by the time the node was back, and a job that requires one rack could run in two."""
     world = open_world(7)
-    world.apply(job("stays", 1, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("stays", 1, seconds=None, rack=POOL.rack_label))
     world.run_for(5)
     [pod] = world.objects("", "pods")
     [node] = [each for each in world.objects("", "nodes") if each["metadata"]["name"] == pod["spec"]["nodeName"]]
@@ -242,7 +242,7 @@ def test_workload_keeps_its_place_on_a_node_that_was_gone_for_a_second():
 def test_size_of_a_replacement_does_not_count_the_place_that_it_replaces():
     """Seed 2184: both were counted, so that a job of more than half of what etcd takes had no other place."""
     world = open_world(8)
-    world.apply(job("moves", 2, seconds=None))
+    world.apply(build_job("moves", 2, seconds=None))
     world.run_for(5)
     [workload] = world.objects("kueue.x-k8s.io", "workloads")
     as_read = {**workload, "metadata": {k: v for k, v in workload["metadata"].items() if k != "managedFields"}}
@@ -266,7 +266,7 @@ def test_workload_that_etcd_would_not_take_preempts_none():
     [queue] = world.objects("kueue.x-k8s.io", "clusterqueues")
     world.patch("kueue.x-k8s.io", "clusterqueues", queue, {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
     for name, pods in (("low", 6), ("high", 2)):
-        made = job(name, pods, seconds=None)
+        made = build_job(name, pods, seconds=None)
         made["metadata"]["labels"][PRIORITY_CLASS_LABEL] = name
         world.apply(made)
         world.run_for(10)

@@ -17,10 +17,10 @@ from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
 from core.state.usage import UsageTable
 from reconciler.observe.observed import Observed
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
-from tests.queueing.scene import Scene, admitted, refused
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_pod_set_json, build_workload_json
+from tests.queueing.scene import Scene, get_refusals, list_admitted
 from tests.runtime.fakes import ManualClock
-from tests.state.test_daemonsets import daemon_pod, daemon_set_json, see
+from tests.state.test_daemonsets import build_daemon_pod, build_daemon_set_json, see
 
 GPU = "nvidia.com/gpu"
 RESOURCES = ("cpu", "memory", GPU)
@@ -64,8 +64,8 @@ def count_exactly(spec: dict[str, Any], resource: str) -> int:
     return min(total + min(of({"requests": spec.get("overhead", {})}), LARGEST), LARGEST)
 
 
-def pod_of(name: str, spec: dict[str, Any], node: str) -> dict[str, Any]:
-    return {**pod_json(name), "spec": {**spec, "nodeName": node}}
+def build_pod(name: str, spec: dict[str, Any], node: str) -> dict[str, Any]:
+    return {**build_pod_json(name), "spec": {**spec, "nodeName": node}}
 
 
 @given(st.lists(st.tuples(SPECS, st.sampled_from(NODES)), max_size=6), st.randoms())
@@ -80,7 +80,7 @@ def test_free_amounts_of_nodes_with_any_pods_are_exact_or_cut(pods: list[tuple[d
     capacity = state.whole.capacity
     used: dict[str, Counter[str]] = {name: Counter() for name in NODES}
     for i, (spec, node) in enumerate(pods):
-        scene.pod(pod_of(f"p{i}", spec, node))
+        scene.pod(build_pod(f"p{i}", spec, node))
         used[node].update({resource: count_exactly(spec, resource) for resource in RESOURCES})
     for name in NODES[:2]:
         for resource in RESOURCES:
@@ -101,9 +101,9 @@ def test_pods_of_the_largest_amounts_on_a_node_that_does_not_exist_stop_nothing(
     scene.rack("r", 1)
     for i in range(3):
         spec = {"containers": [{"name": c, "resources": {"requests": {"memory": "9E"}}} for c in "ab"]}
-        scene.pod(pod_of(f"p{i}", spec, "no-such-node"))
+        scene.pod(build_pod(f"p{i}", spec, "no-such-node"))
     scene.submit("w")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.state.ledger.usage["no-such-node"]["memory"] == 3 * LARGEST
 
 
@@ -111,7 +111,7 @@ def test_a_node_that_joins_after_its_pods_counts_them():
     scene = Scene()
     for i in range(2):
         spec = {"containers": [{"name": "c", "resources": {"requests": {GPU: "9E"}}}]}
-        scene.pod(pod_of(f"p{i}", spec, "late"))
+        scene.pod(build_pod(f"p{i}", spec, "late"))
     scene.node(Node("late", {RACK: "r", "kubernetes.io/hostname": "late"}, {"cpu": 4000, "pods": 10, GPU: 8}))
     capacity = scene.state.whole.capacity
     assert int(capacity.free[capacity.axis[GPU], 0]) == 8 - LARGEST
@@ -120,21 +120,21 @@ def test_a_node_that_joins_after_its_pods_counts_them():
 def test_daemon_sets_of_the_largest_amounts_lend_no_room():
     """Found defect A2: two DaemonSets of 9E GPUs left an 8-GPU node with 446,744,073,709,550,724 free ones."""
     scene = Scene()
-    see(scene.state, daemon_set_json("one", cpu="9E"))
-    see(scene.state, daemon_set_json("two", cpu="9E"))
+    see(scene.state, build_daemon_set_json("one", cpu="9E"))
+    see(scene.state, build_daemon_set_json("two", cpu="9E"))
     scene.rack("r", 1)
     scene.submit("large", 1, cpu="900")
     scene.submit("small", 1, cpu="4")
-    assert admitted(scene.run()) == {"small"}
+    assert list_admitted(scene.run()) == {"small"}
 
 
 def test_a_daemon_pod_larger_than_a_node_reserves_nothing_there():
     """Found defect A3: a DaemonSet that asks for 9 GPUs blocked all nodes of 8, for as long as it existed."""
     scene = Scene()
-    see(scene.state, daemon_set_json("huge", cpu="5"))
+    see(scene.state, build_daemon_set_json("huge", cpu="5"))
     scene.rack("r", 1)
     scene.submit("w", 1, cpu="4")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_a_daemon_set_share_without_pods_ends_with_its_window():
@@ -142,13 +142,13 @@ def test_a_daemon_set_share_without_pods_ends_with_its_window():
     scene = Scene()
     scene.state.observe_time(1000.0)
     scene.rack("r", 1)
-    see(scene.state, daemon_set_json("never", cpu="4"))
+    see(scene.state, build_daemon_set_json("never", cpu="4"))
     scene.submit("w", 1, cpu="4")
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     before = scene.state.changes
     scene.state.observe_time(1000.0 + WINDOW_S)
     assert scene.state.changes > before
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.state.ledger.drift() == {}
 
 
@@ -158,7 +158,7 @@ def test_a_new_daemon_set_reserves_nothing_on_nodes_that_joined_long_ago():
     scene.state.observe_time(0.0)
     scene.rack("old", 1)
     scene.state.observe_time(WINDOW_S)
-    see(scene.state, daemon_set_json("late", cpu="4"))
+    see(scene.state, build_daemon_set_json("late", cpu="4"))
     assert scene.state.ledger.daemons.shares == {}
     scene.rack("young", 1)
     assert set(scene.state.ledger.daemons.shares) == {"young-n0"}
@@ -167,7 +167,7 @@ def test_a_new_daemon_set_reserves_nothing_on_nodes_that_joined_long_ago():
 def test_a_daemon_set_of_too_many_rules_gets_no_share():
     rules = [{"key": f"k{i}", "operator": "Exists"} for i in range(300)]
     scene = Scene()
-    see(scene.state, daemon_set_json("odd", tolerations=rules))
+    see(scene.state, build_daemon_set_json("odd", tolerations=rules))
     scene.rack("r", 1)
     assert scene.state.ledger.daemons.shares == {}
 
@@ -179,10 +179,10 @@ def test_resources_that_no_node_has_take_no_row():
     capacity = scene.state.whole.capacity
     rows = len(capacity.axis)
     requests = {f"example.com/r{i}": "1" for i in range(4000)}
-    daemon_set = daemon_set_json("odd")
+    daemon_set = build_daemon_set_json("odd")
     daemon_set["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = requests
     see(scene.state, daemon_set)
-    scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "r-n0"))
+    scene.pod(build_pod("p", {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "r-n0"))
     assert len(capacity.axis) == rows == capacity.free.shape[0]
     table = scene.state.ledger._table
     assert table._amounts.shape[0] <= rows
@@ -197,7 +197,7 @@ def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already()
     labels = {RACK: "r", "kubernetes.io/hostname": "n0"}
     scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10}))
     capacity = scene.state.whole.capacity
-    scene.pod(pod_of("p", {"containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}]}, "n0"))
+    scene.pod(build_pod("p", {"containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}]}, "n0"))
     scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10, GPU: 8}))
     assert int(capacity.free[capacity.axis[GPU], 0]) == 5
     assert scene.state.ledger.drift() == {}
@@ -244,7 +244,7 @@ ANY_TEXT = st.sampled_from((*TEXTS, "-1", "-9E", "-500m", "-1n", "1.5", "0.001",
 def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
     """A Workload of 3 pods that request an amount of GPUs at a place, on a cluster with one node; whether it was read."""
     observed = Observed(Client.offline(), ManualClock())
-    node = node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}, {"cpu": 4000, "pods": 110, GPU: 8}))
+    node = build_node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}, {"cpu": 4000, "pods": 110, GPU: 8}))
     observed.nodes.put({**node, "metadata": {**node["metadata"], "uid": "n0", "resourceVersion": "1"}})
     container: dict[str, Any] = {"name": "c"}
     spec: dict[str, Any] = {"containers": [container]}
@@ -267,10 +267,10 @@ def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
             # The API server makes a default limit the default request where that has none.
             item |= {"defaultRequest": amounts}
             observed.limit_ranges.put({"metadata": metadata, "spec": {"limits": [item]}})
-    workload = workload_json("w", [pod_set_json(count=3, cpu="0")])
+    workload = build_workload_json("w", [build_pod_set_json(count=3, cpu="0")])
     workload["spec"]["podSets"][0]["template"]["spec"] = spec
     observed.workloads.put(workload)
-    bound = pod_json("p", node="n0")
+    bound = build_pod_json("p", node="n0")
     bound["metadata"] |= {"resourceVersion": "1", "namespace": NAMESPACE}
     observed.pods.put({**bound, "spec": {**spec, "nodeName": "n0"}})
     return observed, len(observed.set_aside) == 0
@@ -299,7 +299,7 @@ def test_amount_at_any_place_is_exact_or_cut_or_sets_its_object_aside(place: str
 @pytest.mark.parametrize("text", ["-1", "-9E", "-500m"])
 def test_a_negative_request_is_refused(text: str):
     with pytest.raises(InvalidQuantity, match=text):
-        PodFacts.read(pod_json("p", cpu=text))
+        PodFacts.read(build_pod_json("p", cpu=text))
 
 
 def test_sums_over_nodes_of_the_largest_amounts_do_not_wrap():
@@ -314,14 +314,14 @@ def test_sums_over_nodes_of_the_largest_amounts_do_not_wrap():
     scene.submit("w", 4)
     scene.submit("large", 6, cpu="5P")
     verdicts = scene.run()
-    assert admitted(verdicts) == {"w"}
+    assert list_admitted(verdicts) == {"w"}
 
 
 def test_a_workload_of_the_largest_amounts_is_refused_with_a_reason():
     scene = Scene(quota="9E")
     scene.rack("r", 2)
     scene.submit("w", 2**31 - 1, cpu="9E")
-    assert refused(scene.run())["w"].reason == "ExceedsMaxQuota"
+    assert get_refusals(scene.run())["w"].reason == "ExceedsMaxQuota"
 
 
 def test_a_small_daemon_pod_that_goes_reserves_nothing_for_a_large_one():
@@ -329,14 +329,14 @@ def test_a_small_daemon_pod_that_goes_reserves_nothing_for_a_large_one():
     scene = Scene()
     scene.state.observe_time(0.0)
     scene.rack("r", 1)
-    see(scene.state, daemon_set_json("agent", cpu="1m"))
-    scene.pod(daemon_pod("agent", "agent", "r-n0", cpu="1m", phase="Running"))
+    see(scene.state, build_daemon_set_json("agent", cpu="1m"))
+    scene.pod(build_daemon_pod("agent", "agent", "r-n0", cpu="1m", phase="Running"))
     scene.state.observe_time(2 * WINDOW_S)
-    see(scene.state, daemon_set_json("agent", cpu="4"))
+    see(scene.state, build_daemon_set_json("agent", cpu="4"))
     scene.state.observe_pod(f"{NAMESPACE}/agent-r-n0", None)
     assert scene.state.ledger.daemons.shares == {}
-    see(scene.state, daemon_set_json("agent", cpu="1m"))
-    scene.pod(daemon_pod("agent", "agent", "r-n0", cpu="1m", phase="Running"))
+    see(scene.state, build_daemon_set_json("agent", cpu="1m"))
+    scene.pod(build_daemon_pod("agent", "agent", "r-n0", cpu="1m", phase="Running"))
     scene.state.observe_pod(f"{NAMESPACE}/agent-r-n0", None)
     assert scene.state.ledger.daemons.shares["r-n0"]["cpu"] == 1
 

@@ -9,23 +9,23 @@ from core.model.pod_traits import NO_TRAITS
 from core.names import HOSTNAME_LABEL, SLICE_REPLACES
 from core.state.facts import WorkloadFacts, replaced_by
 from core.state.promises import find_missing
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
-from tests.queueing.scene import Scene, admitted
-from tests.state.test_cluster import admission
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
+from tests.queueing.scene import Scene, list_admitted
+from tests.state.test_cluster import build_admission
 
 
-def host(name: str, rack: str, hostname: str) -> Node:
+def build_host(name: str, rack: str, hostname: str) -> Node:
     return Node(name, {RACK: rack, HOSTNAME_LABEL: hostname}, {"cpu": 4000, "pods": 10})
 
 
 def scene_with_a_full_node() -> Scene:
     scene = Scene()
-    scene.node(host("a", "r1", "a"))
+    scene.node(build_host("a", "r1", "a"))
     scene.submit("w", 1, cpu="4")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     held = scene.state.workloads.holding(f"{NAMESPACE}/w")
     assert held is not None
-    wire = workload_json("w", [pod_set_json(count=1, cpu="4", topology={"required": RACK})], admission=admission_to_wire(held))
+    wire = build_workload_json("w", [build_pod_set_json(count=1, cpu="4", topology={"required": RACK})], admission=admission_to_wire(held))
     wire["metadata"]["resourceVersion"] = "2"
     scene.workload(wire)
     return scene
@@ -34,12 +34,12 @@ def scene_with_a_full_node() -> Scene:
 def test_a_node_that_joins_with_the_hostname_of_another_frees_nothing():
     """Found defect D1: the levels that assignments name changed, and every reservation of the flavor was dropped."""
     scene = scene_with_a_full_node()
-    scene.node(host("b", "r2", "a"))
+    scene.node(build_host("b", "r2", "a"))
     scene.state.refresh()
     assert scene.state.ledger.usage["a"]["cpu"] == 4000
     scene.submit("other", 1, cpu="4", topology={"required": RACK})
     verdicts = scene.run()
-    assert admitted(verdicts) == set(), "the hostname alone may mean either node, so both are counted"
+    assert list_admitted(verdicts) == set(), "the hostname alone may mean either node, so both are counted"
     scene.state.observe_node("b", None)
     scene.state.refresh()
     assert scene.state.ledger.usage["a"]["cpu"] == 4000
@@ -62,10 +62,10 @@ def test_a_reservation_that_is_missing_is_found_by_the_assignments():
 
 def test_an_assignment_by_all_levels_stands_when_hostnames_are_unique_again():
     scene = Scene()
-    scene.node(host("a", "r1", "a"))
-    scene.node(host("b", "r2", "a"))
+    scene.node(build_host("a", "r1", "a"))
+    scene.node(build_host("b", "r2", "a"))
     scene.submit("w", 1, cpu="4")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     held = scene.state.workloads.holding(f"{NAMESPACE}/w")
     assert held is not None
     assert held.pod_sets[0].assignment is not None
@@ -82,10 +82,10 @@ def test_a_verdict_on_a_deleted_workload_leaves_the_booking_of_its_namesake():
     scene = Scene()
     scene.rack("r", 1)
     key = scene.submit("w", 1, uid="old")
-    scene.state.assume(key, admission(1), {})
+    scene.state.assume(key, build_admission(1), {})
     scene.delete("w")
     scene.submit("w", 1, uid="new")
-    scene.state.assume(key, admission(1), {})
+    scene.state.assume(key, build_admission(1), {})
     scene.state.forget(key, "old")
     assert scene.state.workloads.is_assumed(key)
     scene.state.confirm(key, 10**6, "old")
@@ -101,16 +101,16 @@ def test_a_place_of_a_group_that_is_given_up_helps_workloads_that_wait():
     scene.state.on_free.append(lambda: woken.append(scene.state.changes))
     scene.state.whole.keep("ns/g", "pod", "r-n0", {"cpu": 4000}, NO_TRAITS)
     scene.submit("w", 1, cpu="4")
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     scene.state.whole.keep("ns/g", "pod", None, {})
     assert woken
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 @pytest.mark.parametrize(("named", "taken"), [("old", f"{NAMESPACE}/old"), (f"{NAMESPACE}/old", f"{NAMESPACE}/old"), ("other/old", None)])
 def test_a_workload_takes_the_place_of_one_in_its_own_namespace_alone(named: str, taken: str | None):
     """Found defect C12: a workload of one namespace could release the booking of another's."""
-    workload = workload_json("w", [pod_set_json()])
+    workload = build_workload_json("w", [build_pod_set_json()])
     workload["metadata"]["annotations"] = {SLICE_REPLACES: named}
     assert replaced_by(workload) == taken
     assert WorkloadFacts.read(workload).replaces == taken

@@ -16,13 +16,13 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    condition_json,
-    flavor_json,
-    node_json,
-    pod_json,
-    pod_set_json,
-    topology_json,
-    workload_json,
+    build_condition_json,
+    build_flavor_json,
+    build_node_json,
+    build_pod_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
 )
 
 OWNER = "owner-w"
@@ -31,33 +31,33 @@ OWNER = "owner-w"
 def cluster(levels: list[str] | None = None, *, cpus: tuple[int, ...] = (4, 4)) -> ClusterState:
     """One rack of nodes n0, n1, ... and the flavor `tas` over it; by default racks are the lowest level."""
     state = ClusterState()
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", levels or [RACK])))
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", levels or [RACK])))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t")))
     for i, cpu in enumerate(cpus):
         see_node(state, Node(f"n{i}", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"cpu": cpu * 1000, "pods": 20}))
     return state
 
 
 def see_node(state: ClusterState, node: Node) -> None:
-    state.observe_node(node.name, NodeFacts.read(node_json(node)))
+    state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
 
 
 def see_pod(state: ClusterState, name: str, **options: Any) -> None:
-    state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(pod_json(name, **options)))
+    state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(build_pod_json(name, **options)))
 
 
-def admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tuple[str, ...] = (RACK,), flavor: str = "tas") -> Admission:
+def build_admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tuple[str, ...] = (RACK,), flavor: str = "tas") -> Admission:
     assignment = TopologyAssignment(levels, (DomainCount(values, count),))
     return Admission("cq", (PodSetAdmission("main", {"cpu": flavor}, {"cpu": count * 1000}, count, assignment),))
 
 
 def see_workload(state: ClusterState, given: Admission | None = None, *, count: int = 4, cpu: str = "1", **options: Any) -> None:
     wire = admission_to_wire(given) if given is not None else None
-    workload = workload_json("w", [pod_set_json(count=count, cpu=cpu)], owner=OWNER, admission=wire, **options)
+    workload = build_workload_json("w", [build_pod_set_json(count=count, cpu=cpu)], owner=OWNER, admission=wire, **options)
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(workload))
 
 
-def used(state: ClusterState) -> dict[str, int]:
+def get_usage(state: ClusterState) -> dict[str, int]:
     """Milli-CPU in use per node."""
     state.refresh()
     assert state.ledger.drift() == {}
@@ -83,7 +83,7 @@ def test_an_audit_speaks_of_the_moment_in_which_it_began():
 # --- what counts as a change --------------------------------------------------------------------------
 
 
-def test_what_changes_nothing_wakes_nobody():
+def test_state_changes_without_effect_do_not_count():
     state = cluster()
     see_pod(state, "p", node="n0", phase="Running")
     see_workload(state)
@@ -93,8 +93,8 @@ def test_what_changes_nothing_wakes_nobody():
     see_pod(state, "p", node="n0", phase="Running", labels={"new": "label"})
     see_pod(state, "q", node="n1", phase="Running")
     see_workload(state, version=2)
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK])))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t")))
     state.observe_node("never-seen", None)
     assert state.changes == before
 
@@ -114,7 +114,7 @@ def test_a_heartbeat_keeps_the_view_and_a_new_capacity_changes_it_in_place():
 
 def test_a_node_of_no_flavor_keeps_the_views():
     state = cluster()
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t", nodeLabels={BLOCK: "b"})))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t", nodeLabels={BLOCK: "b"})))
     view = state.view("tas")
     see_node(state, Node("stranger", {BLOCK: "other", RACK: "r", HOSTNAME_LABEL: "stranger"}))
     assert state.view("tas") is view
@@ -136,14 +136,14 @@ def test_a_node_without_its_label_is_in_no_domain_and_named():
 def test_pods_of_a_wide_domain_are_counted_where_the_engine_planned_them():
     state = cluster()
     see_workload(state)
-    state.assume(f"{NAMESPACE}/w", admission(4), {"main": (("n0", 1), ("n1", 3))})
-    assert used(state) == {"n0": 1000, "n1": 3000}
+    state.assume(f"{NAMESPACE}/w", build_admission(4), {"main": (("n0", 1), ("n1", 3))})
+    assert get_usage(state) == {"n0": 1000, "n1": 3000}
     # kube-scheduler chose otherwise: each pod leaves its place in the plan for where it is.
     for i in range(3):
         see_pod(state, f"p{i}", node="n0", workload="w", owner=OWNER, phase="Running")
-    assert used(state) == {"n0": 3000, "n1": 1000}
+    assert get_usage(state) == {"n0": 3000, "n1": 1000}
     see_pod(state, "p3", node="n1", workload="w", owner=OWNER)
-    assert used(state) == {"n0": 3000, "n1": 1000}
+    assert get_usage(state) == {"n0": 3000, "n1": 1000}
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_pods_of_a_wide_domain_are_counted_where_the_engine_planned_them():
 def test_after_a_restart_a_wide_domain_still_counts_all_its_pods(cpus: tuple[int, ...], expected: dict[str, int]):
     """Also where they fit no more: what does not is counted on the last node."""
     state = cluster(cpus=cpus)
-    see_workload(state, admission(4))
-    assert used(state) == expected
+    see_workload(state, build_admission(4))
+    assert get_usage(state) == expected
 
 
 def test_pods_of_another_owner_do_not_fill_a_reservation():
     """A pod of the job's former life, or of someone who copied the annotation."""
     state = cluster([RACK, HOSTNAME_LABEL])
-    see_workload(state, admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), count=2)
+    see_workload(state, build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), count=2)
     see_pod(state, "stranger", node="n0", workload="w", owner="somebody-else", phase="Running")
-    assert used(state) == {"n0": 3000}
+    assert get_usage(state) == {"n0": 3000}
 
 
 # --- facts that change under a reservation --------------------------------------------------------------
@@ -169,23 +169,23 @@ def test_pods_of_another_owner_do_not_fill_a_reservation():
 
 def test_a_reservation_follows_its_workloads_requests():
     state = cluster([RACK, HOSTNAME_LABEL])
-    given = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
+    given = build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
     see_workload(state, given, count=2, cpu="1")
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     see_workload(state, given, count=2, cpu="2", uid="another", version=2)
-    assert used(state) == {"n0": 4000}
+    assert get_usage(state) == {"n0": 4000}
 
 
 def test_a_finished_workload_holds_nothing_but_its_pods_do():
     state = cluster([RACK, HOSTNAME_LABEL])
-    given = admission(3, values=("n0",), levels=(HOSTNAME_LABEL,))
+    given = build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,))
     see_workload(state, given, count=3)
     see_pod(state, "p0", node="n0", workload="w", owner=OWNER, phase="Running")
-    see_workload(state, given, count=3, conditions=[condition_json("Finished")], version=2)
-    assert used(state) == {"n0": 1000}
+    see_workload(state, given, count=3, conditions=[build_condition_json("Finished")], version=2)
+    assert get_usage(state) == {"n0": 1000}
     before = state.changes
     see_pod(state, "p0", node="n0", workload="w", owner=OWNER, phase="Succeeded")
-    assert used(state) == {}
+    assert get_usage(state) == {}
     assert state.changes == before + 1
 
 
@@ -195,11 +195,11 @@ def change(state: ClusterState, what: str) -> None:
     elif what == "topology gone":
         state.observe_topology("t", None)
     elif what == "flavor without topology":
-        state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas")))
+        state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas")))
     elif what == "flavor for other nodes":
-        state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t", nodeLabels={"pool": "none"})))
+        state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t", nodeLabels={"pool": "none"})))
     elif what == "other levels":
-        state.observe_topology("t", TopologyFacts.read(topology_json("t", [BLOCK])))
+        state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [BLOCK])))
     else:
         state.observe_node("n0", None)
 
@@ -207,44 +207,44 @@ def change(state: ClusterState, what: str) -> None:
 @pytest.mark.parametrize(
     "what", ["flavor gone", "topology gone", "flavor without topology", "flavor for other nodes", "other levels", "node gone"]
 )
-def test_what_is_counted_does_not_depend_on_what_was_there_before(what: str):
+def test_counted_usage_does_not_depend_on_earlier_objects(what: str):
     """State is a fold: as if the process had started just now. And all is as it was once the change is undone."""
-    given = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
+    given = build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,))
     state = cluster([RACK, HOSTNAME_LABEL])
     see_workload(state, given, count=2)
-    before = used(state)
+    before = get_usage(state)
     change(state, what)
     fresh = cluster([RACK, HOSTNAME_LABEL])
     change(fresh, what)
     see_workload(fresh, given, count=2)
-    assert used(state) == used(fresh) == {}
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL])))
-    state.observe_flavor("tas", FlavorFacts.read(flavor_json("tas", "t")))
+    assert get_usage(state) == get_usage(fresh) == {}
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK, HOSTNAME_LABEL])))
+    state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t")))
     see_node(state, Node("n0", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "n0"}, {"cpu": 4000, "pods": 20}))
-    assert used(state) == before
+    assert get_usage(state) == before
 
 
 def test_a_decision_is_used_until_its_own_write_is_seen():
     state = cluster([RACK, HOSTNAME_LABEL])
-    given, key = admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), f"{NAMESPACE}/w"
+    given, key = build_admission(2, values=("n0",), levels=(HOSTNAME_LABEL,)), f"{NAMESPACE}/w"
     see_workload(state, count=2, version=1)
     state.assume(key, given, {})
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     see_workload(state, count=2, version=2)  # an older write of ours comes back, without the admission
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     state.confirm(key, 3)
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     see_workload(state, given, count=2, version=3)
-    assert used(state) == {"n0": 2000}
+    assert get_usage(state) == {"n0": 2000}
     assert not state.workloads.is_assumed(key)
     see_workload(state, count=2, version=4)
-    assert used(state) == {}
+    assert get_usage(state) == {}
 
 
 def test_two_flavors_over_one_node_see_each_others_pods():
     state = cluster([RACK, HOSTNAME_LABEL])
-    state.observe_flavor("twin", FlavorFacts.read(flavor_json("twin", "t")))
-    see_workload(state, admission(3, values=("n0",), levels=(HOSTNAME_LABEL,), flavor="twin"), count=3)
+    state.observe_flavor("twin", FlavorFacts.read(build_flavor_json("twin", "t")))
+    see_workload(state, build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,), flavor="twin"), count=3)
     for name in ("tas", "twin"):
         view = state.view(name)
         assert view is not None

@@ -24,13 +24,13 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    condition_json,
-    flavor_json,
-    node_json,
-    pod_json,
-    pod_set_json,
-    topology_json,
-    workload_json,
+    build_condition_json,
+    build_flavor_json,
+    build_node_json,
+    build_pod_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
 )
 
 NODES = [f"n{i}" for i in range(5)]
@@ -171,7 +171,7 @@ class ClusterMachine(RuleBasedStateMachine):
         labels = {"pool": pool, HOSTNAME_LABEL: name} | ({RACK: rack} if rack else {})
         taints = (("k", "", "NoSchedule"),) if tainted else ()
         self.objects.nodes[name] = node = Node(name, labels, {"cpu": cpu * 1000, "pods": 20}, taints, ready)
-        self.state.observe_node(name, NodeFacts.read(node_json(node)))
+        self.state.observe_node(name, NodeFacts.read(build_node_json(node)))
 
     @rule(data=st.data())
     @precondition(lambda self: self.objects.nodes)
@@ -193,7 +193,7 @@ class ClusterMachine(RuleBasedStateMachine):
         name = f"p{number}"
         if name not in self.objects.pods:
             owner = f"owner-{workload}-{generation}" if workload else None
-            self.see_pod(_made(generation, pod_json(name, workload=workload, owner=owner, cpu=str(cpu), gated=gated)))
+            self.see_pod(_made(generation, build_pod_json(name, workload=workload, owner=owner, cpu=str(cpu), gated=gated)))
 
     @rule(data=st.data(), number=st.integers(0, 7), cpu=st.integers(1, 3), second=st.integers(0, 9))
     @precondition(lambda self: any(self.objects.holding(name) for name in self.objects.workloads))
@@ -205,7 +205,7 @@ class ClusterMachine(RuleBasedStateMachine):
         node = data.draw(st.sampled_from([domain.values[-1] for domain in held[2]]))
         owner = self.objects.workloads[workload]["metadata"]["ownerReferences"][0]["uid"]
         if f"p{number}" not in self.objects.pods:
-            pod = pod_json(f"p{number}", workload=workload, owner=owner, cpu=str(cpu), node=node, phase="Running")
+            pod = build_pod_json(f"p{number}", workload=workload, owner=owner, cpu=str(cpu), node=node, phase="Running")
             self.see_pod(_made(second, pod))
 
     @rule(data=st.data(), node=st.sampled_from(NODES))
@@ -251,9 +251,9 @@ class ClusterMachine(RuleBasedStateMachine):
         if known is not None and known["metadata"]["ownerReferences"][0]["uid"] == owner:
             return
         self.objects.assumed.pop(name, None)
-        pod_set = pod_set_json(count=4, cpu=str(cpu))
+        pod_set = build_pod_set_json(count=4, cpu=str(cpu))
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "2"}}
-        self.see_workload(workload_json(name, [pod_set], owner=owner, uid=f"uid-{owner}"))
+        self.see_workload(build_workload_json(name, [pod_set], owner=owner, uid=f"uid-{owner}"))
 
     @rule(data=st.data())
     @precondition(lambda self: self.objects.workloads)
@@ -322,7 +322,7 @@ class ClusterMachine(RuleBasedStateMachine):
         if name in self.objects.assumed:
             return
         workload = self.objects.workloads[name]
-        conditions = [*workload["status"]["conditions"], condition_json(FINISHED)]
+        conditions = [*workload["status"]["conditions"], build_condition_json(FINISHED)]
         self.see_workload(self.next_version(workload) | {"status": {**workload["status"], "conditions": conditions}})
 
     @rule(data=st.data(), more=st.integers(1, 3))
@@ -375,7 +375,10 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def admitted(self, name: str, admission: Admission) -> dict[str, Any]:
         workload = self.objects.workloads[name]
-        status = {"admission": admission_to_wire(admission), "conditions": [condition_json(QUOTA_RESERVED), condition_json(ADMITTED)]}
+        status = {
+            "admission": admission_to_wire(admission),
+            "conditions": [build_condition_json(QUOTA_RESERVED), build_condition_json(ADMITTED)],
+        }
         return self.noted(workload, admission) | {"status": status, "x-admission": admission}
 
     def noted(self, workload: dict[str, Any], admission: Admission) -> dict[str, Any]:
@@ -430,7 +433,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def everything_is_observed_anew_in_another_order(self, random: Any) -> None:
         """As after a restart: the same objects give the same usage."""
         fresh = ClusterState(resource_rules=UNCOUNTED)
-        events: list[Any] = [(fresh.observe_node, name, NodeFacts.read(node_json(node))) for name, node in self.objects.nodes.items()]
+        events: list[Any] = [(fresh.observe_node, name, NodeFacts.read(build_node_json(node))) for name, node in self.objects.nodes.items()]
         events += [(fresh.observe_pod, f"{NAMESPACE}/{name}", PodFacts.read(pod)) for name, pod in self.objects.pods.items()]
         events += [
             (fresh.observe_workload, f"{NAMESPACE}/{name}", WorkloadFacts.read(workload))
@@ -468,9 +471,9 @@ def with_other_spares(draw: st.DrawFn | Callable[..., Any], given: PodSetAdmissi
 
 
 def fixed_events(state: ClusterState) -> list[Any]:
-    topology = TopologyFacts.read(topology_json("t", [RACK, HOSTNAME_LABEL]))
+    topology = TopologyFacts.read(build_topology_json("t", [RACK, HOSTNAME_LABEL]))
     flavors = [
-        (state.observe_flavor, name, FlavorFacts.read(flavor_json(name, "t", nodeLabels=labels))) for name, labels in FLAVORS.items()
+        (state.observe_flavor, name, FlavorFacts.read(build_flavor_json(name, "t", nodeLabels=labels))) for name, labels in FLAVORS.items()
     ]
     return [(state.observe_topology, "t", topology), *flavors]
 

@@ -15,13 +15,13 @@ from core.state.cluster import ClusterState
 from core.state.daemonsets import WINDOW_S, DaemonSetFacts
 from core.state.facts import NodeFacts, PodFacts, object_key
 from reconciler.observe.slim import slim_daemon_set, slim_node, slim_pod
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, workload_json
-from tests.placement.reference import matches, tolerates
-from tests.queueing.scene import Scene, admitted, refused
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_workload_json
+from tests.placement.reference import can_tolerate, is_match
+from tests.queueing.scene import Scene, get_refusals, list_admitted
 from tests.strategies import TAINTS, TOLERATIONS
 
 
-def daemon_set_json(name: str, *, cpu: str = "1", uid: str | None = None, ports: tuple[int, ...] = (), **spec: Any) -> dict[str, Any]:
+def build_daemon_set_json(name: str, *, cpu: str = "1", uid: str | None = None, ports: tuple[int, ...] = (), **spec: Any) -> dict[str, Any]:
     container = {"name": "c", "resources": {"requests": {"cpu": cpu}}, "ports": [{"containerPort": p, "hostPort": p} for p in ports]}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]} | spec}
     return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": uid or f"uid-{name}"}, "spec": {"template": template}}
@@ -31,17 +31,17 @@ def see(state: ClusterState, daemon_set: dict[str, Any]) -> None:
     state.observe_daemon_set(object_key(daemon_set), DaemonSetFacts.read(slim_daemon_set(daemon_set)))
 
 
-def daemon_pod(name: str, of: str, node: str, **options: Any) -> dict[str, Any]:
-    pod = pod_json(f"{name}-{node}", node=node, owner=f"uid-{of}", **options)
+def build_daemon_pod(name: str, of: str, node: str, **options: Any) -> dict[str, Any]:
+    pod = build_pod_json(f"{name}-{node}", node=node, owner=f"uid-{of}", **options)
     pod["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
     return slim_pod(pod)
 
 
-def host(name: str, rack: str = "r", *, cpu: int = 4, **labels: str) -> Node:
+def build_host(name: str, rack: str = "r", *, cpu: int = 4, **labels: str) -> Node:
     return Node(name, {RACK: rack, HOSTNAME_LABEL: name, **labels}, {"cpu": cpu * 1000, "pods": 10})
 
 
-def used(state: ClusterState) -> dict[str, int]:
+def get_usage(state: ClusterState) -> dict[str, int]:
     state.refresh()
     assert state.ledger.drift() == {}
     return {node: amounts["cpu"] for node, amounts in sorted(state.ledger.usage.items())}
@@ -51,12 +51,12 @@ def used(state: ClusterState) -> dict[str, int]:
 def test_node_created_long_before_start_has_no_share_reserved(is_first: bool):
     """At each start all nodes counted as new for two minutes."""
     state, now = ClusterState(), 10_000_000.0
-    see(state, daemon_set_json("agent"))
+    see(state, build_daemon_set_json("agent"))
     if not is_first:
         state.observe_time(5.0, now)
     for name, age in (("old", 3600), ("new", 30)):
         created = datetime.fromtimestamp(now - age, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        node = node_json(host(name))
+        node = build_node_json(build_host(name))
         node["metadata"]["creationTimestamp"] = created
         state.observe_node(name, NodeFacts.read(slim_node(node)))
     state.observe_time(6.0, now + 1)
@@ -67,58 +67,58 @@ def test_node_created_long_before_start_has_no_share_reserved(is_first: bool):
 
 def test_a_workload_that_would_take_a_daemon_sets_share_of_a_new_node_waits():
     scene = Scene()
-    see(scene.state, daemon_set_json("agent", cpu="500m"))
+    see(scene.state, build_daemon_set_json("agent", cpu="500m"))
     scene.submit("w", 1, cpu="4")
     assert isinstance(scene.run()["w"], NotAdmissible)  # there is no node at all
-    scene.node(host("n0"))
-    waiting = refused(scene.run())["w"]
+    scene.node(build_host("n0"))
+    waiting = get_refusals(scene.run())["w"]
     assert "excluded: DaemonSet share: 1" in waiting.message
     scene.submit("small", 1, cpu="3500m")
-    assert admitted(scene.run()) == {"small"}
+    assert list_admitted(scene.run()) == {"small"}
 
 
 def test_the_share_is_the_pods_own_once_it_is_bound_and_comes_back_when_it_ends():
     scene = Scene()
-    see(scene.state, daemon_set_json("agent", cpu="500m"))
-    scene.node(host("n0"))
-    assert used(scene.state) == {"n0": 500}
-    pod = daemon_pod("agent", "agent", "n0", cpu="500m", phase="Running")
+    see(scene.state, build_daemon_set_json("agent", cpu="500m"))
+    scene.node(build_host("n0"))
+    assert get_usage(scene.state) == {"n0": 500}
+    pod = build_daemon_pod("agent", "agent", "n0", cpu="500m", phase="Running")
     scene.pod(pod)
-    assert used(scene.state) == {"n0": 500}
+    assert get_usage(scene.state) == {"n0": 500}
     scene.pod(pod | {"status": {"phase": "Failed"}})
-    assert used(scene.state) == {"n0": 500}
+    assert get_usage(scene.state) == {"n0": 500}
     assert scene.state.ledger.daemons.shares == {"n0": {"cpu": 500, "pods": 1}}
 
 
 def test_a_larger_template_takes_more_and_a_deleted_daemon_set_nothing():
     scene = Scene()
-    scene.node(host("n0"))
-    see(scene.state, daemon_set_json("agent", cpu="1"))
-    see(scene.state, daemon_set_json("agent", cpu="2"))
-    assert used(scene.state) == {"n0": 2000}
+    scene.node(build_host("n0"))
+    see(scene.state, build_daemon_set_json("agent", cpu="1"))
+    see(scene.state, build_daemon_set_json("agent", cpu="2"))
+    assert get_usage(scene.state) == {"n0": 2000}
     scene.submit("w", 1, cpu="4")
-    assert "w" in refused(scene.run())
+    assert "w" in get_refusals(scene.run())
     scene.state.observe_daemon_set(f"{NAMESPACE}/agent", None)
-    assert used(scene.state) == {}
-    assert admitted(scene.run()) == {"w"}
+    assert get_usage(scene.state) == {}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_it_can_be_switched_off():
     state = ClusterState(reserve_daemon_sets=False)
-    see(state, daemon_set_json("agent"))
-    state.observe_node("n0", NodeFacts.read(node_json(host("n0"))))
-    assert used(state) == {}
+    see(state, build_daemon_set_json("agent"))
+    state.observe_node("n0", NodeFacts.read(build_node_json(build_host("n0"))))
+    assert get_usage(state) == {}
 
 
 def test_a_daemon_set_to_come_has_its_host_port_already():
     scene = Scene()
-    scene.node(host("n0"))
-    see(scene.state, daemon_set_json("agent", cpu="1", ports=(9100,)))
+    scene.node(build_host("n0"))
+    see(scene.state, build_daemon_set_json("agent", cpu="1", ports=(9100,)))
     container = {"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 9100, "hostPort": 9100}]}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     pod_sets = [{"name": "main", "count": 1, "template": template, "topologyRequest": {"required": RACK}}]
-    scene.workload(workload_json("w", pod_sets))
-    assert "host port 9100/TCP: 1" in refused(scene.run())["w"].message
+    scene.workload(build_workload_json("w", pod_sets))
+    assert "host port 9100/TCP: 1" in get_refusals(scene.run())["w"].message
 
 
 @pytest.mark.parametrize(
@@ -133,19 +133,19 @@ def test_a_daemon_set_to_come_has_its_host_port_already():
     ],
 )
 def test_it_is_wanted_where_its_controller_would_make_a_pod(spec: dict[str, Any], wanted: bool):
-    facts = DaemonSetFacts.read(slim_daemon_set(daemon_set_json("agent", **spec)))
-    assert facts.wants(NodeFacts.read(node_json(host("n0", pool="a")))) is wanted
+    facts = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent", **spec)))
+    assert facts.wants(NodeFacts.read(build_node_json(build_host("n0", pool="a")))) is wanted
 
 
 def test_a_node_with_pressure_or_not_ready_or_cordoned_is_wanted_all_the_same():
-    facts = DaemonSetFacts.read(slim_daemon_set(daemon_set_json("agent")))
+    facts = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent")))
     for key, effect in (("not-ready", "NoExecute"), ("memory-pressure", "NoSchedule"), ("unschedulable", "NoSchedule")):
         node = Node("n0", {}, taints=((f"node.kubernetes.io/{key}", "", effect),), unschedulable=True, ready=False)
-        assert facts.wants(NodeFacts.read(node_json(node)))
+        assert facts.wants(NodeFacts.read(build_node_json(node)))
     network = Node("n0", {}, taints=(("node.kubernetes.io/network-unavailable", "", "NoSchedule"),))
-    assert not facts.wants(NodeFacts.read(node_json(network)))
-    on_host = DaemonSetFacts.read(slim_daemon_set(daemon_set_json("agent", hostNetwork=True)))
-    assert on_host.wants(NodeFacts.read(node_json(network)))
+    assert not facts.wants(NodeFacts.read(build_node_json(network)))
+    on_host = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent", hostNetwork=True)))
+    assert on_host.wants(NodeFacts.read(build_node_json(network)))
 
 
 EVENTS = st.one_of(
@@ -172,13 +172,13 @@ def test_after_any_events_each_wanted_pod_counts_once(events: list[Any]):
         if kind == "node":
             name, pool, taints = details
             nodes[name] = Node(name, {"pool": pool}, taints=tuple(taints))
-            state.observe_node(name, NodeFacts.read(node_json(nodes[name])))
+            state.observe_node(name, NodeFacts.read(build_node_json(nodes[name])))
         elif kind == "node gone":
             nodes.pop(details[0], None)
             state.observe_node(details[0], None)
         elif kind == "set":
             name, cpu, selector, tolerations, ports = details
-            sets[name] = daemon_set_json(name, cpu=cpu, nodeSelector=selector, tolerations=tolerations, ports=ports)
+            sets[name] = build_daemon_set_json(name, cpu=cpu, nodeSelector=selector, tolerations=tolerations, ports=ports)
             see(state, sets[name])
         elif kind == "set gone":
             sets.pop(details[0], None)
@@ -186,11 +186,11 @@ def test_after_any_events_each_wanted_pod_counts_once(events: list[Any]):
         else:
             of, node, phase = details
             pods.pop((of, node), None)
-            pod = daemon_pod(of, of, node, phase=phase)
+            pod = build_daemon_pod(of, of, node, phase=phase)
             if phase != "gone":
                 pods[of, node] = phase
             state.observe_pod(object_key(pod), PodFacts.read(pod) if phase != "gone" else None)
-        assert used(state) == _expected(nodes, sets, pods)
+        assert get_usage(state) == _expected(nodes, sets, pods)
 
 
 def _expected(nodes: dict[str, Node], sets: dict[str, dict[str, Any]], pods: dict[tuple[str, str], str]) -> dict[str, int]:
@@ -201,6 +201,6 @@ def _expected(nodes: dict[str, Node], sets: dict[str, dict[str, Any]], pods: dic
     for name, daemon_set in sets.items():
         spec = daemon_set["spec"]["template"]["spec"]
         for node in nodes.values():
-            if (name, node.name) not in running and matches(node, spec["nodeSelector"], None) and tolerates(node, spec["tolerations"]):
+            if (name, node.name) not in running and is_match(node, spec["nodeSelector"], None) and can_tolerate(node, spec["tolerations"]):
                 usage[node.name] = usage.get(node.name, 0) + int(spec["containers"][0]["resources"]["requests"]["cpu"]) * 1000
     return dict(sorted(usage.items()))

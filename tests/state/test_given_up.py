@@ -7,21 +7,21 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
-from tests.state.test_cluster import OWNER, cluster, used
+from tests.builders import NAMESPACE, RACK, build_pod_json, build_pod_set_json, build_workload_json
+from tests.state.test_cluster import OWNER, cluster, get_usage
 
 
 def see_workload(state: ClusterState, count: int, on: list[str], *, done: int, version: int) -> None:
     """Of `count` pods, one on each of these nodes is admitted, and so many have succeeded by its status."""
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((node,), 1) for node in on))
     given = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": len(on) * 1000}, len(on), assignment),))
-    wire = workload_json("w", [pod_set_json(count=count)], owner=OWNER, admission=admission_to_wire(given), version=version)
+    wire = build_workload_json("w", [build_pod_set_json(count=count)], owner=OWNER, admission=admission_to_wire(given), version=version)
     wire["status"]["reclaimablePods"] = [{"name": "main", "count": done}] if done else []
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(wire))
 
 
 def see_pod(state: ClusterState, name: str, node: str, *, at: int, phase: str = "Running") -> None:
-    wire = pod_json(name, node=node, workload="w", owner=OWNER, phase=phase)
+    wire = build_pod_json(name, node=node, workload="w", owner=OWNER, phase=phase)
     wire["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{at:02}Z"
     state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(wire))
 
@@ -32,9 +32,9 @@ def test_the_place_of_a_pod_on_its_way_is_kept_though_the_end_of_another_is_know
     see_workload(state, 2, ["n0", "n1"], done=0, version=1)
     see_pod(state, "p0", "n0", at=1)
     see_workload(state, 2, ["n0", "n1"], done=1, version=2)
-    assert used(state) == {"n0": 1000, "n1": 1000}
+    assert get_usage(state) == {"n0": 1000, "n1": 1000}
     see_pod(state, "p0", "n0", at=1, phase="Succeeded")
-    assert used(state) == {"n1": 1000}
+    assert get_usage(state) == {"n1": 1000}
 
 
 def test_pods_that_succeeded_under_an_earlier_admission_give_up_nothing_of_this_one():
@@ -44,4 +44,4 @@ def test_pods_that_succeeded_under_an_earlier_admission_give_up_nothing_of_this_
     see_pod(state, "p0", "n0", at=9)
     see_workload(state, 3, ["n0", "n1"], done=2, version=2)
     see_pod(state, "p0", "n0", at=9, phase="Succeeded")
-    assert used(state) == {"n1": 1000}
+    assert get_usage(state) == {"n1": 1000}

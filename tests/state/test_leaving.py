@@ -9,7 +9,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, condition_json, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, build_condition_json, build_pod_json, build_pod_set_json, build_workload_json
 from tests.state.test_cluster import OWNER, cluster, see_pod, see_workload
 
 KEY = f"{NAMESPACE}/w"
@@ -37,7 +37,7 @@ def moving() -> ClusterState:
     return state
 
 
-def test_what_was_written_is_counted_where_it_is_now() -> None:
+def test_pod_move_with_a_written_decision_is_counted_on_the_new_node() -> None:
     state = moving()
     changes = state.changes
     state.confirm(KEY, 2)
@@ -45,13 +45,13 @@ def test_what_was_written_is_counted_where_it_is_now() -> None:
     assert state.changes > changes, "room has come free"
 
 
-def test_what_was_not_written_is_counted_where_it_was() -> None:
+def test_pod_move_without_a_written_decision_is_counted_on_the_old_node() -> None:
     state = moving()
     state.forget(KEY)
     assert cpu(state) == {"n0": 1000, "n1": 1000}
 
 
-def test_whoever_is_gone_is_counted_nowhere() -> None:
+def test_deleted_workload_with_moving_pods_is_not_counted() -> None:
     state = moving()
     state.observe_workload(KEY, None)
     assert cpu(state) == {}
@@ -59,10 +59,10 @@ def test_whoever_is_gone_is_counted_nowhere() -> None:
 
 
 def ending(name: str = "p", node: str = "n0", *, of: str | None = "w", terminating: bool = True, phase: str = "Running") -> PodFacts:
-    return PodFacts.read(pod_json(name, node=node, cpu="2", workload=of, owner=OWNER, terminating=terminating, phase=phase))
+    return PodFacts.read(build_pod_json(name, node=node, cpu="2", workload=of, owner=OWNER, terminating=terminating, phase=phase))
 
 
-def test_what_ends_on_a_node_is_known_of_pods_whose_workload_holds_nothing_any_more() -> None:
+def test_terminating_amount_of_a_node_includes_pods_of_workloads_without_admission() -> None:
     state = cluster([HOSTNAME_LABEL], cpus=(4, 4))
     ledger = state.ledger
     state.observe_pod("p", ending(terminating=False))
@@ -83,7 +83,7 @@ def test_what_ends_on_a_node_is_known_of_pods_whose_workload_holds_nothing_any_m
     assert state.ledger.drift() == {}
 
 
-def test_who_asks_what_ends_on_a_node_looks_at_no_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminating_amount_of_a_node_is_read_without_a_scan_of_all_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     state = cluster([HOSTNAME_LABEL], cpus=(4, 4))
     for i in range(100):
         state.observe_pod(f"p{i}", ending(f"p{i}", "n1", terminating=bool(i % 2)))
@@ -119,7 +119,9 @@ def test_only_those_are_unhealthy_that_hold_something_and_stay() -> None:
     state = cluster([HOSTNAME_LABEL])
 
     def unhealthy(*conditions: str, active: bool = True, holds: bool = True, named: bool = True) -> bool:
-        wire = workload_json("w", [pod_set_json(count=1)], conditions=[condition_json(kind) for kind in conditions], active=active)
+        wire = build_workload_json(
+            "w", [build_pod_set_json(count=1)], conditions=[build_condition_json(kind) for kind in conditions], active=active
+        )
         wire["status"] |= {"admission": admission_to_wire(on_hosts(n0=1))} if holds else {}
         wire["status"] |= {"unhealthyNodes": [{"name": "n0"}]} if named else {}
         state.observe_workload(KEY, WorkloadFacts.read(wire))

@@ -13,7 +13,7 @@ from core.model.pod_traits import PodTerm, PodTraits, Requirement, read_selector
 from core.names import HOSTNAME_LABEL
 from core.state.cluster_affinity import ClusterNeighbours
 from core.state.facts import MOST_TERM_KEYS, PodFacts, WorkloadFacts
-from tests.builders import pod_json, pod_set_json, workload_json
+from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
 
 KEYS, VALUES, NAMESPACES, NODES = ("a", "b", "c"), ("x", "y"), ("ns", "other", "third"), ("n0", "n1", "n2")
 LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=3)
@@ -32,8 +32,8 @@ STEPS = st.one_of(
 )
 
 
-def facts_of(name: str, namespace: str, labels: dict[str, str], node: str, **spec: Any) -> PodFacts:
-    pod = pod_json(name, node=node, phase="Running", labels=labels)
+def read_facts(name: str, namespace: str, labels: dict[str, str], node: str, **spec: Any) -> PodFacts:
+    pod = build_pod_json(name, node=node, phase="Running", labels=labels)
     pod["metadata"]["namespace"] = namespace
     pod["spec"] |= spec
     return PodFacts.read(pod)
@@ -53,7 +53,7 @@ def test_nodes_of_matching_pods_are_those_that_each_term_finds_pod_by_pod(steps:
                 old = None
             if kind == "pod":
                 number, labels, node, namespace = what
-                new = facts_of(f"p{number}", namespace, labels, node)
+                new = read_facts(f"p{number}", namespace, labels, node)
                 pods[new.key] = new
                 found.observe_pod(new.key, old, new)
         elif kind == "reserve":
@@ -78,7 +78,7 @@ def test_nodes_of_matching_pods_are_those_that_each_term_finds_pod_by_pod(steps:
             assert found.matching(what[0]) == expected
 
 
-def term(number: int) -> dict[str, Any]:
+def build_term(number: int) -> dict[str, Any]:
     return {
         "topologyKey": HOSTNAME_LABEL,
         "namespaceSelector": {},
@@ -88,7 +88,7 @@ def term(number: int) -> dict[str, Any]:
 
 def test_terms_are_judged_without_a_look_at_each_pod(monkeypatch: pytest.MonkeyPatch):
     """Found defect B2: every term was judged against every pod, again in every decision."""
-    pods = {f"ns/p{i}": facts_of(f"p{i}", "ns", {"app": f"a{i}"}, f"n{i % 50}") for i in range(2000)}
+    pods = {f"ns/p{i}": read_facts(f"p{i}", "ns", {"app": f"a{i}"}, f"n{i % 50}") for i in range(2000)}
     neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
     calls = 0
     holds = Requirement.holds
@@ -100,7 +100,7 @@ def test_terms_are_judged_without_a_look_at_each_pod(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Requirement, "holds", counted)
     for number in range(16):
-        asked = PodTerm(HOSTNAME_LABEL, frozenset(), read_selector({}), read_selector(term(number)["labelSelector"]))
+        asked = PodTerm(HOSTNAME_LABEL, frozenset(), read_selector({}), read_selector(build_term(number)["labelSelector"]))
         assert len(neighbours.matching((asked,))) == 50
     assert calls < 100
 
@@ -109,8 +109,8 @@ def test_of_one_pod_only_some_terms_of_anti_affinity_count():
     """Four pods of another team with 5,000 terms each made every decision take seconds."""
     pods: dict[str, PodFacts] = {}
     neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(number) for number in range(100)]}}
-    facts = facts_of("p", "ns", {}, "n0", affinity=affinity)
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [build_term(number) for number in range(100)]}}
+    facts = read_facts("p", "ns", {}, "n0", affinity=affinity)
     neighbours.observe_pod(facts.key, None, facts)
     assert len(list(neighbours.repelling(PodTraits("ns", {"app": "w"})))) == 16
     neighbours.observe_pod(facts.key, facts, None)
@@ -122,8 +122,8 @@ def test_terms_of_other_pods_are_judged_once_for_equal_pods(monkeypatch: pytest.
     pods: dict[str, PodFacts] = {}
     neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
     for i in range(50):
-        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(16 * i + j) for j in range(16)]}}
-        facts = facts_of(f"p{i}", "ns", {}, "n0", affinity=affinity)
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [build_term(16 * i + j) for j in range(16)]}}
+        facts = read_facts(f"p{i}", "ns", {}, "n0", affinity=affinity)
         neighbours.observe_pod(facts.key, None, facts)
     calls = 0
     matches = PodTerm.matches
@@ -149,10 +149,10 @@ def test_a_workload_with_affinity_of_too_many_label_keys_is_refused():
         return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
     def workload(*counts: int) -> dict[str, Any]:
-        pod_sets = [pod_set_json(f"p{i}", count=1) for i in range(len(counts))]
+        pod_sets = [build_pod_set_json(f"p{i}", count=1) for i in range(len(counts))]
         for pod_set, count in zip(pod_sets, counts, strict=True):
             pod_set["template"]["spec"]["affinity"] = terms_of(count)
-        return workload_json("w", pod_sets)
+        return build_workload_json("w", pod_sets)
 
     assert WorkloadFacts.read(workload(MOST_TERM_KEYS, MOST_TERM_KEYS)).pod_sets
     with pytest.raises(ValueError, match="33 label keys; at most 32"):

@@ -19,7 +19,7 @@ def owned(parent: str | None, *, queued: bool) -> dict[str, Any]:
 IN = "ns/"
 
 
-def root_of(known: dict[str, tuple[str | None, bool]], uid: str) -> str:
+def find_root(known: dict[str, tuple[str | None, bool]], uid: str) -> str:
     chain = [uid]
     while (parent := known.get(chain[-1], (None, False))[0]) is not None and parent in known and parent not in chain:
         chain.append(parent)
@@ -43,7 +43,7 @@ def test_pods_belong_to_the_highest_object_that_names_a_queue(events: list[tuple
     circular = any(_is_circular(known, uid) for uid in known)
     for uid in "abcdex":
         if not circular:
-            assert owners.queued_root(IN + uid) == IN + root_of(known, uid)
+            assert owners.queued_root(IN + uid) == IN + find_root(known, uid)
         below = {uid} | {one for one in known if _climbs_to(known, one, uid)}
         assert owners.descendants(IN + uid) == {IN + one for one in below}
 

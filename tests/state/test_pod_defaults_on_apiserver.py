@@ -37,7 +37,7 @@ KATA: Obj = {
 }
 
 
-def container(name: str = "c", **resources: Any) -> Obj:
+def build_container(name: str = "c", **resources: Any) -> Obj:
     return {"name": name, "image": "registry.example/c:1", "resources": resources}
 
 
@@ -46,62 +46,62 @@ def cpu(text: str) -> Obj:
 
 
 SPECS: dict[str, Obj] = {
-    "nothing": {"containers": [container()]},
-    "request": {"containers": [container(requests=cpu("1"))]},
-    "small request": {"containers": [container(requests=cpu("50m"))]},
-    "limit": {"containers": [container(limits=cpu("3"))]},
-    "large limit": {"containers": [container(requests=cpu("1"), limits=cpu("5"))]},
-    "request above default limit": {"containers": [container(requests=cpu("3"))]},
-    "two containers": {"containers": [container("a", limits=cpu("4")), container("b", limits=cpu("4"))]},
-    "init container": {"containers": [container()], "initContainers": [container("i", requests=cpu("2"))]},
-    "sidecar": {"containers": [container()], "initContainers": [container("i") | {"restartPolicy": "Always"}]},
+    "nothing": {"containers": [build_container()]},
+    "request": {"containers": [build_container(requests=cpu("1"))]},
+    "small request": {"containers": [build_container(requests=cpu("50m"))]},
+    "limit": {"containers": [build_container(limits=cpu("3"))]},
+    "large limit": {"containers": [build_container(requests=cpu("1"), limits=cpu("5"))]},
+    "request above default limit": {"containers": [build_container(requests=cpu("3"))]},
+    "two containers": {"containers": [build_container("a", limits=cpu("4")), build_container("b", limits=cpu("4"))]},
+    "init container": {"containers": [build_container()], "initContainers": [build_container("i", requests=cpu("2"))]},
+    "sidecar": {"containers": [build_container()], "initContainers": [build_container("i") | {"restartPolicy": "Always"}]},
     "sidecar that requests": {
-        "containers": [container(requests=cpu("1"))],
-        "initContainers": [container("s", requests=cpu("1")) | {"restartPolicy": "Always"}, container("i", limits=cpu("4"))],
+        "containers": [build_container(requests=cpu("1"))],
+        "initContainers": [build_container("s", requests=cpu("1")) | {"restartPolicy": "Always"}, build_container("i", limits=cpu("4"))],
     },
-    "pod-level limit": {"containers": [container()], "resources": {"limits": cpu("4")}},
-    "pod-level request": {"containers": [container()], "resources": {"requests": cpu("3"), "limits": cpu("4")}},
-    "pod-level limit over requests": {"containers": [container(requests=cpu("1"))], "resources": {"limits": cpu("4")}},
+    "pod-level limit": {"containers": [build_container()], "resources": {"limits": cpu("4")}},
+    "pod-level request": {"containers": [build_container()], "resources": {"requests": cpu("3"), "limits": cpu("4")}},
+    "pod-level limit over requests": {"containers": [build_container(requests=cpu("1"))], "resources": {"limits": cpu("4")}},
     "pod-level request of 2 containers": {
-        "containers": [container("a", requests=cpu("1")), container("b")],
+        "containers": [build_container("a", requests=cpu("1")), build_container("b")],
         "resources": {"requests": cpu("2")},
     },
-    "pod-level large limit": {"containers": [container()], "resources": {"requests": cpu("1"), "limits": cpu("8")}},
-    "pod-level small limit": {"containers": [container()], "resources": {"limits": cpu("1")}},
-    "pod-level memory": {"containers": [container()], "resources": {"requests": {"memory": "4Gi"}}},
+    "pod-level large limit": {"containers": [build_container()], "resources": {"requests": cpu("1"), "limits": cpu("8")}},
+    "pod-level small limit": {"containers": [build_container()], "resources": {"limits": cpu("1")}},
+    "pod-level memory": {"containers": [build_container()], "resources": {"requests": {"memory": "4Gi"}}},
     "pod-level limit of memory": {
-        "containers": [container("a", requests=cpu("1")), container("b")],
+        "containers": [build_container("a", requests=cpu("1")), build_container("b")],
         "resources": {"limits": {"memory": "4Gi"}},
     },
     "pod-level limit over 2 containers": {
-        "containers": [container("a", requests=cpu("1")), container("b")],
+        "containers": [build_container("a", requests=cpu("1")), build_container("b")],
         "resources": {"limits": cpu("4")},
     },
-    "pod-level limit over a request of 0": {"containers": [container(requests=cpu("0"))], "resources": {"limits": cpu("4")}},
+    "pod-level limit over a request of 0": {"containers": [build_container(requests=cpu("0"))], "resources": {"limits": cpu("4")}},
     "pod-level limit over a sidecar": {
-        "containers": [container()],
-        "initContainers": [container("s", requests=cpu("1")) | {"restartPolicy": "Always"}],
+        "containers": [build_container()],
+        "initContainers": [build_container("s", requests=cpu("1")) | {"restartPolicy": "Always"}],
         "resources": {"limits": cpu("4")},
     },
-    "pod-level request below containers": {"containers": [container(requests=cpu("2"))], "resources": {"requests": cpu("1")}},
+    "pod-level request below containers": {"containers": [build_container(requests=cpu("2"))], "resources": {"requests": cpu("1")}},
     "pod-level limits of runtime class": {
-        "containers": [container()],
+        "containers": [build_container()],
         "resources": {"limits": cpu("2")},
         "runtimeClassName": "kata-of-defaults",
     },
-    "runtime class": {"containers": [container(requests=cpu("1"))], "runtimeClassName": "kata-of-defaults"},
+    "runtime class": {"containers": [build_container(requests=cpu("1"))], "runtimeClassName": "kata-of-defaults"},
     "runtime class with place": {
-        "containers": [container()],
+        "containers": [build_container()],
         "runtimeClassName": "kata-of-defaults",
         "nodeSelector": {"zone": "a"},
         "tolerations": [{"key": "kata", "operator": "Exists"}],
     },
     "runtime class that conflicts": {
-        "containers": [container()],
+        "containers": [build_container()],
         "runtimeClassName": "kata-of-defaults",
         "nodeSelector": {"runtime": "runc"},
     },
-    "runtime class that is gone": {"containers": [container()], "runtimeClassName": "gone-of-defaults"},
+    "runtime class that is gone": {"containers": [build_container()], "runtimeClassName": "gone-of-defaults"},
 }
 
 

@@ -12,7 +12,7 @@ from core.queueing.flavors.outcome import Admissible
 from core.state.facts import NodeFacts, TopologyFacts
 from core.state.ledger import Domain, Ledger, PodSetKey
 from core.state.promises import find_missing
-from tests.builders import RACK, Node, topology_json
+from tests.builders import RACK, Node, build_topology_json
 from tests.queueing.scene import Scene
 
 
@@ -46,7 +46,7 @@ def running(workloads: int, *, racks: int = 4) -> Scene:
 def in_one_rack(workloads: int) -> Scene:
     """Workloads on a topology of racks alone, where the only rack has 8 nodes."""
     scene = Scene()
-    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK])))
     scene.rack("r0", 8)
     for i in range(workloads):
         scene.submit(f"w{i}")
@@ -63,14 +63,14 @@ def reservations_of_trees(scene: Scene) -> list[PodSetKey]:
     return [key for key, taken in scene.state.ledger._taken.items() if isinstance(taken.reservation.pinned, NodeCounts)]
 
 
-def host(name: str, rack: str) -> Node:
+def build_host(name: str, rack: str) -> Node:
     return Node(name, {RACK: rack, HOSTNAME_LABEL: name}, {"cpu": 4000, "pods": 10})
 
 
 def test_node_that_joins_moves_no_reservation_of_other_nodes(reserved: list[str]):
     scene = running(20)
     reserved.clear()
-    scene.node(host("late", "r0"))
+    scene.node(build_host("late", "r0"))
     scene.state.refresh()
     assert reserved == []
     assert scene.state.ledger.drift() == {}
@@ -83,7 +83,7 @@ def test_node_that_gets_another_hostname_moves_the_reservations_of_its_own_domai
     (name,) = taken
     scene.state.observe_node(name, None)
     scene.state.refresh()
-    scene.node(host(name, "elsewhere"))
+    scene.node(build_host(name, "elsewhere"))
     scene.state.refresh()
     assert 0 < len(set(reserved)) < 20
     assert scene.state.ledger.drift() == {}
@@ -99,7 +99,7 @@ def test_reservations_that_are_not_written_refer_to_no_tree_that_is_gone():
     scene = running(0)
     scene.submit("w")
     scene.run()
-    scene.node(host("late", "r0"))
+    scene.node(build_host("late", "r0"))
     scene.state.refresh()
     assert reservations_of_trees(scene) == []
 
@@ -109,7 +109,7 @@ def test_workloads_in_one_domain_of_many_nodes_share_one_set_of_names():
     domains = reserved_domains(scene)
     assert len(domains) == 10
     assert len({id(domain.nodes) for domain in domains}) == 1
-    scene.node(host("late", "r1"))
+    scene.node(build_host("late", "r1"))
     scene.submit("w10")
     scene.run()
     assert len({id(domain.nodes) for domain in reserved_domains(scene)}) == 1  # the new view has the set of the former one

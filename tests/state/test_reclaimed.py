@@ -10,7 +10,7 @@ from core.state.facts import WorkloadFacts
 from tests.builders import RACK
 
 
-def workload(done: int, *, admitted: bool, slice_size: int | None = None) -> dict[str, Any]:
+def build_workload(done: int, *, admitted: bool, slice_size: int | None = None) -> dict[str, Any]:
     topology: dict[str, Any] = {"required": RACK}
     if slice_size is not None:
         topology |= {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": slice_size}
@@ -23,16 +23,16 @@ def workload(done: int, *, admitted: bool, slice_size: int | None = None) -> dic
 
 
 @pytest.mark.parametrize(("done", "asked"), [(0, 8), (2, 8), (4, 4), (7, 4), (8, 0)])
-def test_who_waits_asks_for_whole_slices(done: int, asked: int):
-    (pod_set,) = WorkloadFacts.read(workload(done, admitted=False, slice_size=4)).pod_sets
+def test_waiting_workload_with_done_pods_requests_whole_slices(done: int, asked: int):
+    (pod_set,) = WorkloadFacts.read(build_workload(done, admitted=False, slice_size=4)).pod_sets
     assert (pod_set.count, pod_set.count + pod_set.reclaimed) == (asked, 8)
 
 
-def test_who_has_no_slices_asks_for_what_is_left():
-    (pod_set,) = WorkloadFacts.read(workload(3, admitted=False)).pod_sets
+def test_waiting_workload_without_slices_requests_its_remaining_pods():
+    (pod_set,) = WorkloadFacts.read(build_workload(3, admitted=False)).pod_sets
     assert pod_set.count == 5
 
 
-def test_who_runs_holds_what_is_left():
-    (pod_set,) = WorkloadFacts.read(workload(3, admitted=True, slice_size=4)).pod_sets
+def test_running_workload_with_done_pods_holds_its_remaining_pods():
+    (pod_set,) = WorkloadFacts.read(build_workload(3, admitted=True, slice_size=4)).pod_sets
     assert pod_set.count == 5

@@ -12,7 +12,7 @@ from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts
 from core.state.whereabouts import describe_move, describe_place
-from tests.builders import BLOCK, RACK, grid, node_json, topology_json
+from tests.builders import BLOCK, RACK, build_grid, build_node_json, build_topology_json
 
 HOSTS = (HOSTNAME_LABEL,)
 
@@ -20,10 +20,10 @@ HOSTS = (HOSTNAME_LABEL,)
 def cluster(*levels: str) -> ClusterState:
     """Two blocks of two racks of four nodes."""
     state = ClusterState()
-    state.observe_topology("t", TopologyFacts.read(topology_json("t", levels)))
+    state.observe_topology("t", TopologyFacts.read(build_topology_json("t", levels)))
     state.observe_flavor("f", FlavorFacts.read({"metadata": {"name": "f"}, "spec": {"topologyName": "t"}}))
-    for node in grid(2, 2, 4):
-        state.observe_node(node.name, NodeFacts.read(node_json(node)))
+    for node in build_grid(2, 2, 4):
+        state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
     return state
 
 
@@ -55,7 +55,7 @@ def test_the_lowest_domain_that_holds_it_and_its_nodes(names: list[str], said: s
     assert describe_place(cluster(BLOCK, RACK, HOSTNAME_LABEL), admitted(HOSTS, hosts(*names))) == said
 
 
-def test_all_pod_sets_are_told_together_and_each_node_once():
+def test_place_description_covers_all_pod_sets_with_each_node_once():
     admission = admitted(HOSTS, hosts("b0-r0-n0"), hosts("b0-r0-n0", "b0-r0-n1"))
     assert describe_place(cluster(BLOCK, RACK, HOSTNAME_LABEL), admission) == f"{RACK} b0/b0-r0 (nodes b0-r0-n0, b0-r0-n1)"
 
@@ -64,13 +64,13 @@ def test_a_topology_of_one_level_has_nodes_alone():
     assert describe_place(cluster(HOSTNAME_LABEL), admitted(HOSTS, hosts("b0-r0-n0", "b1-r0-n0"))) == "nodes b0-r0-n0, b1-r0-n0"
 
 
-def test_without_hostnames_racks_are_what_is_named():
+def test_place_description_without_hostnames_names_racks():
     state, levels = cluster(BLOCK, RACK), (BLOCK, RACK)
     assert describe_place(state, admitted(levels, [("b0", "b0-r0")])) == f"{BLOCK} b0 ({RACK} b0-r0)"
     assert describe_place(state, admitted(levels, [("b0", "b0-r0"), ("b1", "b1-r0")])) == f"{BLOCK}s b0, b1 ({RACK}s b0-r0, b1-r0)"
 
 
-def test_what_is_not_placed_is_nowhere():
+def test_place_description_without_an_assignment_is_empty():
     assert describe_place(cluster(RACK, HOSTNAME_LABEL), Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": 1}, 1),))) == ""
 
 
@@ -89,7 +89,7 @@ def test_a_topology_that_is_gone_leaves_the_nodes():
         ([], ["a"], ""),
     ],
 )
-def test_a_move_is_told_by_where_pods_left_and_where_they_go(before: list[str], after: list[str], said: str):
+def test_move_description_names_former_and_new_nodes(before: list[str], after: list[str], said: str):
     assert describe_move(admitted(HOSTS, hosts(*before)), admitted(HOSTS, hosts(*after))) == said
 
 

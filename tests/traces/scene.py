@@ -28,15 +28,15 @@ class Scene:
 
     def submit(self, name: str, *, annotations: Mapping[str, str] | None = None, **options: Any) -> dict[str, Any]:
         """Creates a job that wants one rack; `annotations` are the job's own."""
-        job = manifests.job(name, self.name, required=self.pool.rack_label, **options)
+        job = manifests.build_job(name, self.name, required=self.pool.rack_label, **options)
         job["metadata"]["annotations"] = dict(annotations or {})
-        return self.cluster.api.create(manifests.path(job), job)
+        return self.cluster.api.create(manifests.get_path(job), job)
 
     def read(self) -> truth.Snapshot:
         return truth.read(self.cluster.api, [self.name])
 
     def wait_bound(self, name: str, pods: int) -> None:
-        wait_for(f"job {name} to be bound", lambda: not truth.all_bound(self.read(), name, pods), poll_s=0.2)
+        wait_for(f"job {name} to be bound", lambda: not truth.check_all_bound(self.read(), name, pods), poll_s=0.2)
 
     def story(self, name: str) -> str:
         """The trace id that a job's workload names."""
@@ -54,22 +54,22 @@ def scene(cluster: Cluster, name: str) -> Iterator[Scene]:
     pool = NodePool(blocks=1, racks=2, nodes=2, prefix=f"{name}-", labels={"node-group": name})
     cluster.create_namespace(name)
     objects = [
-        manifests.topology(name, pool.levels),
-        manifests.flavor(name, pool.labels, name),
-        manifests.cluster_queue(name, {name: QUOTA}),
-        manifests.local_queue("main", name, name),
+        manifests.build_topology(name, pool.levels),
+        manifests.build_flavor(name, pool.labels, name),
+        manifests.build_cluster_queue(name, {name: QUOTA}),
+        manifests.build_local_queue("main", name, name),
     ]
     nodes = cluster.add_nodes(pool)
     try:
         for obj in objects:
-            cluster.api.create(manifests.path(obj), obj)
+            cluster.api.create(manifests.get_path(obj), obj)
         # Each kind has a watch of its own: a job could be seen before its queue, and its story would begin with a refusal.
         for obj in objects[-2:]:
-            path = f"{manifests.path(obj)}/{obj['metadata']['name']}"
+            path = f"{manifests.get_path(obj)}/{obj['metadata']['name']}"
             wait_for(f"{obj['kind']} {name} to be active", partial(is_active, cluster, path))
         yield Scene(cluster, name, pool)
     finally:
         cluster.delete_namespace(name)
         for obj in reversed(objects):
-            cluster.api.delete(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+            cluster.api.delete(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
         cluster.delete_nodes(nodes)

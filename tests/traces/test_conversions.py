@@ -19,7 +19,7 @@ def ask(*objects: dict[str, Any]) -> dict[str, Any]:
     return response
 
 
-def test_a_conversion_is_a_span_that_says_what_was_asked_for(collect: Collect):
+def test_conversion_span_has_version_kinds_and_object_count(collect: Collect):
     assert ask(QUEUE, QUEUE, {**QUEUE, "kind": "Cohort"})["result"]["status"] == "Success"
     span = collect()[CONVERSION]
     assert span.attributes == {

@@ -21,7 +21,7 @@ from core.state.facts import find_condition
 from e2e.audit.otlp import SpanRecord
 from reconciler.execute import tracing
 from reconciler.execute.tracing import nanoseconds
-from tests.builders import RACK, pod_set_json
+from tests.builders import RACK, build_pod_set_json
 from tests.reconciler.harness_queues import QueuesHarness
 from tests.reconciler.schedule.test_second_pass import PassHarness
 from tests.traces.conftest import CollectAll
@@ -35,7 +35,7 @@ class Told(QueuesHarness):
 
     def submit(self, name: str, *, count: int, priority: int = 0, topology: Mapping[str, Any] | None = None) -> Obj:
         story = f"00-{name.encode().hex():a>32}-{'b' * 16}-01"
-        spec = {"queueName": "main", "priority": priority, "podSets": [pod_set_json("main", count, topology=topology)]}
+        spec = {"queueName": "main", "priority": priority, "podSets": [build_pod_set_json("main", count, topology=topology)]}
         metadata = {"name": name, "annotations": {TRACEPARENT_ANNOTATION: story}, "creationTimestamp": "2026-01-01T00:00:10Z"}
         return self.put({"kind": "Workload", "metadata": metadata, "spec": spec})
 
@@ -52,7 +52,7 @@ def of(spans: list[SpanRecord], name: str, workload: str) -> list[SpanRecord]:
     return [span for span in spans if span.name == name and span.attributes.get("topogate.workload.name") == workload]
 
 
-def events(span: SpanRecord, name: str) -> list[dict[str, Any]]:
+def list_events(span: SpanRecord, name: str) -> list[dict[str, Any]]:
     return [attributes for event, attributes in span.events if event == name]
 
 
@@ -66,7 +66,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("why", REFUSALS)
-def test_whoever_is_refused_has_the_sentence_of_the_condition_on_the_trace(why: str, collect_all: CollectAll):
+def test_solve_span_of_a_refused_workload_has_the_condition_message(why: str, collect_all: CollectAll):
     asked, queue = REFUSALS[why]
     harness = Told()
     harness.queue(**{"quota": {"gpu": "10"}, **queue})
@@ -84,21 +84,21 @@ def test_each_flavor_tried_and_each_level_with_its_best_domain_are_events(collec
     harness.submit("w", count=5, topology={"required": RACK})
     harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
-    (refused,) = events(solve, "flavor.refused")
+    (refused,) = list_events(solve, "flavor.refused")
     assert (refused["topogate.flavor.name"], refused["topogate.pod_set.name"]) == ("gpu", "main")
-    (best,) = events(solve, "level.best_domain")
+    (best,) = list_events(solve, "level.best_domain")
     found = {key.removeprefix("topogate."): value for key, value in best.items()}
     assert (found["topology.level"], found["domain.name"], found["domain.fit"], found["domain.wanted"]) == (RACK, "r1", 4, 5)
 
 
-def test_who_widens_shows_the_best_domain_of_the_level_that_was_asked_for(collect_all: CollectAll):
+def test_solve_span_of_a_preferred_level_that_does_not_fit_shows_both_domains(collect_all: CollectAll):
     harness = Told()
     harness.submit("w", count=5, topology={"preferred": RACK})
     harness.decide()
     (solve,) = of(collect_all(), SOLVE, "w")
     assert solve.attributes["topogate.refused"] is False
-    assert [attributes["topogate.flavor.name"] for attributes in events(solve, "flavor.assigned")] == ["gpu"]
-    (chosen,) = events(solve, "domain.chosen")
+    assert [attributes["topogate.flavor.name"] for attributes in list_events(solve, "flavor.assigned")] == ["gpu"]
+    (chosen,) = list_events(solve, "domain.chosen")
     assert chosen["topogate.domain.count"] == 2
     assert chosen["topogate.domain.name"] == "r1, r2"
 
@@ -115,10 +115,10 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
     (solve,) = of(spans, SOLVE, "large")
     assert solve.attributes["topogate.victim.count"] == 2
     assert solve.attributes["topogate.message"] == harness.sentence("large")
-    victims = {attributes["topogate.victim.name"]: attributes for attributes in events(solve, "victim.chosen")}
+    victims = {attributes["topogate.victim.name"]: attributes for attributes in list_events(solve, "victim.chosen")}
     assert set(victims) == {"ns/small", "ns/other"}
     assert victims["ns/small"]["topogate.reason"] == "InClusterQueue"
-    assert events(solve, "pod_set.placed"), "where it will go"
+    assert list_events(solve, "pod_set.placed"), "where it will go"
     for name in ("small", "other"):
         (evicted,) = of(spans, "workload.evict", name)
         assert (solve.trace_id, solve.span_id) in evicted.links
@@ -129,7 +129,7 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
         assert evicted.attributes["topogate.message"] == told["message"]
 
 
-def test_who_waits_for_those_that_are_leaving_names_them(collect_all: CollectAll):
+def test_solve_span_of_a_waiting_preemptor_names_its_leaving_victims(collect_all: CollectAll):
     workload = Told().submit("large", count=4)
     waits = Preempting(Admissible(Admission("cq", ()), (), ()), (), ("ns/small",))
     with tracing.step(SOLVE, workload) as span:
@@ -137,7 +137,7 @@ def test_who_waits_for_those_that_are_leaving_names_them(collect_all: CollectAll
             span, workload, NotAdmissible("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits)
         )
     (solve,) = collect_all()
-    assert events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
+    assert list_events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
     assert solve.attributes["topogate.victim.count"] == 0
 
 
@@ -171,7 +171,7 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     assert after.attributes["topogate.former"] == "not ready in time. It was on cloud/rack r1 (node r1-n). Placed again on the same"
 
 
-def test_a_cycle_says_whether_it_refused_anybody(collect_all: CollectAll):
+def test_cycle_span_records_a_refusal(collect_all: CollectAll):
     harness = Told()
     harness.submit("fits", count=1)
     harness.decide()
@@ -215,7 +215,7 @@ async def test_attempts_of_a_second_pass_and_the_wait_for_its_checks_are_told(co
     told = {event.message for event in harness.events if event.reason == EVENT_SECOND_PASS_FAILED}
     assert {span.attributes["topogate.message"] for span in failed} == told
     (checked,) = [span for span in spans if span.name == "workload.checked"]
-    assert events(checked, "check.state") == [{"topogate.check.name": "check", "topogate.check.state": "Ready"}]
+    assert list_events(checked, "check.state") == [{"topogate.check.name": "check", "topogate.check.state": "Ready"}]
     reserved, admitted = [span for span in spans if span.name == "workload.admit"]
     assert checked.start_ns == nanoseconds(datetime(2026, 1, 1, tzinfo=UTC)), "when it got quota, by its clock"
     assert reserved.end_ns <= checked.end_ns <= admitted.start_ns

@@ -11,7 +11,7 @@ from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, apply, patch
 
 REVIEW = "admission.review"
 ANOTHERS = f"00-{'a' * 32}-{'1' * 16}-01"
-JOB = manifests.job("train", "team-a", pods=4)
+JOB = manifests.build_job("train", "team-a", pods=4)
 
 
 def annotated(traceparent: str) -> dict:
@@ -75,8 +75,8 @@ def test_later_reviews_of_the_job_join_its_story(collect: Collect):
     assert (span.trace_id, span.parent_id, span.links) == ("a" * 32, "1" * 16, [])
 
 
-def test_a_refusal_is_told_with_its_message_and_is_no_error(collect: Collect):
-    response = Webhook().ask(VALIDATE_JOB, manifests.job("train", "team-a", pods=4, required="not a label"))
+def test_review_span_of_a_refusal_has_its_message_and_no_error(collect: Collect):
+    response = Webhook().ask(VALIDATE_JOB, manifests.build_job("train", "team-a", pods=4, required="not a label"))
     span = collect()[REVIEW]
     assert span.attributes["topogate.admission.allowed"] is False
     assert span.attributes["topogate.message"] == response["status"]["message"]
@@ -84,18 +84,18 @@ def test_a_refusal_is_told_with_its_message_and_is_no_error(collect: Collect):
 
 
 def test_a_look_up_that_failed_is_an_error(collect: Collect):
-    Webhook(default_queue=None).ask(MUTATE_JOB, manifests.job("train", "team-a", pods=4, queue=None))
+    Webhook(default_queue=None).ask(MUTATE_JOB, manifests.build_job("train", "team-a", pods=4, queue=None))
     span = collect()[REVIEW]
     assert span.is_error
     assert span.attributes["topogate.message"].endswith("try again")
 
 
 def test_a_cluster_scoped_object_has_no_namespace(collect: Collect):
-    Webhook().ask("/validate-kueue-x-k8s-io-v1beta2-topology", manifests.topology("t", ["rack"]), namespace="")
+    Webhook().ask("/validate-kueue-x-k8s-io-v1beta2-topology", manifests.build_topology("t", ["rack"]), namespace="")
     assert "k8s.namespace.name" not in collect()[REVIEW].attributes
 
 
-def test_a_change_of_what_is_defaulted_again_joins_its_story_and_keeps_it(collect: Collect):
+def test_review_of_a_changed_stateful_set_joins_its_trace(collect: Collect):
     """StatefulSets and their like are defaulted with every change."""
     stateful = {
         "apiVersion": "apps/v1",

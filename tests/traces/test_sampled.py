@@ -19,7 +19,7 @@ REVIEW = "admission.review"
 SLOW = ["--trace-slow", "60"]  # on a busy machine a write may well take a quarter of a second
 
 
-def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster, installed: Installed):
+def test_sampled_traces_contain_only_the_job_that_waited(cluster: Cluster, installed: Installed):
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(Receiver())
         running = installed.run(otlp_endpoint=receiver.endpoint, flags=["--trace-ratio", "0", *SLOW], is_fresh=True)
@@ -29,11 +29,11 @@ def test_of_two_jobs_only_the_one_that_had_to_wait_is_told_of(cluster: Cluster, 
         here.submit("fits", pods=2, gpus=8)
         here.wait_bound("fits", 2)
         here.submit("waits", pods=4, gpus=8)  # a rack has two nodes
-        sentence = wait_for("a reason", lambda: truth.condition(here.read().workload_of("waits"), QUOTA_RESERVED).get("message"))
+        sentence = wait_for("a reason", lambda: truth.get_condition(here.read().workload_of("waits"), QUOTA_RESERVED).get("message"))
         fits, waits = here.story("fits"), here.story("waits")
-        wait_for("the refusal", lambda: not stories.untold(here.read().workloads, receiver.spans) or None)
+        wait_for("the refusal", lambda: not stories.find_unreported_refusals(here.read().workloads, receiver.spans) or None)
         steps = (REVIEW, "workload.create", "placement.solve")  # of two processes, each of which sends once a second
-        wait_for("the whole of it", lambda: not stories.problems(receiver.spans(waits), steps) or None)
+        wait_for("the whole of it", lambda: not stories.find_problems(receiver.spans(waits), steps) or None)
         wait_for("the beginning of the other", lambda: receiver.spans(fits) or None)
         running.kill_reconciler()
         told = receiver.spans(waits)

@@ -8,15 +8,15 @@ from tests.reconciler.harness_groups import GroupsHarness
 from tests.traces.conftest import CollectAll
 
 
-def told(harness: GroupsHarness, name: str = "g") -> str:
+def get_traceparent(harness: GroupsHarness, name: str = "g") -> str:
     return str(harness.get("PodGroup", name)["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
 
 
-def names(spans: list[SpanRecord]) -> list[str]:
+def list_names(spans: list[SpanRecord]) -> list[str]:
     return sorted(span.name for span in spans)
 
 
-def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll):
+def test_group_that_waited_has_one_complete_trace(collect_all: CollectAll):
     harness = GroupsHarness({"r1": (1, 1), "r2": (1,)})
     harness.gang(3)
     harness.add("p0", "p1", "p2")
@@ -27,7 +27,7 @@ def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll)
     harness.bind()
     harness.settle()
     spans = collect_all()
-    assert names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.story", "pods.bound", "pods.ungate"]
+    assert list_names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.story", "pods.bound", "pods.ungate"]
     (first,), (ungated,) = ([span for span in spans if span.name == name] for name in ("podgroup.story", "pods.ungate"))
     refused, found = sorted((s for s in spans if s.name == "placement.solve"), key=lambda span: not span.attributes["topogate.refused"])
     assert {span.trace_id for span in spans} == {first.trace_id}
@@ -40,11 +40,11 @@ def test_a_group_that_waited_is_told_whole_in_one_trace(collect_all: CollectAll)
     assert found.attributes["topogate.refused"] is False
     places = {event["k8s.node.name"]: event["topogate.pod.count"] for _, event in ungated.events}
     assert places == {"r2-0": 1, "r2-1": 2}
-    assert {pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in harness.pods.values()} == {told(harness)}
-    assert told(harness).split("-")[1:3] == [first.trace_id, first.span_id]
+    assert {pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in harness.pods.values()} == {get_traceparent(harness)}
+    assert get_traceparent(harness).split("-")[1:3] == [first.trace_id, first.span_id]
 
 
-def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
+def test_group_with_a_trace_annotation_continues_its_trace(collect_all: CollectAll):
     harness = GroupsHarness({"r1": (2,)})
     group = harness.gang(1)
     story = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -52,11 +52,11 @@ def test_one_that_has_a_story_goes_on_with_it(collect_all: CollectAll):
     harness.add("p0")
     harness.settle()
     spans = collect_all()
-    assert names(spans) == ["placement.solve", "places.keep", "pods.ungate"]
+    assert list_names(spans) == ["placement.solve", "places.keep", "pods.ungate"]
     assert {(span.trace_id, span.parent_id) for span in spans} == {("a" * 32, "b" * 16)}
 
 
-def test_nothing_is_written_where_nobody_traces():
+def test_group_without_tracing_gets_no_trace_annotation():
     harness = GroupsHarness({"r1": (2,)})
     harness.gang(1)
     harness.add("p0")

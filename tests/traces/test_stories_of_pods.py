@@ -11,10 +11,10 @@ from core.names import TRACEPARENT_ANNOTATION
 from core.runtime.http.errors import Invalid
 from e2e.audit.otlp import SpanRecord
 from reconciler.execute import tracing
-from tests.reconciler.harness_pods import KINDS, PodsHarness, admit, pod
+from tests.reconciler.harness_pods import KINDS, PodsHarness, admit, build_pod
 from tests.reconciler.pods.test_ungater import Ungated
-from tests.reconciler.pods.test_ungater import pod as gated_pod
-from tests.reconciler.pods.test_ungater import workload as admitted_workload
+from tests.reconciler.pods.test_ungater import build_pod as gated_pod
+from tests.reconciler.pods.test_ungater import build_workload as admitted_workload
 from tests.traces.conftest import CollectAll
 
 
@@ -37,7 +37,7 @@ def by_name(spans: list[SpanRecord]) -> dict[str, SpanRecord]:
 def test_the_pods_of_a_group_are_linked_to_its_story_and_lead_to_it_once_they_are_started(collect_all: CollectAll):
     harness = PodsHarness()
     for name, letter in (("p0", "a"), ("p1", "b")):
-        made = pod(name)
+        made = build_pod(name)
         made["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = story(letter)
         harness.put(made)
     harness.run()
@@ -53,7 +53,7 @@ def test_the_pods_of_a_group_are_linked_to_its_story_and_lead_to_it_once_they_ar
         assert spans[name].attributes["topogate.object.kind"] == "PodGroup"
 
 
-def test_a_batch_of_ungated_pods_is_one_span_with_its_domains_its_cause_and_who_failed(collect_all: CollectAll):
+def test_ungate_span_of_a_batch_has_domains_cause_and_failed_pods(collect_all: CollectAll):
     harness = Ungated()
     workload = admitted_workload()
     workload["metadata"]["annotations"] = {TRACEPARENT_ANNOTATION: story("a")}

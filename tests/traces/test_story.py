@@ -52,7 +52,7 @@ def told(cluster: Cluster, installed: Installed) -> Iterator[Told]:
                 patch = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: MALFORMED, "later": "too"}}}
                 cluster.api.patch(f"/apis/batch/v1/namespaces/story/jobs/{job}", patch)
             here.submit("refused", pods=3, gpus=8)  # last, so that nothing changes its reason any more
-            wait_for("a reason", lambda: truth.condition(here.read().workload_of("refused"), QUOTA_RESERVED))
+            wait_for("a reason", lambda: truth.get_condition(here.read().workload_of("refused"), QUOTA_RESERVED))
             stories = {job: here.story(job) for job in ("fits", "refused", "forged", "malformed")}
             whole = {job: set(STORY) if job != "refused" else {REVIEW, "workload.create", "placement.solve"} for job in stories}
 
@@ -73,7 +73,7 @@ def test_the_trace_has_every_step_and_its_first_span_is_the_admission_request(to
     assert root.attributes["topogate.admission.path"] == CREATED_BY_USER
     assert {span.parent_id for span in spans if span is not root} == {root.span_id}
     assert not [span.name for span in spans if span.is_error]
-    assert stories.problems(spans) == []
+    assert stories.find_problems(spans) == []
 
 
 def test_the_steps_follow_each_other_in_the_order_in_which_they_happened(told: Told):
@@ -93,7 +93,7 @@ def follows(cause: SpanRecord, effect: SpanRecord) -> bool:
     return cause.end_ns <= effect.start_ns or cause.start_ns == effect.start_ns
 
 
-def test_each_process_tells_its_part(told: Told):
+def test_trace_of_a_job_contains_spans_of_each_process(told: Told):
     services = {(span.service, span.name == REVIEW) for trace in told.traces.values() for span in trace}
     assert services == {("topogate-webhook", True), ("topogate-reconciler", False)}
 
@@ -108,7 +108,7 @@ def test_decisions_are_linked_to_the_cycle_that_made_them(told: Told):
     assert all(cycle.attributes["topogate.verdict.count"] >= 1 for cycle in cycles.values()), "those that decide nothing are not sent"
 
 
-def test_every_span_says_whom_it_is_about(told: Told):
+def test_each_span_names_its_object(told: Told):
     workload = told.now.workload_of("fits")
     assert workload is not None
     for name, span in told.steps("fits").items():
@@ -148,7 +148,7 @@ def test_the_placement_is_an_event_of_the_solve(told: Told):
 
 
 def test_a_refusal_carries_the_sentence_of_the_condition_and_the_facts_behind_it(told: Told):
-    condition = truth.condition(told.now.workload_of("refused"), QUOTA_RESERVED)
+    condition = truth.get_condition(told.now.workload_of("refused"), QUOTA_RESERVED)
     solve = told.steps("refused")["placement.solve"]
     assert condition["status"] == "False"
     assert solve.attributes["topogate.message"] == condition["message"]

@@ -16,7 +16,7 @@ from tests.traces.conftest import Collect
 ROOT_SPAN = "0123456789abcdef"
 
 
-def workload(trace_id: str | None = "a" * 32, **annotations: str) -> dict[str, Any]:
+def build_workload(trace_id: str | None = "a" * 32, **annotations: str) -> dict[str, Any]:
     if trace_id is not None:
         annotations[TRACEPARENT_ANNOTATION] = f"00-{trace_id}-{ROOT_SPAN}-01"
     return {"metadata": {"name": "w", "namespace": "team-a", "annotations": annotations}}
@@ -30,7 +30,7 @@ def decide(verdicts: int) -> Any:
 def test_a_step_is_a_child_of_the_admission_request_and_linked_to_its_cycle(collect: Collect):
     with tracing.cycle() as span:
         decide(1)(span)
-        with tracing.step(t.SOLVE, workload(), {t.WORKLOAD: "w"}):
+        with tracing.step(t.SOLVE, build_workload(), {t.WORKLOAD: "w"}):
             pass
     spans = collect()
     step, cycle = spans[t.SOLVE], spans[t.CYCLE]
@@ -42,8 +42,8 @@ def test_a_step_is_a_child_of_the_admission_request_and_linked_to_its_cycle(coll
 
 
 @pytest.mark.parametrize("traceparent", [None, "", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 5000])
-def test_a_workload_without_a_readable_story_is_told_of_inside_of_the_cycle(collect: Collect, traceparent: str | None):
-    untold = workload(None, **({} if traceparent is None else {TRACEPARENT_ANNOTATION: traceparent}))
+def test_solve_span_of_a_workload_without_a_readable_trace_is_part_of_the_cycle(collect: Collect, traceparent: str | None):
+    untold = build_workload(None, **({} if traceparent is None else {TRACEPARENT_ANNOTATION: traceparent}))
     with tracing.cycle() as span:
         decide(1)(span)
         with tracing.step(t.SOLVE, untold):
@@ -53,8 +53,8 @@ def test_a_workload_without_a_readable_story_is_told_of_inside_of_the_cycle(coll
     assert spans[t.SOLVE].links == []
 
 
-def test_a_story_that_was_not_sampled_is_not_told(collect: Collect):
-    unsampled = workload(None, **{TRACEPARENT_ANNOTATION: f"00-{'a' * 32}-{ROOT_SPAN}-00"})
+def test_unsampled_trace_gets_no_spans(collect: Collect):
+    unsampled = build_workload(None, **{TRACEPARENT_ANNOTATION: f"00-{'a' * 32}-{ROOT_SPAN}-00"})
     with tracing.step(t.CREATE, unsampled):
         pass
     assert collect() == {}
@@ -76,7 +76,7 @@ def test_a_cycle_that_fails_is_sent_as_an_error(collect: Collect):
 
 
 def test_a_step_that_fails_is_an_error_with_its_exception(collect: Collect):
-    with pytest.raises(TimeoutError), tracing.step(t.START, workload()):
+    with pytest.raises(TimeoutError), tracing.step(t.START, build_workload()):
         raise TimeoutError("no answer")
     span = collect()[t.START]
     assert span.is_error
@@ -85,7 +85,7 @@ def test_a_step_that_fails_is_an_error_with_its_exception(collect: Collect):
 
 
 def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cuts_times_to_the_second(collect: Collect):
-    story = workload("b" * 32)
+    story = build_workload("b" * 32)
     with tracing.step(t.CREATE, story):
         pass
     _, made_ns = tracing._cause[story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]]
@@ -98,7 +98,7 @@ def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cut
 
 def test_step_begins_after_its_cause_although_that_was_planned_in_the_second_before(collect: Collect):
     """Seen once in a whole run: an admission was planned at 52.99 s and written from 53.00 s on; its pods seemed to come at 52 s."""
-    story = workload("e" * 32)
+    story = build_workload("e" * 32)
     with tracing.step(t.ADMIT, story):
         pass
     named = story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
@@ -109,9 +109,9 @@ def test_step_begins_after_its_cause_although_that_was_planned_in_the_second_bef
     assert collect()[t.GATHERED].start_ns == began + 20_000_000
 
 
-def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
+def test_queued_span_starts_after_a_create_that_lasted_into_the_next_second(collect: Collect):
     """Seen once in 20 runs: made at 4.98 s, answered at 5.01 s."""
-    story = workload("9" * 32)
+    story = build_workload("9" * 32)
     with tracing.step(t.CREATE, story):
         pass
     traceparent = story["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
@@ -122,9 +122,9 @@ def test_nor_where_the_making_lasted_into_the_next_second(collect: Collect):
     assert collect()[t.QUEUED].start_ns == second + 10_000_000
 
 
-def test_nor_where_what_was_made_is_seen_before_the_answer_comes(collect: Collect):
+def test_queued_span_of_an_object_seen_before_the_answer_starts_after_its_create_span(collect: Collect):
     """Seen on a busy machine: the watch was faster than the reply."""
-    story = workload("8" * 32)
+    story = build_workload("8" * 32)
     with tracing.step(t.CREATE, story):
         created = datetime.now(UTC).replace(microsecond=0)
         with tracing.step(t.QUEUED, story, start=created, end=datetime.now(UTC)):
@@ -133,8 +133,8 @@ def test_nor_where_what_was_made_is_seen_before_the_answer_comes(collect: Collec
     assert spans[t.CREATE].start_ns <= spans[t.QUEUED].start_ns
 
 
-def test_nor_does_it_begin_anew_before_the_eviction_after_which_it_waits_again(collect: Collect):
-    story = workload("7" * 32)
+def test_queued_span_after_an_eviction_starts_at_the_end_of_the_eviction(collect: Collect):
+    story = build_workload("7" * 32)
     for name in (t.CREATE, t.ADMIT, t.EVICT):
         with tracing.step(name, story):
             pass
@@ -146,13 +146,13 @@ def test_nor_does_it_begin_anew_before_the_eviction_after_which_it_waits_again(c
 
 
 def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect: Collect):
-    story, long_ago = workload("c" * 32), datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=5)
+    story, long_ago = build_workload("c" * 32), datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=5)
     with tracing.step(t.CREATE, story):
         pass
     with tracing.step("same", story, start=long_ago):
         pass
     now = datetime.now(UTC).replace(microsecond=0)
-    with tracing.step("other", workload("d" * 32), start=now):
+    with tracing.step("other", build_workload("d" * 32), start=now):
         pass
     precise = datetime.now(UTC).replace(microsecond=1)
     with tracing.step("precise", story, start=precise):
@@ -166,7 +166,7 @@ def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect
 def test_not_more_than_some_thousand_stories_are_remembered(collect: Collect, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tracing, "_STORIES_REMEMBERED", 3)
     for number in range(10):
-        with tracing.step(t.CREATE, workload(f"{number:032d}".replace("0", "e"))):
+        with tracing.step(t.CREATE, build_workload(f"{number:032d}".replace("0", "e"))):
             pass
     assert len(tracing._cause) == 3
     collect()
@@ -178,9 +178,9 @@ def test_moments_are_exact_to_the_microsecond():
     assert tracing.parse_time(None) is None
 
 
-def test_with_tracing_off_nothing_is_remembered_nor_explained():
+def test_disabled_tracing_records_no_cause_and_no_explanation():
     before = dict(tracing._cause)
-    with tracing.cycle() as cycle, tracing.step(t.SOLVE, workload("f" * 32)) as span:
+    with tracing.cycle() as cycle, tracing.step(t.SOLVE, build_workload("f" * 32)) as span:
         assert not cycle.is_recording()
         tracing.explain(span, {}, object())  # type: ignore[arg-type]  # it is not looked at
     assert dict(tracing._cause) == before

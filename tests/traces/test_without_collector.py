@@ -18,7 +18,7 @@ from tests.installed import Installed
 from tests.traces.scene import scene
 
 
-def logs_of(running: Topogate) -> list[Path]:
+def list_logs(running: Topogate) -> list[Path]:
     assert running.webhook is not None
     assert running.reconciler is not None
     return [running.webhook.log, running.reconciler.log]
@@ -41,7 +41,7 @@ def test_with_tracing_off_no_sdk_is_imported_and_no_traceparent_is_written(
         here.submit("job", pods=2)
         here.wait_bound("job", 2)
         annotations = all_annotations(here.read())
-        logs = logs_of(running)
+        logs = list_logs(running)
     assert any(name.startswith("kueue.x-k8s.io/") for name in annotations)
     assert TRACEPARENT_ANNOTATION not in annotations
     for log in logs:
@@ -52,7 +52,7 @@ def test_with_tracing_off_no_sdk_is_imported_and_no_traceparent_is_written(
         }
 
 
-def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(cluster: Cluster, installed: Installed):
+def test_unreachable_trace_collector_delays_no_job_and_fails_none(cluster: Cluster, installed: Installed):
     (nobody,) = find_free_ports(1)
     running = installed.run(otlp_endpoint=f"http://127.0.0.1:{nobody}", is_fresh=True)
     with scene(cluster, "unheard") as here:
@@ -61,7 +61,7 @@ def test_a_collector_that_cannot_be_reached_neither_slows_nor_fails_anything(clu
         for number in range(5):
             here.wait_bound(f"job-{number}", 1)
         assert here.story("job-0"), "the story is written down, though nobody hears it"
-        logs = logs_of(running)
+        logs = list_logs(running)
     running.kill_reconciler()
     assert running.webhook is not None
     running.webhook.stop(grace_s=60)

@@ -31,20 +31,20 @@ NAMESPACE = "team-a"
 _API = {kind.kind: (kind.group, kind.version, kind.plural) for kind in (*KINDS, *pod_kinds())}
 
 
-def api_of(kind: str) -> tuple[str, str, str]:
+def get_api(kind: str) -> tuple[str, str, str]:
     """Group, version and plural."""
     return _API.get(kind, (GROUP, VERSION, f"{kind.lower()}s"))
 
 
 def hook(action: str, kind: str) -> str:
-    group, version, _ = api_of(kind)
+    group, version, _ = get_api(kind)
     return hook_path(action, group, version, kind)
 
 
-def review(obj: Any, old: Any = None, **changes: Any) -> Json:
+def build_review(obj: Any, old: Any = None, **changes: Any) -> Json:
     """An AdmissionReview of creating `obj`, or of changing `old` to it; `changes` replace fields of the request."""
     kind = str(obj.get("kind", "Job")) if isinstance(obj, dict) else "Job"
-    group, version, plural = api_of(kind)
+    group, version, plural = get_api(kind)
     request = {
         "uid": "4f0c",
         "kind": {"group": group, "version": version, "kind": kind},
@@ -60,8 +60,8 @@ def review(obj: Any, old: Any = None, **changes: Any) -> Json:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, **changes}}
 
 
-def body(obj: Any, old: Any = None, **changes: Any) -> bytes:
-    return json.dumps(review(obj, old, **changes)).encode()
+def build_body(obj: Any, old: Any = None, **changes: Any) -> bytes:
+    return json.dumps(build_review(obj, old, **changes)).encode()
 
 
 class Webhook:
@@ -80,7 +80,7 @@ class Webhook:
 
     def ask(self, path: str, obj: Any, old: Any = None, **changes: Any) -> Json:
         """The response part of the answer."""
-        request = parse_review(body(obj, old, **changes))
+        request = parse_review(build_body(obj, old, **changes))
         answer = run(self.reviews.answer(path, request))
         assert answer["response"]["uid"] == request.uid
         json.dumps(answer)
@@ -118,7 +118,7 @@ async def serving(
         yield client, server
 
 
-def causes(response: Json) -> dict[str, str]:
+def get_causes(response: Json) -> dict[str, str]:
     """Field to message of a refusal."""
     assert not response["allowed"]
     return {cause["field"]: cause["message"] for cause in response["status"]["details"]["causes"]}
@@ -149,4 +149,4 @@ def apply(obj: Json, operations: list[Json]) -> Json:
     return result
 
 
-__all__ = ["AdmissionRequest", "Webhook", "apply", "body", "causes", "hook", "patch_of", "review", "run", "serving"]
+__all__ = ["AdmissionRequest", "Webhook", "apply", "build_body", "build_review", "get_causes", "hook", "patch_of", "run", "serving"]

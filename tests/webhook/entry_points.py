@@ -26,12 +26,12 @@ from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.ray import RayClusterStandIn
 from e2e.standins.training import PyTorchJobStandIn
-from e2e.topogate import Topogate, managed
-from tests.e2e.users import RBAC, may, refused, user_of
+from e2e.topogate import Topogate, build_managed_labels
+from tests.e2e.users import RBAC, assert_refused, create_user, may
 from tests.installed import Installed
+from tests.reconciler.kinds.pods import build_template as pod_template
 from tests.reconciler.kinds.pods import of_set
-from tests.reconciler.kinds.pods import template as pod_template
-from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.kinds.test_jobset import build_jobset, replicated
 from tests.reconciler.scenes import JOBS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -87,15 +87,15 @@ def stage(cluster: Cluster, installed: Installed, request: pytest.FixtureRequest
         PyTorchJobStandIn(cluster.api) as torch,
     ):
         scene = Scene(cluster).open(quota=QUOTA)
-        scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+        scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
         is_managed = request.param == MANAGED_NAMESPACE
         if is_managed:
-            cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": managed()}})
-        user = user_of(cluster.api, scene.namespace)
+            cluster.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": build_managed_labels()}})
+        user = create_user(cluster.api, scene.namespace)
         _may_write_all_kinds(cluster.api, scene.namespace)
-        user.create(JOBS.format(scene.namespace), manifests.job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
-        user.create(JOBS.format(scene.namespace), manifests.job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
-        user.create(JOBSETS.format(scene.namespace), jobset(scene, "set", replicated("workers", 1, 1)))
+        user.create(JOBS.format(scene.namespace), manifests.build_job("train", scene.namespace, pods=1, gpus=8, required=scene.rack))
+        user.create(JOBS.format(scene.namespace), manifests.build_job("greedy", scene.namespace, pods=3, gpus=8, required=scene.rack))
+        user.create(JOBSETS.format(scene.namespace), build_jobset(scene, "set", replicated("workers", 1, 1)))
         user.create(RAY.format(scene.namespace), of_kind(scene, "ray.io/v1", "RayCluster", RAY_SPEC))
         user.create(TORCH.format(scene.namespace), of_kind(scene, "kubeflow.org/v1", "PyTorchJob", TORCH_SPEC))
         scene.until_bound("train", 1)
@@ -146,7 +146,7 @@ def _await_rules(stage: Stage) -> None:
         return False
 
     wait_for("the policies to hold", judged)
-    probe = pod(stage, "probe", labels={} if stage.is_managed else {QUEUE_NAME_LABEL: "main"})
+    probe = build_pod(stage, "probe", labels={} if stage.is_managed else {QUEUE_NAME_LABEL: "main"})
     wait_for("the label of the namespace", lambda: gated(stage.user.create(f"{stage.path(PODS)}?dryRun=All", probe)))
 
 
@@ -154,16 +154,16 @@ def gated(obj: Obj) -> bool:
     return {ADMISSION_GATE, TOPOLOGY_GATE} <= {gate["name"] for gate in obj["spec"].get("schedulingGates") or ()}
 
 
-def pod(stage: Stage, name: str, gpus: int = 8, **metadata: Any) -> Obj:
+def build_pod(stage: Stage, name: str, gpus: int = 8, **metadata: Any) -> Obj:
     spec = {**pod_template(gpus)["spec"], "nodeSelector": dict(stage.scene.pool.labels)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.scene.namespace, **metadata}, "spec": spec}
 
 
 def owned(stage: Stage, api_version: str, kind: str) -> Obj:
-    return pod(stage, f"owned-{next(_numbers)}", ownerReferences=[{"apiVersion": api_version, "kind": kind, **NOBODY}])
+    return build_pod(stage, f"owned-{next(_numbers)}", ownerReferences=[{"apiVersion": api_version, "kind": kind, **NOBODY}])
 
 
-def daemon_set(stage: Stage, name: str, **container: Any) -> Obj:
+def build_daemon_set(stage: Stage, name: str, **container: Any) -> Obj:
     made = of_set("StatefulSet", stage.scene, name, 1, pod_template(8))
     template = made["spec"]["template"]
     template["spec"]["containers"][0] |= container
@@ -172,8 +172,8 @@ def daemon_set(stage: Stage, name: str, **container: Any) -> Obj:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
-def mirror_pod(stage: Stage) -> Obj:
-    made = pod(stage, "mirror", annotations={STATIC_POD: "0123456789"})
+def build_mirror_pod(stage: Stage) -> Obj:
+    made = build_pod(stage, "mirror", annotations={STATIC_POD: "0123456789"})
     made["spec"]["nodeName"] = f"{stage.scene.prefix}b1-r1-n1"
     return made
 
@@ -187,7 +187,7 @@ Outcome = Callable[[Stage, Act], None]
 
 
 def is_refused(told: str, status: int = 403) -> Outcome:
-    return lambda stage, act: refused(status, told, lambda: act(stage))
+    return lambda stage, act: assert_refused(status, told, lambda: act(stage))
 
 
 def is_gated(stage: Stage, act: Act) -> None:
@@ -206,7 +206,7 @@ def is_allowed(stage: Stage, act: Act) -> None:
 def is_allowed_unless_managed(stage: Stage, act: Act) -> None:
     """What looks like a pod of a started job, and has no controller, is queued by itself in a managed namespace."""
     if stage.is_managed:
-        refused(422, "a pod that topogate places has at most", lambda: act(stage))
+        assert_refused(422, "a pod that topogate places has at most", lambda: act(stage))
     else:
         act(stage)
 
@@ -237,7 +237,7 @@ def patches_greedy(body: Any) -> Act:
 
 def creates_job(**metadata: Any) -> Act:
     def act(stage: Stage) -> Obj:
-        job = manifests.job("another", stage.scene.namespace, pods=3, gpus=8)
+        job = manifests.build_job("another", stage.scene.namespace, pods=3, gpus=8)
         return stage.user.create(stage.path(JOBS), {**job, "metadata": {**job["metadata"], **metadata}})
 
     return act
@@ -263,7 +263,7 @@ CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
 
 def asking(stage: Stage, queue: str | None, gates: bool = False, **spec: Any) -> Obj:
     """A pod without requests in its queue, or behind the gate of a PodGroup."""
-    made = pod(stage, f"asking-{next(_numbers)}", gpus=0, labels={QUEUE_NAME_LABEL: queue} if queue else {})
+    made = build_pod(stage, f"asking-{next(_numbers)}", gpus=0, labels={QUEUE_NAME_LABEL: queue} if queue else {})
     made["spec"] |= spec | ({"schedulingGates": [{"name": PODGROUP_GATE}]} if gates else {})
     return made
 
@@ -281,7 +281,7 @@ def changes_pod(before: Obj, body: Obj) -> Act:
 
 def of_started_template(stage: Stage) -> Obj:
     """Whose flavor has added tolerations to as many as a template may have."""
-    made = pod(stage, "started", gpus=0, labels={}, annotations={WORKLOAD_ANNOTATION: "w"})
+    made = build_pod(stage, "started", gpus=0, labels={}, annotations={WORKLOAD_ANNOTATION: "w"})
     made["spec"] |= {"tolerations": tolerations(82), "schedulingGates": [{"name": TOPOLOGY_GATE}]}
     return made
 
@@ -320,7 +320,9 @@ def scales(kind: str, replicas: int, *, is_part: bool) -> Act:
 
 def creates_job_asking(**spec: Any) -> Act:
     def act(stage: Stage) -> Obj:
-        return stage.user.create(f"{stage.path(JOBS)}?dryRun=All", manifests.job("another", stage.scene.namespace, pods=1, pod_spec=spec))
+        return stage.user.create(
+            f"{stage.path(JOBS)}?dryRun=All", manifests.build_job("another", stage.scene.namespace, pods=1, pod_spec=spec)
+        )
 
     return act
 

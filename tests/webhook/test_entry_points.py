@@ -29,9 +29,9 @@ from e2e import manifests
 from e2e.api import ApiError, wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import SYSTEM_NAMESPACE
-from tests.e2e.users import RBAC, may, refused, user_of
+from tests.e2e.users import RBAC, assert_refused, create_user, may
+from tests.reconciler.kinds.pods import build_template as pod_template
 from tests.reconciler.kinds.pods import of_set
-from tests.reconciler.kinds.pods import template as pod_template
 from tests.reconciler.scenes import GPU, JOBS, WORKLOADS
 from tests.webhook import entry_points
 from tests.webhook.entry_points import (
@@ -61,12 +61,14 @@ from tests.webhook.entry_points import (
     Obj,
     Outcome,
     Stage,
+    build_daemon_set,
+    build_mirror_pod,
+    build_pod,
     changes_pod,
     creates,
     creates_job,
     creates_job_asking,
     creates_pod,
-    daemon_set,
     deletes,
     dry_pod,
     is_allowed,
@@ -74,7 +76,6 @@ from tests.webhook.entry_points import (
     is_gated,
     is_refused,
     marks,
-    mirror_pod,
     nodes,
     of_kind,
     of_started_template,
@@ -85,7 +86,6 @@ from tests.webhook.entry_points import (
     patches_greedy,
     patches_status,
     patches_train,
-    pod,
     resizes,
     scales,
     tolerations,
@@ -221,14 +221,14 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     (
         "a pod is queued",
         "create: mirror pod",
-        creates_pod(mirror_pod),
+        creates_pod(build_mirror_pod),
         is_refused(f"only the kubelet of its node may make a pod with {STATIC_POD}"),
     ),
     ("a queue has a name", "create: Job", creates_job(labels={QUEUE_NAME_LABEL: ""}), is_refused(NAMES_NO_QUEUE, 422)),
     (
         "a queue has a name",
         "create: Pod",
-        creates_pod(partial(pod, name="another", labels={QUEUE_NAME_LABEL: ""})),
+        creates_pod(partial(build_pod, name="another", labels={QUEUE_NAME_LABEL: ""})),
         is_refused(NAMES_NO_QUEUE, 422),
     ),
     (
@@ -401,13 +401,13 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
     (
         "no DaemonSet",
         "create",
-        lambda stage: stage.user.create(stage.path(APPS, "", "daemonsets"), daemon_set(stage, "everywhere")),
+        lambda stage: stage.user.create(stage.path(APPS, "", "daemonsets"), build_daemon_set(stage, "everywhere")),
         is_refused(NO_DAEMON_SETS),
     ),
     (
         "no DaemonSet",
         "create: without requests",
-        lambda stage: stage.user.create(stage.path(APPS, "", "daemonsets"), daemon_set(stage, "everywhere", resources={})),
+        lambda stage: stage.user.create(stage.path(APPS, "", "daemonsets"), build_daemon_set(stage, "everywhere", resources={})),
         is_refused(NO_DAEMON_SETS),
     ),
 )
@@ -451,12 +451,12 @@ def test_entry_point_of_managed_namespace_driven_by_its_user_is_judged(act: Act,
 def test_daemon_set_where_administrator_allows_it_is_created(stage: Stage) -> None:
     """Found defect C15: the annotation of the Namespace lets users make DaemonSets; an administrator makes them anyway."""
     path, namespace = stage.path(APPS, "", "daemonsets"), f"/api/v1/namespaces/{stage.scene.namespace}"
-    made = daemon_set(stage, "agent", resources={})
+    made = build_daemon_set(stage, "agent", resources={})
     made["spec"]["template"]["spec"]["nodeSelector"] = {"none": "matches"}
     stage.scene.api.create(path, made)
     stage.user.patch(f"{path}/agent", {"metadata": {"labels": {"mine": "still"}}})
     change = {"spec": {"minReadySeconds": 1}}
-    refused(403, NO_DAEMON_SETS, lambda: stage.user.patch(f"{path}/agent", change))
+    assert_refused(403, NO_DAEMON_SETS, lambda: stage.user.patch(f"{path}/agent", change))
     stage.scene.api.patch(namespace, {"metadata": {"annotations": {ALLOW_DAEMON_SETS: "true"}}})
     try:
         wait_for("the annotation to be read", lambda: is_done(lambda: stage.user.patch(f"{path}/agent", change)))
@@ -488,11 +488,11 @@ def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, c
         for path in (f"{system}/victim", stage.train_path):
             name = cluster.api.get(path)["spec"]["containers"][0]["name"]
             image = {"spec": {"containers": [{"name": name, "image": "registry.example/evil:1"}]}}
-            refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, STRATEGIC_PATCH))
+            assert_refused(403, "reconciler does not change spec.containers", partial(thief.patch, path, image, STRATEGIC_PATCH))
             deadline = {"spec": {"activeDeadlineSeconds": 1}}
-            refused(403, "reconciler does not change spec.activeDeadlineSeconds", partial(thief.patch, path, deadline))
+            assert_refused(403, "reconciler does not change spec.activeDeadlineSeconds", partial(thief.patch, path, deadline))
             owner = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", **NOBODY}]}}
-            refused(403, "reconciler does not change metadata.ownerReferences", partial(thief.patch, path, owner))
+            assert_refused(403, "reconciler does not change metadata.ownerReferences", partial(thief.patch, path, owner))
             thief.patch(path, {"metadata": {"annotations": {"topogate.dev/rank": "0"}}})
     finally:
         thief.close()
@@ -506,7 +506,7 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
     An owner of a kind that is not known gives no right.
     """
     scene = stage.scene
-    operator = user_of(scene.api, scene.namespace, "operator", "view")
+    operator = create_user(scene.api, scene.namespace, "operator", "view")
     role = {"metadata": {"name": "kuberay"}, "rules": [{"apiGroups": ["ray.io"], "resources": ["rayservices/status"], "verbs": ["update"]}]}
     scene.api.create(f"{RBAC.format(scene.namespace)}/roles", role)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kuberay"}
@@ -521,11 +521,11 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
         part["metadata"] |= {"name": f"part-{name}", "labels": {QUEUE_NAME_LABEL: "none"}, "ownerReferences": [owner]}
         scene.api.create(RAY.format(scene.namespace), part)
         path = stage.path(RAY, f"part-{name}") + "?dryRun=All"
-        refused(403, "Ray", lambda path=path: stage.user.patch(path, start))  # by two policies where the owner is known
+        assert_refused(403, "Ray", lambda path=path: stage.user.patch(path, start))  # by two policies where the owner is known
         if is_known:
             operator.patch(path, start)
         else:
-            refused(403, "a queued RayCluster is started by topogate", lambda path=path: operator.patch(path, start))
+            assert_refused(403, "a queued RayCluster is started by topogate", lambda path=path: operator.patch(path, start))
         scene.api.delete(stage.path(RAY, f"part-{name}"))
     operator.close()
 
@@ -533,7 +533,7 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
     """Found defect C1: the garbage collector takes the owner off, and the Job controller its finalizers."""
-    job = manifests.job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
+    job = manifests.build_job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
     stage.user.create(stage.path(JOBS), job)
     stage.scene.until_bound("orphaned", 1)
     stage.user.request("DELETE", f"{stage.path(JOBS, 'orphaned')}?propagationPolicy=Orphan")

@@ -33,11 +33,11 @@ def test_applying_the_patch_to_the_old_object_gives_the_new_one(old: dict[str, A
 
 
 @pytest.mark.parametrize(("old", "new"), [([1], [True]), ([{"a": 1}], [{"a": 1.0}]), (0, False), ([1], [1, 1])])
-def test_values_that_only_python_takes_for_equal_are_told_apart(old: Any, new: Any):
+def test_json_patch_distinguishes_values_that_are_equal_only_in_python(old: Any, new: Any):
     assert list(diff({"a": old}, {"a": new})) == [{"op": "replace", "path": "/a", "value": new}]
 
 
-def test_only_what_changed_is_in_the_patch():
+def test_json_patch_contains_only_changed_fields():
     old = {"metadata": {"labels": {"a/b": "1", "keep": "1"}}, "spec": {"suspend": False, "gates": [1]}}
     new = {"metadata": {"labels": {"keep": "1"}}, "spec": {"suspend": True, "gates": [1, 2]}, "x": {}}
     operations = sorted(diff(old, new), key=lambda operation: operation["path"])

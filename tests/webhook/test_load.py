@@ -30,7 +30,7 @@ from certs import pki
 from certs.pki import KeyPair
 from e2e import manifests
 from tests.runtime.fakes import ManualClock
-from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, causes
+from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, build_body, get_causes
 from tests.webhook.reviews.test_misshapen import JSON
 from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
@@ -42,8 +42,8 @@ from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionS
 from webhook.shared_limits import SharedLimit, estimate_memory
 from webhook.tls import HeldCertificate, ServingCertificate
 
-SMALL = body(manifests.job("train", "team-a", pods=1))
-LARGE = body(manifests.job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))
+SMALL = build_body(manifests.build_job("train", "team-a", pods=1))
+LARGE = build_body(manifests.build_job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ async def listening(
         await runner.cleanup()
 
 
-async def until(holds: Callable[[], object]) -> None:
+async def wait_until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 - of another's state
             await asyncio.sleep(0.005)
@@ -83,13 +83,13 @@ async def send(
     return reader, writer
 
 
-async def status_of(reader: asyncio.StreamReader) -> int:
+async def get_status(reader: asyncio.StreamReader) -> int:
     return int((await reader.readline()).split()[1])
 
 
 async def post(port: int, sent: bytes = SMALL, path: str = VALIDATE_JOB) -> int:
     reader, writer = await send(port, path, sent)
-    status = await status_of(reader)
+    status = await get_status(reader)
     writer.close()
     return status
 
@@ -105,10 +105,10 @@ async def test_budget_is_granted_in_order_and_given_back() -> None:
         granted.append(name)
 
     tasks = [asyncio.ensure_future(take(name, amount)) for name, amount in (("a", 6), ("b", 6), ("c", 1))]
-    await until(lambda: budget.waiting == 2)
+    await wait_until(lambda: budget.waiting == 2)
     assert granted == ["a"], "c waits behind b, or large ones would wait for ever"
     tasks[1].cancel()
-    await until(lambda: granted == ["a", "c"])
+    await wait_until(lambda: granted == ["a", "c"])
     budget.give(6)
     assert (budget.used, budget.waiting) == (1, 0)
     with pytest.raises(ValueError, match="11 is more than 10"):
@@ -139,26 +139,26 @@ async def test_budget_granted_to_cancelled_waiter_is_not_lost() -> None:
     budget = SharedLimit(1)
     await budget.take(1)
     waiter = asyncio.ensure_future(budget.take(1))
-    await until(lambda: budget.waiting == 1)
+    await wait_until(lambda: budget.waiting == 1)
     budget.give(1)
     waiter.cancel()  # it has been granted, and has not run since
     await asyncio.gather(waiter, return_exceptions=True)
     assert budget.used == 0
 
 
-def size_of(value: Any) -> int:
+def compute_size(value: Any) -> int:
     """Bytes of a parsed value and all in it; keys of objects are one object each."""
     inner: list[Any] = []
     if isinstance(value, dict):
         inner = [part for pair in value.items() for part in pair]
     elif isinstance(value, list):
         inner = value
-    return sys.getsizeof(value) + sum(map(size_of, inner))
+    return sys.getsizeof(value) + sum(map(compute_size, inner))
 
 
 @given(value=JSON)
 def test_estimate_is_at_least_the_size_of_the_parsed_value(value: Any) -> None:
-    assert estimate_memory(json.dumps([value]).encode()) >= size_of([value])
+    assert estimate_memory(json.dumps([value]).encode()) >= compute_size([value])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_estimate_is_at_least_the_size_of_the_parsed_value(value: Any) -> None:
 )
 def test_estimate_of_dense_value_is_at_least_its_size(value: Any) -> None:
     """Found defect B3: of a body of 3 MB that is all `{}` there were 230 MB."""
-    assert estimate_memory(json.dumps(value, separators=(",", ":")).encode()) >= size_of(json.loads(json.dumps(value)))
+    assert estimate_memory(json.dumps(value, separators=(",", ":")).encode()) >= compute_size(json.loads(json.dumps(value)))
 
 
 # --- bodies ---------------------------------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ async def test_half_sent_bodies_are_not_read_beyond_budget_and_small_reviews_are
     async with listening() as (server, _, port):
         bodies = server.conversions.bodies
         half = [await send(port, "/convert", b" " * 2**20, 14 * 2**20) for _ in range(36)]
-        given_up = [asyncio.ensure_future(status_of(reader)) for reader, _ in half]
-        await until(lambda: sum(each.done() for each in given_up) == 36 - CONVERSION_BODIES_BYTES // 2**20)
+        given_up = [asyncio.ensure_future(get_status(reader)) for reader, _ in half]
+        await wait_until(lambda: sum(each.done() for each in given_up) == 36 - CONVERSION_BODIES_BYTES // 2**20)
         assert {each.result() for each in given_up if each.done()} == {408}
         assert bodies.used <= CONVERSION_BODIES_BYTES
         assert await post(port) == 200
         for _, writer in half:
             writer.close()
-        await until(lambda: bodies.used == 0)
+        await wait_until(lambda: bodies.used == 0)
         await asyncio.gather(*given_up, return_exceptions=True)
 
 
@@ -206,13 +206,13 @@ async def test_review_beside_stalled_bodies_of_any_client_is_answered(
         bodies = (server.small if length <= LARGE_BODY_BYTES else server.large).bodies
         stalled = [await send(port, VALIDATE_JOB, b" " * (length - 1000), length) for _ in range(count)]
         ended = [asyncio.ensure_future(reader.read(20)) for reader, _ in stalled]
-        await until(lambda: bodies.used > 0.8 * bodies.limit)
+        await wait_until(lambda: bodies.used > 0.8 * bodies.limit)
         assert [await post(port, sent) for _ in range(5)] == [200] * 5
         assert bodies.used <= bodies.limit
         for _, writer in stalled:
             writer.close()
         await asyncio.gather(*ended, return_exceptions=True)
-        await until(lambda: bodies.used == 0)
+        await wait_until(lambda: bodies.used == 0)
 
 
 async def test_bodies_that_wait_for_each_other_lose_the_oldest() -> None:
@@ -227,7 +227,7 @@ async def test_bodies_that_wait_for_each_other_lose_the_oldest() -> None:
     for reader in readers:
         tasks.append(asyncio.ensure_future(read(reader)))
         reader.feed_data(b"x" * 500)
-        await until(lambda: intake.used == 500 * len(tasks))
+        await wait_until(lambda: intake.used == 500 * len(tasks))
     for reader in readers:
         reader.feed_data(b"x" * 500)
         reader.feed_eof()
@@ -252,11 +252,11 @@ async def test_body_that_is_refused_leaves_nothing_for_the_collector_of_cycles(w
         first = asyncio.create_task(read(intake, readers[0], 0 if why is TimeoutError else 60))
         readers[0].feed_data(b"x" * (1001 if why is BodyTooLarge else 600))
         if why in (GivenUp, NoRoom):
-            await until(lambda: intake.used == 600)
+            await wait_until(lambda: intake.used == 600)
             second = asyncio.create_task(read(intake, readers[1]))
             readers[1].feed_data(b"x" * 600)
             if why is NoRoom:
-                await until(lambda: intake._waiting)
+                await wait_until(lambda: intake._waiting)
                 readers[0].feed_data(b"x" * 390)
         with pytest.raises(why):
             await first
@@ -285,11 +285,11 @@ async def test_conversions_that_are_judged_keep_no_review_waiting(monkeypatch: p
     monkeypatch.setattr(server_module, "_answer_conversion", answer)
     async with listening(most=512) as (server, _, port):
         sent = [await send(port, "/convert", body_of_conversion) for _ in range(90)]
-        await until(lambda: server.conversions.bodies.used > 13 * 2**20)
+        await wait_until(lambda: server.conversions.bodies.used > 13 * 2**20)
         assert await post(port) == 200
         assert await post(port, LARGE) == 200
         ends.set()
-        assert {await status_of(reader) for reader, _ in sent} == {200}
+        assert {await get_status(reader) for reader, _ in sent} == {200}
         for _, writer in sent:
             writer.close()
 
@@ -298,7 +298,7 @@ async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(server_module, "READ_S", 0.05)
     async with listening() as (server, _, port):
         reader, writer = await send(port, VALIDATE_JOB, SMALL[:100], len(SMALL))
-        assert await status_of(reader) == 408
+        assert await get_status(reader) == 408
         await reader.read()  # to its end: the connection is closed
         writer.close()
         assert server.small.bodies.used == 0
@@ -328,9 +328,9 @@ async def test_body_that_is_not_judged_is_refused_by_its_signs_and_headers(sent:
     async with listening() as (server, _, port):
         for path in (MUTATE_JOB, "/convert"):
             reader, writer = await send(port, path, sent, more=more)
-            assert await status_of(reader) == status
+            assert await get_status(reader) == status
             writer.close()
-        await until(lambda: server.large.bodies.used == server.small.bodies.used == server.conversions.bodies.used == 0)
+        await wait_until(lambda: server.large.bodies.used == server.small.bodies.used == server.conversions.bodies.used == 0)
         assert server.large.judged.used == server.conversions.judged.used == 0
 
 
@@ -345,13 +345,13 @@ async def test_memory_of_large_review_is_held_until_its_thread_ends() -> None:
 
     async with listening(Reviews(at_home(has_default_queue))) as (server, _, port):
         _, writer = await send(port, MUTATE_JOB, LARGE)
-        await until(began.is_set)
+        await wait_until(began.is_set)
         assert server.large.judged.used >= len(LARGE)
         writer.close()
-        await until(lambda: server.large.bodies.used == 0)
+        await wait_until(lambda: server.large.bodies.used == 0)
         assert server.large.judged.used >= len(LARGE)
         ends.set()
-        await until(lambda: server.large.judged.used == 0)
+        await wait_until(lambda: server.large.judged.used == 0)
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
@@ -361,19 +361,19 @@ async def test_connections_beyond_cap_replace_those_without_review() -> None:
     """Found defect B4: 1,000 idle connections took 416 MB, and none was ever cut."""
     async with listening(most=4) as (_, connections, port):
         reader, writer = await send(port, VALIDATE_JOB, SMALL)
-        assert await status_of(reader) == 200
+        assert await get_status(reader) == 200
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-        await until(lambda: len(connections) == 4)
+        await wait_until(lambda: len(connections) == 4)
         cut = [asyncio.ensure_future(each.read()) for each, _ in idle]
-        await until(lambda: sum(task.done() for task in cut) == 17)
+        await wait_until(lambda: sum(task.done() for task in cut) == 17)
         writer.write(f"POST {VALIDATE_JOB} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(SMALL)}\r\n\r\n".encode() + SMALL)
-        await until(lambda: b"HTTP/1.1 200" in bytes(reader._buffer).rpartition(b"}}")[0] or reader.at_eof())  # type: ignore[attr-defined]
+        await wait_until(lambda: b"HTTP/1.1 200" in bytes(reader._buffer).rpartition(b"}}")[0] or reader.at_eof())  # type: ignore[attr-defined]
         assert not reader.at_eof(), "a connection that has brought a review stays"
         for _, each in idle:
             each.close()
         writer.close()
         await asyncio.gather(*cut)
-        await until(lambda: len(connections) == 0)
+        await wait_until(lambda: len(connections) == 0)
 
 
 async def test_cut_connections_are_logged_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
@@ -383,7 +383,7 @@ async def test_cut_connections_are_logged_with_their_number(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         for ours, _ in pairs:
             assert connections.add(ours, "10.0.0.1")
-        await until(lambda: bool(caplog.records))
+        await wait_until(lambda: bool(caplog.records))
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     (record,) = caplog.records
@@ -560,4 +560,4 @@ def test_changed_ca_of_clients_is_used_for_new_handshakes(is_held: bool, tmp_pat
 def test_cohort_of_wrong_shape_is_refused_with_its_field() -> None:
     """Found defect C19: it was a 500."""
     cohort = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "c"}, "spec": {"resourceGroups": ["str"]}}
-    assert list(causes(Webhook().validate(cohort))) == ["spec.resourceGroups[0]"]
+    assert list(get_causes(Webhook().validate(cohort))) == ["spec.resourceGroups[0]"]

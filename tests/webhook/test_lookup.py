@@ -10,9 +10,9 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.pod_rules import MAX_TOLERATIONS
 from core.names import ADMISSION_GATE, DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource
-from e2e.manifests import job
+from e2e.manifests import build_job
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
-from tests.webhook.asking import MUTATE_JOB, Webhook, causes, hook
+from tests.webhook.asking import MUTATE_JOB, Webhook, get_causes, hook
 from webhook.lookup import Lookup, LookupFailed
 from webhook.review import Reviews
 
@@ -31,24 +31,24 @@ class Cluster:
         return self.objects.get((resource.kind, name))
 
 
-def owned(kind: str, name: str, uid: str, owner: Json | None = None, queue: str | None = None) -> Json:
+def build_owned(kind: str, name: str, uid: str, owner: Json | None = None, queue: str | None = None) -> Json:
     metadata: Json = {"name": name, "uid": uid, "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}
     if owner is not None:
-        metadata["ownerReferences"] = [reference(owner)]
+        metadata["ownerReferences"] = [build_reference(owner)]
     version = {"JobSet": "jobset.x-k8s.io/v1alpha2", "TrainJob": "trainer.kubeflow.org/v1alpha1"}[kind]
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def reference(owner: Json, **changes: Any) -> Json:
+def build_reference(owner: Json, **changes: Any) -> Json:
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **owner["metadata"], "controller": True} | changes
 
 
-TRAIN = owned("TrainJob", "t", "1", queue="main")
-JOBSET = owned("JobSet", "s", "2", TRAIN)
-LONE = owned("JobSet", "lone", "3")
+TRAIN = build_owned("TrainJob", "t", "1", queue="main")
+JOBSET = build_owned("JobSet", "s", "2", TRAIN)
+LONE = build_owned("JobSet", "lone", "3")
 
 
-def asking(cluster: Cluster) -> Webhook:
+def build_webhook(cluster: Cluster) -> Webhook:
     webhook = Webhook(default_queue=True)
 
     async def has_default_queue(namespace: str) -> bool:
@@ -58,8 +58,8 @@ def asking(cluster: Cluster) -> Webhook:
     return webhook
 
 
-def child(*references: Json) -> Json:
-    made = job("child", "team-a", pods=1, queue=None)
+def build_child(*references: Json) -> Json:
+    made = build_job("child", "team-a", pods=1, queue=None)
     made["metadata"]["ownerReferences"] = list(references)
     return made
 
@@ -67,46 +67,46 @@ def child(*references: Json) -> Json:
 @pytest.mark.parametrize(
     ("references", "part"),
     [
-        ([reference(JOBSET)], True),
-        ([reference(TRAIN)], True),
-        ([reference(LONE)], False),
-        ([reference(JOBSET, uid="9")], False),
-        ([reference(JOBSET, controller=False)], False),
-        ([reference(JOBSET, name="other")], False),
-        ([reference(JOBSET, apiVersion="example.com/v1")], False),
+        ([build_reference(JOBSET)], True),
+        ([build_reference(TRAIN)], True),
+        ([build_reference(LONE)], False),
+        ([build_reference(JOBSET, uid="9")], False),
+        ([build_reference(JOBSET, controller=False)], False),
+        ([build_reference(JOBSET, name="other")], False),
+        ([build_reference(JOBSET, apiVersion="example.com/v1")], False),
         ([], False),
         ([{"controller": True}], False),
     ],
     ids=["of one above", "of its own", "owner is not queued", "another uid", "no controller", "no owner", "unknown kind", "none", "odd"],
 )
-def test_what_a_queued_objects_controller_makes_is_not_queued_itself(references: list[Json], part: bool):
-    made = asking(Cluster(TRAIN, JOBSET, LONE)).mutate(child(*references))
+def test_child_of_a_queued_object_is_not_queued_itself(references: list[Json], part: bool):
+    made = build_webhook(Cluster(TRAIN, JOBSET, LONE)).mutate(build_child(*references))
     assert (QUEUE_NAME_LABEL in made["metadata"].get("labels", {})) == (not part)
     assert bool(made["spec"].get("suspend")) == (not part)
 
 
-def test_who_has_no_owner_costs_no_lookup():
+def test_object_without_an_owner_causes_no_lookup():
     cluster = Cluster()
-    asking(cluster).mutate(child())
+    build_webhook(cluster).mutate(build_child())
     assert cluster.lookups == []
 
 
 def test_owners_in_a_circle_end():
-    circle = owned("JobSet", "a", "1")
-    circle["metadata"]["ownerReferences"] = [reference(circle)]
+    circle = build_owned("JobSet", "a", "1")
+    circle["metadata"]["ownerReferences"] = [build_reference(circle)]
     cluster = Cluster(circle)
-    asking(cluster).mutate(child(reference(circle)))
+    build_webhook(cluster).mutate(build_child(build_reference(circle)))
     assert len(cluster.lookups) < 10
 
 
 def test_an_owner_that_cannot_be_looked_up_is_a_reason_to_try_again():
-    webhook = asking(Cluster())
+    webhook = build_webhook(Cluster())
 
     async def fail(resource: Resource, name: str, namespace: str) -> Json | None:
         raise LookupFailed("503: etcd is slow")
 
     webhook.reviews = Reviews(webhook._has_default_queue, find=fail)
-    response = webhook.ask(MUTATE_JOB, child(reference(JOBSET)))
+    response = webhook.ask(MUTATE_JOB, build_child(build_reference(JOBSET)))
     assert not response["allowed"]
     assert response["status"]["code"] == 503
     assert "the owner of the object could not be looked up" in response["status"]["message"]
@@ -118,7 +118,7 @@ def test_an_owner_that_cannot_be_looked_up_is_a_reason_to_try_again():
 def above(kind: str, name: str, owner: Json | None = None, *, api: str = "apps/v1", queue: str | None = None, placed: bool = False) -> Json:
     metadata: Json = {"name": name, "uid": f"uid of {name}", "labels": {QUEUE_NAME_LABEL: queue} if queue else {}}
     metadata["annotations"] = {WORKLOAD_ANNOTATION: "w"} | ({DOMAIN_INDEX_ANNOTATION: "0"} if placed else {})
-    metadata["ownerReferences"] = [reference(owner)] if owner else []
+    metadata["ownerReferences"] = [build_reference(owner)] if owner else []
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
 
@@ -151,7 +151,7 @@ THERE = Cluster(
 )
 
 
-def pod(owner: Json | None, *, started: bool = True, queue: str | None = None, gated: bool = False) -> Json:
+def build_pod(owner: Json | None, *, started: bool = True, queue: str | None = None, gated: bool = False) -> Json:
     made = above("Pod", "made", owner, api="v1", queue=queue)
     made["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: "w"} if started else {}
     made["metadata"]["labels"] |= {PODSET_LABEL: "executor" if owner in (DRIVER, PLACED) else "wrapper-0"} if started else {}
@@ -167,37 +167,37 @@ def made_by(uid: str) -> Json:
 
 
 def is_queued_itself(cluster: Cluster, obj: Json, **changes: Any) -> bool:
-    return ADMISSION_GATE in [gate["name"] for gate in asking(cluster).mutate(obj, **changes)["spec"]["schedulingGates"]]
+    return ADMISSION_GATE in [gate["name"] for gate in build_webhook(cluster).mutate(obj, **changes)["spec"]["schedulingGates"]]
 
 
 @pytest.mark.parametrize("owner", [SET, REPLICAS, LEADERS, WORKERS], ids=lambda owner: owner["metadata"]["name"])
-def test_pods_of_what_an_app_wrapper_holds_are_not_queued_a_second_time(owner: Json):
-    assert not is_queued_itself(THERE, pod(owner))
+def test_pod_of_an_object_in_an_app_wrapper_is_not_queued_itself(owner: Json):
+    assert not is_queued_itself(THERE, build_pod(owner))
 
 
 def test_an_executor_that_its_driver_makes_is_not_queued_a_second_time():
-    assert not is_queued_itself(THERE, pod(DRIVER), **made_by(DRIVER["metadata"]["uid"]))
-    assert not is_queued_itself(THERE, pod(PLACED, gated=True), **made_by(PLACED["metadata"]["uid"]))
+    assert not is_queued_itself(THERE, build_pod(DRIVER), **made_by(DRIVER["metadata"]["uid"]))
+    assert not is_queued_itself(THERE, build_pod(PLACED, gated=True), **made_by(PLACED["metadata"]["uid"]))
 
 
 @pytest.mark.parametrize(
     ("obj", "changes"),
     [
-        (pod(DRIVER), {}),
-        (pod(DRIVER), made_by(PLACED["metadata"]["uid"])),
-        (pod(PLACED), made_by(PLACED["metadata"]["uid"])),
-        (pod(LEADER), made_by(LEADER["metadata"]["uid"])),
-        (pod(DRIVER, queue="main"), made_by(DRIVER["metadata"]["uid"])),
-        (pod(SET, started=False), {}),
-        (labelled(pod(SET), "another"), {}),
-        (pod(MORE), {}),
-        (pod(FEW), {}),
-        (pod(PLAIN), {}),
-        (pod(SERVING), {}),
-        (pod(above("ReplicaSet", "gone", DEPLOYMENT)), {}),
-        (pod({**SET, "metadata": {**SET["metadata"], "uid": "another"}}), {}),
-        (pod(above("Workflow", "other", api="argoproj.io/v1")), {}),
-        (pod(None), {}),
+        (build_pod(DRIVER), {}),
+        (build_pod(DRIVER), made_by(PLACED["metadata"]["uid"])),
+        (build_pod(PLACED), made_by(PLACED["metadata"]["uid"])),
+        (build_pod(LEADER), made_by(LEADER["metadata"]["uid"])),
+        (build_pod(DRIVER, queue="main"), made_by(DRIVER["metadata"]["uid"])),
+        (build_pod(SET, started=False), {}),
+        (labelled(build_pod(SET), "another"), {}),
+        (build_pod(MORE), {}),
+        (build_pod(FEW), {}),
+        (build_pod(PLAIN), {}),
+        (build_pod(SERVING), {}),
+        (build_pod(above("ReplicaSet", "gone", DEPLOYMENT)), {}),
+        (build_pod({**SET, "metadata": {**SET["metadata"], "uid": "another"}}), {}),
+        (build_pod(above("Workflow", "other", api="argoproj.io/v1")), {}),
+        (build_pod(None), {}),
     ],
     ids=[
         "not made by the driver",
@@ -217,38 +217,38 @@ def test_an_executor_that_its_driver_makes_is_not_queued_a_second_time():
         "of nobody",
     ],
 )
-def test_a_pod_that_only_says_that_it_is_a_part_is_queued_itself(obj: Json, changes: Json):
+def test_pod_with_a_forged_part_label_is_queued_itself(obj: Json, changes: Json):
     assert is_queued_itself(THERE, obj, **changes)
 
 
 def test_a_pod_that_no_start_has_marked_and_one_that_names_its_queue_cost_no_lookup():
     cluster = Cluster(*THERE.objects.values())
-    for obj in (pod(SET, started=False), pod(REPLICAS, queue="main"), pod(None)):
+    for obj in (build_pod(SET, started=False), build_pod(REPLICAS, queue="main"), build_pod(None)):
         is_queued_itself(cluster, obj)
     assert cluster.lookups == []
-    is_queued_itself(cluster, pod(REPLICAS))
+    is_queued_itself(cluster, build_pod(REPLICAS))
     assert cluster.lookups == ["ReplicaSet replicas", "Deployment deployment", "AppWrapper wrapper"]
 
 
-def test_a_pod_whose_owner_cannot_be_looked_up_is_not_let_past_its_queue():
-    webhook = asking(Cluster())
+def test_pod_of_an_owner_that_cannot_be_looked_up_is_rejected_with_503():
+    webhook = build_webhook(Cluster())
 
     async def fail(resource: Resource, name: str, namespace: str) -> Json | None:
         raise LookupFailed("503: etcd is slow")
 
     webhook.reviews = Reviews(webhook._has_default_queue, find=fail)
-    response = webhook.ask(hook("mutate", "Pod"), pod(SET))
+    response = webhook.ask(hook("mutate", "Pod"), build_pod(SET))
     assert (response["allowed"], response["status"]["code"]) == (False, 503)
 
 
-def test_what_an_app_wrapper_holds_hands_no_queue_on():
+def test_object_in_an_app_wrapper_gives_its_template_no_queue():
     for kind, queue_of in (("StatefulSet", WRAPPER), ("Deployment", WRAPPER)):
         template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
         obj = {**above(kind, "made", queue_of), "spec": {"template": template}}
-        assert asking(THERE).mutate(obj) == obj
+        assert build_webhook(THERE).mutate(obj) == obj
 
 
-def train_job(**trainer: Any) -> Json:
+def build_train_job(**trainer: Any) -> Json:
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "TrainJob")
     spec = scenario.spec("cloud.provider.com/rack")
     annotations = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -262,12 +262,12 @@ def train_job(**trainer: Any) -> Json:
 
 def test_a_train_job_is_judged_with_its_runtime_and_let_pass_without():
     path = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
-    refused = asking(Cluster(runtime())).ask(path, train_job(numNodes=4))
-    assert causes(refused) == {
+    refused = build_webhook(Cluster(runtime())).ask(path, build_train_job(numNodes=4))
+    assert get_causes(refused) == {
         "job[node].annotations[kueue.x-k8s.io/podset-slice-size]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected'
     }
-    assert asking(Cluster(runtime())).ask(path, train_job(numNodes=6))["allowed"]
-    assert asking(Cluster()).ask(path, train_job(numNodes=4))["allowed"], "judged again when its runtime is there"
+    assert build_webhook(Cluster(runtime())).ask(path, build_train_job(numNodes=6))["allowed"]
+    assert build_webhook(Cluster()).ask(path, build_train_job(numNodes=4))["allowed"], "judged again when its runtime is there"
 
 
 async def test_a_runtime_that_cannot_be_looked_up_now_is_judged_afterwards():
@@ -275,19 +275,20 @@ async def test_a_runtime_that_cannot_be_looked_up_now_is_judged_afterwards():
         raise LookupFailed("503")
 
     kind = next(kind for kind in KINDS if kind.kind == "TrainJob")
-    made = train_job(numNodes=4)
+    made = build_train_job(numNodes=4)
     assert await Lookup(KINDS, fail).expanded(kind, made, "team-a") == made
 
 
 @pytest.mark.parametrize(("owner", "is_allowed"), [(JOBSET, True), (LONE, False), (None, False)])
 def test_part_with_the_label_of_a_queue_may_exceed_limits(owner: Json | None, is_allowed: bool):
     """A RayCluster has the labels of its RayJob: with the tolerations that its start had added it was refused."""
-    part = child(*([reference(owner)] if owner else []))
+    part = build_child(*([build_reference(owner)] if owner else []))
     part["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
     part["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}] * (MAX_TOLERATIONS + 1)
-    webhook = asking(Cluster(TRAIN, JOBSET, LONE))
+    webhook = build_webhook(Cluster(TRAIN, JOBSET, LONE))
     assert webhook.validate(part)["allowed"] is is_allowed
     part["spec"]["template"]["spec"]["nodeName"] = "n"
     assert (
-        list(causes(webhook.validate(part))) == ["spec.template.spec.nodeName", "spec.template.spec.tolerations"][: 1 if is_allowed else 2]
+        list(get_causes(webhook.validate(part)))
+        == ["spec.template.spec.nodeName", "spec.template.spec.tolerations"][: 1 if is_allowed else 2]
     )

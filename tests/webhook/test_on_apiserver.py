@@ -25,7 +25,7 @@ from e2e.api import ApiError, wait_for
 from e2e.audit.otlp import Receiver
 from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL
-from e2e.topogate import REGISTRATIONS, Topogate, managed
+from e2e.topogate import REGISTRATIONS, Topogate, build_managed_labels
 from tests.installed import Installed
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB
 from webhook.registration import configurations
@@ -43,13 +43,13 @@ def topogate(installed: Installed, receiver: Receiver) -> Topogate:
 def managed_namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace in which every job is topogate's, still without a LocalQueue."""
     name = f"managed-{next(_numbers)}"
-    cluster.create_namespace(name, managed())
+    cluster.create_namespace(name, build_managed_labels())
     yield name
     cluster.delete_namespace(name)
 
 
 def create(cluster: Cluster, obj: dict[str, Any], query: str = "") -> dict[str, Any]:
-    return cluster.api.create(manifests.path(obj) + query, obj)
+    return cluster.api.create(manifests.get_path(obj) + query, obj)
 
 
 def kubectl_create(cluster: Cluster, obj: dict[str, Any]) -> tuple[bool, str]:
@@ -60,11 +60,11 @@ def kubectl_create(cluster: Cluster, obj: dict[str, Any]) -> tuple[bool, str]:
     return done.returncode == 0, done.stderr
 
 
-def gates(job: dict[str, Any]) -> list[str]:
+def list_gates(job: dict[str, Any]) -> list[str]:
     return [gate["name"] for gate in job["spec"]["template"]["spec"].get("schedulingGates") or []]
 
 
-def reviews(receiver: Receiver, name: str) -> Counter[str]:
+def count_reviews(receiver: Receiver, name: str) -> Counter[str]:
     """How often each path of the webhook was asked about an object of this name."""
     spans = (span for span in receiver.spans() if span.name == "admission.review")
     return Counter(span.attributes["topogate.admission.path"] for span in spans if span.attributes.get("topogate.object.name") == name)
@@ -82,7 +82,7 @@ def test_the_api_server_takes_every_entry_as_it_is_registered(cluster: Cluster):
 
 def test_a_job_with_three_mistakes_is_refused_with_three_messages_that_kubectl_shows(cluster: Cluster, namespace: str):
     mistakes = {UNCONSTRAINED_TOPOLOGY: "perhaps", SLICE_REQUIRED_TOPOLOGY: "not a label", SLICE_SIZE: "3"}
-    created, shown = kubectl_create(cluster, manifests.job("wrong", namespace, pods=8, annotations=mistakes))
+    created, shown = kubectl_create(cluster, manifests.build_job("wrong", namespace, pods=8, annotations=mistakes))
     assert not created
     path = "spec.template.metadata.annotations"
     for field, value, accepted in (
@@ -98,7 +98,7 @@ def test_a_job_with_three_mistakes_is_refused_with_three_messages_that_kubectl_s
 
 
 def test_programs_get_the_mistakes_as_causes(cluster: Cluster, namespace: str):
-    wrong = manifests.job("wrong", namespace, pods=8, required="not a label", unconstrained="perhaps")
+    wrong = manifests.build_job("wrong", namespace, pods=8, required="not a label", unconstrained="perhaps")
     with pytest.raises(ApiError) as refused:
         create(cluster, wrong)
     assert refused.value.status == 422
@@ -107,47 +107,49 @@ def test_programs_get_the_mistakes_as_causes(cluster: Cluster, namespace: str):
 
 
 def test_a_good_job_is_stored_suspended_with_the_gate(cluster: Cluster, namespace: str):
-    stored = create(cluster, manifests.job("good", namespace, pods=2, required=RACK_LABEL))
+    stored = create(cluster, manifests.build_job("good", namespace, pods=2, required=RACK_LABEL))
     assert stored["spec"]["suspend"] is True
-    assert gates(stored) == [TOPOLOGY_GATE]
-    plain = create(cluster, manifests.job("plain", namespace, pods=2))
+    assert list_gates(stored) == [TOPOLOGY_GATE]
+    plain = create(cluster, manifests.build_job("plain", namespace, pods=2))
     assert plain["spec"]["suspend"] is True
-    assert gates(plain) == [TOPOLOGY_GATE], "whatever it asks for: unsuspended by hand it must not slip past its queue"
+    assert list_gates(plain) == [TOPOLOGY_GATE], "whatever it asks for: unsuspended by hand it must not slip past its queue"
 
 
-def test_a_dry_run_says_what_would_be_stored(cluster: Cluster, namespace: str):
-    job = manifests.job("dry", namespace, pods=2, required=RACK_LABEL)
-    assert gates(create(cluster, job, "?dryRun=All")) == [TOPOLOGY_GATE]
+def test_dry_run_of_a_job_returns_the_gated_job_and_stores_nothing(cluster: Cluster, namespace: str):
+    job = manifests.build_job("dry", namespace, pods=2, required=RACK_LABEL)
+    assert list_gates(create(cluster, job, "?dryRun=All")) == [TOPOLOGY_GATE]
     assert cluster.api.find(f"/apis/batch/v1/namespaces/{namespace}/jobs/dry") is None
 
 
-def test_a_job_that_is_not_ours_is_neither_touched_nor_asked_about(cluster: Cluster, namespace: str, receiver: Receiver):
-    stored = create(cluster, manifests.job("not-ours", namespace, pods=1, queue=None, required=RACK_LABEL))
+def test_job_without_a_queue_is_not_changed_and_not_reviewed(cluster: Cluster, namespace: str, receiver: Receiver):
+    stored = create(cluster, manifests.build_job("not-ours", namespace, pods=1, queue=None, required=RACK_LABEL))
     assert stored["spec"]["suspend"] is False
-    assert gates(stored) == []
+    assert list_gates(stored) == []
     assert "annotations" not in stored["metadata"]
-    create(cluster, manifests.job("ours", namespace, pods=1))
+    create(cluster, manifests.build_job("ours", namespace, pods=1))
     # Spans come in the order of their ends: those of the later job are here, so an earlier one would be, too.
-    wait_for("the later job's spans", lambda: set(reviews(receiver, "ours")) == {MUTATE_JOB, VALIDATE_JOB})
-    assert not reviews(receiver, "not-ours")
+    wait_for("the later job's spans", lambda: set(count_reviews(receiver, "ours")) == {MUTATE_JOB, VALIDATE_JOB})
+    assert not count_reviews(receiver, "not-ours")
 
 
 def test_in_a_managed_namespace_a_job_gets_the_default_queue(cluster: Cluster, managed_namespace: str, receiver: Receiver):
-    create(cluster, manifests.local_queue("default", managed_namespace, "nowhere"))
-    stored = create(cluster, manifests.job("defaulted", managed_namespace, pods=2, queue=None, preferred=RACK_LABEL))
+    create(cluster, manifests.build_local_queue("default", managed_namespace, "nowhere"))
+    stored = create(cluster, manifests.build_job("defaulted", managed_namespace, pods=2, queue=None, preferred=RACK_LABEL))
     assert stored["metadata"]["labels"][QUEUE_NAME_LABEL] == "default"
     assert stored["spec"]["suspend"] is True
-    assert gates(stored) == [TOPOLOGY_GATE]
-    labelled = create(cluster, manifests.job("labelled", managed_namespace, pods=2, queue="main", preferred=RACK_LABEL))
+    assert list_gates(stored) == [TOPOLOGY_GATE]
+    labelled = create(cluster, manifests.build_job("labelled", managed_namespace, pods=2, queue="main", preferred=RACK_LABEL))
     assert labelled["metadata"]["labels"][QUEUE_NAME_LABEL] == "main"
     once_per_phase = {MUTATE_JOB: 1, VALIDATE_JOB: 1}
-    wait_for("the spans of both", lambda: reviews(receiver, "labelled").total() >= 2 and reviews(receiver, "defaulted").total() >= 2)
-    assert reviews(receiver, "defaulted") == once_per_phase, "the entries are disjoint"
-    assert reviews(receiver, "labelled") == once_per_phase
+    wait_for(
+        "the spans of both", lambda: count_reviews(receiver, "labelled").total() >= 2 and count_reviews(receiver, "defaulted").total() >= 2
+    )
+    assert count_reviews(receiver, "defaulted") == once_per_phase, "the entries are disjoint"
+    assert count_reviews(receiver, "labelled") == once_per_phase
 
 
 def test_without_a_default_queue_it_is_stored_as_it_is_and_kubectl_prints_a_warning(cluster: Cluster, managed_namespace: str):
-    created, shown = kubectl_create(cluster, manifests.job("unqueued", managed_namespace, pods=1, queue=None, required=RACK_LABEL))
+    created, shown = kubectl_create(cluster, manifests.build_job("unqueued", managed_namespace, pods=1, queue=None, required=RACK_LABEL))
     assert created
     assert shown.startswith(f"Warning: namespace {managed_namespace} is managed by topogate but has no LocalQueue 'default'")
     stored = cluster.api.get(f"/apis/batch/v1/namespaces/{managed_namespace}/jobs/unqueued")
@@ -155,8 +157,8 @@ def test_without_a_default_queue_it_is_stored_as_it_is_and_kubectl_prints_a_warn
     assert QUEUE_NAME_LABEL not in stored["metadata"].get("labels", {})
 
 
-def test_an_annotation_of_pods_on_the_job_itself_is_told_by_kubectl(cluster: Cluster, namespace: str):
-    made = manifests.job("misplaced", namespace, pods=1)
+def test_pod_annotation_on_the_job_itself_gets_a_kubectl_warning(cluster: Cluster, namespace: str):
+    made = manifests.build_job("misplaced", namespace, pods=1)
     made["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK_LABEL}
     created, shown = kubectl_create(cluster, made)
     assert created
@@ -168,8 +170,8 @@ def test_an_annotation_of_pods_on_the_job_itself_is_told_by_kubectl(cluster: Clu
 
 
 def test_a_wrong_cluster_queue_is_refused_with_every_mistake_at_once(cluster: Cluster):
-    wrong = manifests.cluster_queue("wrong", {"a": {"cpu": "-1", "memory": "1Gi"}, "b": {"cpu": "1", "memory": "-2Gi"}})
-    wrong["spec"]["resourceGroups"].append(manifests.cluster_queue("", {"a": {"cpu": "-3"}})["spec"]["resourceGroups"][0])
+    wrong = manifests.build_cluster_queue("wrong", {"a": {"cpu": "-1", "memory": "1Gi"}, "b": {"cpu": "1", "memory": "-2Gi"}})
+    wrong["spec"]["resourceGroups"].append(manifests.build_cluster_queue("", {"a": {"cpu": "-3"}})["spec"]["resourceGroups"][0])
     created, shown = kubectl_create(cluster, wrong)
     assert not created
     path = "spec.resourceGroups"
@@ -183,12 +185,12 @@ def test_a_wrong_cluster_queue_is_refused_with_every_mistake_at_once(cluster: Cl
         assert f"{field}: " in shown
 
 
-def test_only_what_an_administrator_wrote_and_is_not_served_draws_a_warning(cluster: Cluster):
+def test_cluster_queue_gets_warnings_only_for_unsupported_fields_that_were_set(cluster: Cluster):
     """The API server has filled in preemption and flavorFungibility by the time we are asked."""
-    assert kubectl_create(cluster, manifests.cluster_queue("plain", {"a": {"cpu": "1"}})) == (True, "")
+    assert kubectl_create(cluster, manifests.build_cluster_queue("plain", {"a": {"cpu": "1"}})) == (True, "")
     scope = {"admissionMode": "NoAdmissionFairSharing"}
     served: dict[str, Any] = {"preemption": {"withinClusterQueue": "LowerPriority"}, "fairSharing": {"weight": 2}}
-    made = manifests.cluster_queue("more", {"a": {"cpu": "1"}}, admissionScope=scope, **served)
+    made = manifests.build_cluster_queue("more", {"a": {"cpu": "1"}}, admissionScope=scope, **served)
     created, shown = kubectl_create(cluster, made)
     assert created
     fields = ("admissionScope",)
@@ -198,7 +200,7 @@ def test_only_what_an_administrator_wrote_and_is_not_served_draws_a_warning(clus
 
 
 def test_a_wrong_flavor_is_refused_with_every_mistake_at_once(cluster: Cluster):
-    wrong = manifests.flavor("wrong", {"pool": "a/b", "no label": "x"}, None)
+    wrong = manifests.build_flavor("wrong", {"pool": "a/b", "no label": "x"}, None)
     created, shown = kubectl_create(cluster, wrong)
     assert not created
     assert 'spec.nodeLabels[pool]: "a/b"' in shown
@@ -222,7 +224,7 @@ def unconcerned(namespace: str) -> list[dict[str, Any]]:
     pod_spec = {"containers": [{"name": "c", "image": "registry.example/c:1"}]}
     template = {"metadata": {"labels": {"app": "a"}}, "spec": pod_spec}
     return [
-        manifests.job("unlabelled", namespace, pods=1, queue=None, required=RACK_LABEL),
+        manifests.build_job("unlabelled", namespace, pods=1, queue=None, required=RACK_LABEL),
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}, "spec": pod_spec},
         {
             "apiVersion": "apps/v1",
@@ -230,20 +232,20 @@ def unconcerned(namespace: str) -> list[dict[str, Any]]:
             "metadata": {"name": "d", "namespace": namespace},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template},
         },
-        manifests.job(f"system-{namespace}", "kube-system", pods=1, queue="main"),
-        manifests.local_queue("main", namespace, "nowhere"),
+        manifests.build_job(f"system-{namespace}", "kube-system", pods=1, queue="main"),
+        manifests.build_local_queue("main", namespace, "nowhere"),
     ]
 
 
-def test_a_dead_webhook_blocks_those_who_use_it_and_nobody_else(
+def test_stopped_webhook_blocks_only_objects_that_use_topogate(
     cluster: Cluster, namespace: str, managed_namespace: str, topogate: Topogate
 ):
-    create(cluster, manifests.job("before", namespace, pods=1))
+    create(cluster, manifests.build_job("before", namespace, pods=1))
     concerned = {
-        "labelled": manifests.job("labelled", namespace, pods=1),
-        "managed": manifests.job("managed", managed_namespace, pods=1, queue=None),
-        "labelled in managed": manifests.job("both", managed_namespace, pods=1),
-        "asking for a group": manifests.job("group", namespace, pods=1, queue=None),
+        "labelled": manifests.build_job("labelled", namespace, pods=1),
+        "managed": manifests.build_job("managed", managed_namespace, pods=1, queue=None),
+        "labelled in managed": manifests.build_job("both", managed_namespace, pods=1),
+        "asking for a group": manifests.build_job("group", namespace, pods=1, queue=None),
     }
     concerned["asking for a group"]["metadata"]["annotations"] = {PODGROUP_TOPOLOGY: RACK_LABEL}
     topogate.kill_webhook()

@@ -30,7 +30,7 @@ OWN = [
 ]
 
 
-def test_flags_say_where_and_for_whom():
+def test_own_certificate_flags_are_parsed():
     settings = parse([*OWN, "--cert-overlap", "20", "--cert-settle", "2"])
     own = settings.own
     assert own is not None
@@ -40,7 +40,7 @@ def test_flags_say_where_and_for_whom():
     assert (settings.cert_file, settings.key_file) == (None, None)
 
 
-def test_what_clients_call_may_be_an_address():
+def test_certificate_dns_name_flag_accepts_ip_addresses():
     own = parse([*OWN, "--cert-dns-name", "127.0.0.1", "--cert-dns-name", "2001:0db8::0001", "--cert-dns-name", "127.0.0.1"]).own
     assert own is not None
     assert own.names == (NAME, "127.0.0.1", "2001:db8::1")
@@ -121,7 +121,7 @@ def test_real_handshakes_succeed_through_two_rotations_of_the_ca():
     assert len(authorities) == 3
 
 
-def test_before_anything_is_published_probes_are_answered_and_nobody_trusts_it():
+def test_own_certificate_before_publication_is_served_but_not_trusted():
     files, held = _files_or_own(parse(OWN))
     assert files is None
     assert held is not None
@@ -129,7 +129,7 @@ def test_before_anything_is_published_probes_are_answered_and_nobody_trusts_it()
         handshake(held, pki.issue_ca("not published", datetime.now(UTC)).certificate)
 
 
-async def test_readiness_says_what_is_missing():
+async def test_readiness_probe_names_the_missing_object():
     reasons = ["crd/w does not exist or has no webhook", ""]
     server = AdmissionServer(Reviews(None, (), None), lambda: reasons[0])  # type: ignore[arg-type]
     answers = []

@@ -8,8 +8,8 @@ from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from e2e import manifests
 from e2e.api import JSON_PATCH
 from e2e.binaries import find_kubernetes_minor
-from tests.e2e.users import refused
-from tests.reconciler.kinds.pods import template as pod_template
+from tests.e2e.users import assert_refused
+from tests.reconciler.kinds.pods import build_template as pod_template
 from tests.reconciler.scenes import GPU, JOBS
 from tests.webhook import entry_points
 from tests.webhook.entry_points import JOBSETS, LABELLED, MANAGED_NAMESPACE, PART_IS_KEPT, PODS, Stage
@@ -24,7 +24,7 @@ NAMESPACES = (MANAGED_NAMESPACE, LABELLED)
 def test_part_without_owner_and_queue_is_not_changed(stage: Stage, was_admitted: bool) -> None:
     """Found by an attack: the child Job of a JobSet deleted with `--cascade=orphan` ran without a queue, or grew beyond its quota."""
     scene = stage.scene
-    job = manifests.job("left", scene.namespace, pods=1, gpus=100)  # more than its quota: it waits
+    job = manifests.build_job("left", scene.namespace, pods=1, gpus=100)  # more than its quota: it waits
     job["metadata"]["labels"] = {}
     path = stage.path(JOBS, "left")
     scene.api.create(JOBS.format(scene.namespace), job)
@@ -33,8 +33,8 @@ def test_part_without_owner_and_queue_is_not_changed(stage: Stage, was_admitted:
         scene.api.patch(path, {"spec": marks})
     scene.api.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}})
     told = "has no owner and no queue"
-    refused(403, told, lambda: stage.user.patch(f"{path}?dryRun=All", {"spec": {"suspend": False}}))
-    refused(403, told, lambda: stage.user.patch(f"{path}?dryRun=All", {"spec": {"parallelism": 2}}))
+    assert_refused(403, told, lambda: stage.user.patch(f"{path}?dryRun=All", {"spec": {"suspend": False}}))
+    assert_refused(403, told, lambda: stage.user.patch(f"{path}?dryRun=All", {"spec": {"parallelism": 2}}))
     stage.user.patch(f"{path}?dryRun=All", {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}})
     scene.api.request("DELETE", f"{path}?propagationPolicy=Background")
 
@@ -43,7 +43,7 @@ def test_part_without_owner_and_queue_is_not_changed(stage: Stage, was_admitted:
 def test_deletion_gives_a_pod_no_more_than_an_hour(stage: Stage) -> None:
     pod = next(pod for pod in stage.scene.read().pods_of("train") if pod["spec"].get("nodeName"))
     path = f"{PODS.format(stage.scene.namespace)}/{pod['metadata']['name']}?dryRun=All&gracePeriodSeconds="
-    refused(422, "gracePeriodSeconds: 3601: a pod of an admitted workload", lambda: stage.user.request("DELETE", path + "3601"))
+    assert_refused(422, "gracePeriodSeconds: 3601: a pod of an admitted workload", lambda: stage.user.request("DELETE", path + "3601"))
     stage.user.request("DELETE", path + "3600")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
     door = f"{PODS.format(stage.scene.namespace)}/{pod['metadata']['name']}/eviction?dryRun=All"
@@ -51,7 +51,7 @@ def test_deletion_gives_a_pod_no_more_than_an_hour(stage: Stage) -> None:
         ({"gracePeriodSeconds": 3601}, "deleteOptions.gracePeriodSeconds: 3601: an evicted pod"),
         ({"propagationPolicy": "Orphan"}, "with the pods that it"),
     ):
-        refused(422, told, lambda options=options: stage.user.create(door, eviction | {"deleteOptions": options}))
+        assert_refused(422, told, lambda options=options: stage.user.create(door, eviction | {"deleteOptions": options}))
 
 
 @pytest.mark.parametrize("stage", [LABELLED], indirect=True)
@@ -63,7 +63,7 @@ def test_pod_that_has_longer_to_end_of_old_is_deleted_as_it_says(stage: Stage) -
     scene.api.create(PODS.format(scene.namespace), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     path = f"{PODS.format(scene.namespace)}/old"
     stage.user.request("DELETE", f"{path}?dryRun=All")
-    refused(422, "3600 seconds to end", lambda: stage.user.request("DELETE", f"{path}?dryRun=All&gracePeriodSeconds=7201"))
+    assert_refused(422, "3600 seconds to end", lambda: stage.user.request("DELETE", f"{path}?dryRun=All&gracePeriodSeconds=7201"))
     scene.api.delete(path, grace_period_s=0)
 
 
@@ -72,18 +72,18 @@ def test_suspended_part_keeps_its_size_and_requests(stage: Stage) -> None:
     """Found by an attack: the child Job of a JobSet that waited was given more pods and more GPUs, and was started as it was."""
     scene = stage.scene
     owner = scene.api.get(stage.path(JOBSETS, "set"))
-    job = manifests.job("later", scene.namespace, pods=1, gpus=1)
+    job = manifests.build_job("later", scene.namespace, pods=1, gpus=1)
     reference = {"apiVersion": owner["apiVersion"], "kind": "JobSet", "name": "set", "uid": owner["metadata"]["uid"], "controller": True}
     job["metadata"] |= {"labels": {}, "ownerReferences": [reference]}
     job["spec"]["suspend"] = True
     scene.api.create(JOBS.format(scene.namespace), job)
     path = stage.path(JOBS, "later")
     larger = [{"op": "replace", "path": "/spec/template/spec/containers/0/resources", "value": {"limits": {GPU: "8"}}}]
-    refused(403, PART_IS_KEPT, lambda: stage.user.patch(path, {"spec": {"parallelism": 2}}))
-    refused(403, PART_IS_KEPT, lambda: stage.user.patch(path, {"spec": {"suspend": False}}))
+    assert_refused(403, PART_IS_KEPT, lambda: stage.user.patch(path, {"spec": {"parallelism": 2}}))
+    assert_refused(403, PART_IS_KEPT, lambda: stage.user.patch(path, {"spec": {"suspend": False}}))
     if find_kubernetes_minor() in ("1.34", "1.35"):  # where no webhook is asked about what the API server refuses by itself
-        refused(422, "field is immutable", lambda: stage.user.patch(path, larger, JSON_PATCH))
+        assert_refused(422, "field is immutable", lambda: stage.user.patch(path, larger, JSON_PATCH))
     else:
-        refused(403, PART_IS_KEPT, lambda: stage.user.patch(path, larger, JSON_PATCH))
+        assert_refused(403, PART_IS_KEPT, lambda: stage.user.patch(path, larger, JSON_PATCH))
     scene.api.patch(path, {"spec": {"parallelism": 2}})
     scene.api.request("DELETE", f"{path}?propagationPolicy=Background")

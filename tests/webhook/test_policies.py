@@ -60,7 +60,7 @@ def test_no_kind_can_be_started_by_hand_and_each_has_its_owners_guarded():
 
 def test_policy_of_reconciler_keeps_no_field_that_a_plan_patches():
     """The policy refused the affinity that pins the pods of a group, and no fast test saw it."""
-    kept = {rule["expression"].split(" ")[0] for rule in by_name("topogate-reconciler")["spec"]["validations"]}
+    kept = {rule["expression"].split(" ")[0] for rule in get_policy("topogate-reconciler")["spec"]["validations"]}
     assert {"object.spec.?containers", "object.metadata.?ownerReferences"} <= kept
     gates = [{"name": gate} for gate in (ADMISSION_GATE, TOPOLOGY_GATE, PODGROUP_GATE)]
     pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1"}, "spec": {"schedulingGates": gates}}
@@ -85,7 +85,7 @@ def test_owner_kind_in_policies_and_webhook_is_one_expression():
     conditions = [c for c in MUTATING["webhooks"] if c["rules"][0]["resources"] == ["pods"] for c in c["matchConditions"]]
     assert any(OWNER_KIND in condition["expression"] for condition in conditions)
     for name in ("owners", "owned-by-pods", "pods", "parts-jobs"):
-        owners = next(v for v in by_name(f"topogate-{name}")["spec"]["variables"] if v["name"] == "owners")
+        owners = next(v for v in get_policy(f"topogate-{name}")["spec"]["variables"] if v["name"] == "owners")
         assert OWNER_KIND in owners["expression"]
 
 
@@ -118,7 +118,7 @@ def test_the_system_namespace_is_left_alone_and_nothing_is_let_through_unjudged(
             assert {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]} in selector
 
 
-def by_name(name: str) -> dict[str, Any]:
+def get_policy(name: str) -> dict[str, Any]:
     (policy,) = (obj for obj in policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == name)
     return policy
 
@@ -126,34 +126,34 @@ def by_name(name: str) -> dict[str, Any]:
 def test_parts_of_every_kind_are_guarded_wherever_they_hold_a_template():
     parents = [kind for kind in pod_kinds() if kind.kind != "Pod"]
     for kind in (*KINDS, *parents):
-        policy = by_name(f"topogate-parts-{kind.plural}")
+        policy = get_policy(f"topogate-parts-{kind.plural}")
         (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
         assert (rule["apiGroups"], rule["resources"], rule["operations"]) == ([kind.group], [kind.plural], ["UPDATE", "DELETE"])
         condition = next(c for c in policy["spec"]["matchConditions"] if c["name"] == "runs-by-an-admission")["expression"]
-        assert condition.count(f"'{WORKLOAD_ANNOTATION}' in ") == templates_of(kind.spec_shape)
-    assert by_name("topogate-parts-replicasets")
+        assert condition.count(f"'{WORKLOAD_ANNOTATION}' in ") == count_templates(kind.spec_shape)
+    assert get_policy("topogate-parts-replicasets")
 
 
-def templates_of(shape: Shape) -> int:
+def count_templates(shape: Shape) -> int:
     """How many places for annotations a shape has."""
     match shape:
         case Fields(fields):
-            return sum(1 if name == "annotations" else templates_of(inner) for name, inner in fields.items())
+            return sum(1 if name == "annotations" else count_templates(inner) for name, inner in fields.items())
         case ListOf(inner) | MapOf(inner):
-            return templates_of(inner)
+            return count_templates(inner)
         case _:
             return 0
 
 
-def test_what_says_of_which_replica_a_pod_is_cannot_be_changed():
-    expressions = [v["expression"] for v in by_name("topogate-pods")["spec"]["validations"]]
+def test_pod_policy_guards_the_replica_labels_of_leader_worker_sets():
+    expressions = [v["expression"] for v in get_policy("topogate-pods")["spec"]["validations"]]
     for label in (LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL):
         assert any(f"'{label}' in oldObject.metadata.labels" in expression for expression in expressions)
 
 
-def test_whoever_can_be_between_a_pod_and_what_is_queued_for_it_has_its_owners_guarded():
-    owners = by_name("topogate-owners")["spec"]["matchConstraints"]["resourceRules"]
-    pods = by_name("topogate-owned-by-pods")["spec"]["matchConstraints"]
+def test_owner_policies_guard_each_kind_between_a_pod_and_its_queued_object():
+    owners = get_policy("topogate-owners")["spec"]["matchConstraints"]["resourceRules"]
+    pods = get_policy("topogate-owned-by-pods")["spec"]["matchConstraints"]
     between = {kind.plural for kind in pod_kinds() if kind.kind != "Pod"} | {"replicasets"}
     for rules in (owners, pods["resourceRules"]):
         guarded = {plural for rule in rules if {"CREATE", "UPDATE"} <= set(rule["operations"]) for plural in rule["resources"]}
@@ -163,7 +163,7 @@ def test_whoever_can_be_between_a_pod_and_what_is_queued_for_it_has_its_owners_g
 
 
 def test_whatever_the_webhook_would_be_asked_about_is_warned_of_where_it_is_not():
-    unqueued = by_name("topogate-unqueued")["spec"]
+    unqueued = get_policy("topogate-unqueued")["spec"]
     asked = {kind.plural for kind in (*KINDS, *pod_kinds())}
     assert {plural for rule in unqueued["matchConstraints"]["resourceRules"] for plural in rule["resources"]} == asked
     assert {operation for rule in unqueued["matchConstraints"]["resourceRules"] for operation in rule["operations"]} == {"CREATE"}
@@ -189,6 +189,6 @@ def test_whatever_the_webhook_would_be_asked_about_is_warned_of_where_it_is_not(
         ("example.com/queue-nam", False),
     ],
 )
-def test_a_slip_of_the_finger_in_the_name_of_the_label_is_told_from_other_names(name: str, is_slip: bool):
+def test_misspelt_queue_label_is_distinguished_from_other_names(name: str, is_slip: bool):
     assert bool(re.search(_misspelt(QUEUE_NAME_LABEL), name)) == is_slip
     assert not is_slip or find_meant(name) == QUEUE_NAME_LABEL, "the webhook says the same"

@@ -29,7 +29,7 @@ from e2e import manifests
 from e2e.api import wait_for
 from e2e.process import find_free_ports
 from tests.scraped import Scraped
-from tests.webhook.asking import MUTATE_JOB, apply, body, patch_of
+from tests.webhook.asking import MUTATE_JOB, apply, build_body, patch_of
 from webhook.settings import parse
 
 ROOT = Path(__file__).parents[2]
@@ -204,15 +204,15 @@ def ask(port: int, review: bytes) -> tuple[int, dict[str, Any]]:
         connection.close()
 
 
-def test_a_signal_lets_it_answer_what_it_was_asked_and_end_in_good_order(folder: Path, api_server: SlowApiServer):
+def test_webhook_process_on_a_signal_answers_pending_reviews_and_ends(folder: Path, api_server: SlowApiServer):
     write_kubeconfig(folder, api_server.url)
     (port,) = find_free_ports(1)
-    job = manifests.job("train", "team-a", pods=1, queue=None)
+    job = manifests.build_job("train", "team-a", pods=1, queue=None)
     log = folder / "log"
     with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook, ThreadPoolExecutor(1) as threads:
         try:
             wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
-            asked = threads.submit(ask, port, body(job))
+            asked = threads.submit(ask, port, build_body(job))
             assert api_server.asked.wait(10)
             webhook.send_signal(signal.SIGTERM)
             wait_for("the webhook to heed it", lambda: '"stopping"' in log.read_text(), poll_s=0.01)
@@ -244,7 +244,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     with log.open("wb") as out, subprocess.Popen(command(folder, port, metrics_port), cwd=ROOT, stderr=out) as webhook:
         try:
             wait_for("the webhook to serve both", lambda: not (is_closed(metrics_port) or is_closed(port)), poll_s=0.01)
-            status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
+            status, _ = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
             with urllib.request.urlopen(url, timeout=10) as reply:
                 found = Scraped(reply.read().decode())
         finally:
@@ -255,7 +255,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     assert abs(found.value("topogate_certificate_expiry_seconds") - left) < 60
 
 
-def test_a_collector_of_metrics_that_is_not_there_is_told_of_once_and_holds_nobody_up(folder: Path):
+def test_missing_metrics_collector_is_logged_once_and_delays_no_review(folder: Path):
     port, nobody = find_free_ports(2)
     collector = {
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{nobody}/v1/metrics",
@@ -270,7 +270,7 @@ def test_a_collector_of_metrics_that_is_not_there_is_told_of_once_and_holds_nobo
             slowest = 0.0
             for _ in range(20):
                 began = time.monotonic()
-                status, _ = ask(port, body(manifests.job("train", "team-a", pods=1)))
+                status, _ = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
                 slowest = max(slowest, time.monotonic() - began)
                 assert status == 200
             webhook.send_signal(signal.SIGTERM)
@@ -283,7 +283,7 @@ def test_a_collector_of_metrics_that_is_not_there_is_told_of_once_and_holds_nobo
     assert slowest < 1.0, "a review waited for the exporter"
 
 
-def test_who_serves_with_a_certificate_that_is_over_is_not_ready(folder: Path):
+def test_webhook_with_an_expired_certificate_is_not_ready(folder: Path):
     old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
     (folder / "tls.crt").write_bytes(old.certificate)
     (folder / "tls.key").write_bytes(old.key)

@@ -20,7 +20,7 @@ URL = {"url": "https://127.0.0.1:9443/"}
 MUTATING, VALIDATING = configurations("Q0E=", URL)
 
 
-def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+def is_match(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     """A label selector as the API server reads it."""
     verdicts = {
         "In": lambda key, values: labels.get(key) in values,
@@ -37,13 +37,13 @@ def asked(configuration: dict[str, Any], namespace: dict[str, str], labels: dict
         hook["name"]
         for hook in configuration["webhooks"]
         if "jobs" in hook["rules"][0]["resources"]
-        and matches(hook["namespaceSelector"], namespace)
-        and not asks_for_group(hook)
-        and matches(hook["objectSelector"], labels)
+        and is_match(hook["namespaceSelector"], namespace)
+        and not is_for_group(hook)
+        and is_match(hook["objectSelector"], labels)
     ]
 
 
-def asks_for_group(hook: dict[str, Any]) -> bool:
+def is_for_group(hook: dict[str, Any]) -> bool:
     """Whether an entry is for objects that ask for a PodGroup by an annotation."""
     return any(PODGROUP_TOPOLOGY in condition["expression"] for condition in hook.get("matchConditions", ()))
 
@@ -78,7 +78,7 @@ def test_every_kind_is_asked_about_but_no_status():
     assert resources - scaled == queued | {rules.plural for rules in OBJECTS}
 
 
-def test_pods_of_what_is_queued_itself_are_sorted_out_by_the_api_server():
+def test_match_conditions_exclude_pods_of_queued_owners():
     for hook in (*MUTATING["webhooks"], *VALIDATING["webhooks"]):
         expressions = " ".join(condition["expression"] for condition in hook.get("matchConditions", ()))
         if hook["rules"][0]["resources"] != ["pods"]:
@@ -100,14 +100,14 @@ def test_names_are_unique_and_every_entry_fails_closed_in_bounded_time():
             assert hook["clientConfig"]["caBundle"] == "Q0E="
 
 
-def conditions_of(hook: dict[str, Any]) -> set[str]:
+def list_conditions(hook: dict[str, Any]) -> set[str]:
     return {condition["name"] for condition in hook.get("matchConditions", ())}
 
 
 def test_entries_of_queued_kinds_are_not_asked_of_steps_of_topogate():
     """A start adds to a template at a limit: the webhook refused it."""
     queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
-    hooks = [hook for hook in VALIDATING["webhooks"] if set(hook["rules"][0]["resources"]) <= queued and not asks_for_group(hook)]
+    hooks = [hook for hook in VALIDATING["webhooks"] if set(hook["rules"][0]["resources"]) <= queued and not is_for_group(hook)]
     assert len(hooks) == 2 * len(queued)
     for hook in hooks:
         (expression,) = (c["expression"] for c in hook["matchConditions"] if c["name"] == "is-no-step-of-topogate")
@@ -115,24 +115,24 @@ def test_entries_of_queued_kinds_are_not_asked_of_steps_of_topogate():
         assert "resource('workloads').subresource('status')" in expression, "a user may name the field manager, too"
         assert "orValue('') == 'topogate'" in expression, "changes of administrators are judged"
     for hook in MUTATING["webhooks"]:
-        assert ("is-no-step-of-topogate" in conditions_of(hook)) == ("has-another-spec" in conditions_of(hook))
+        assert ("is-no-step-of-topogate" in list_conditions(hook)) == ("has-another-spec" in list_conditions(hook))
 
 
 def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start_adds_to():
     """Found defect E8."""
-    seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in conditions_of(hook)]
+    seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in list_conditions(hook)]
     kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind)}
     assert {resource for hook in seen for resource in hook["rules"][0]["resources"]} == kinds
-    assert [hook["name"] for hook in seen if "is-new-or-can-do-with-fewer-pods" in conditions_of(hook)] == ["mjob.kb.io"]
+    assert [hook["name"] for hook in seen if "is-new-or-can-do-with-fewer-pods" in list_conditions(hook)] == ["mjob.kb.io"]
     assert len(seen) == len(kinds)
     assert all(hook["objectSelector"]["matchExpressions"][0]["operator"] == "Exists" for hook in seen)
 
 
-def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothing_sees_what_is_being_deleted():
+def test_mutating_webhooks_review_updates_only_of_serving_kinds_and_skip_terminating_objects():
     renewed = {
         resource
         for hook in MUTATING["webhooks"]
-        if "UPDATE" in hook["rules"][0]["operations"] and not asks_for_group(hook) and "has-another-spec" not in conditions_of(hook)
+        if "UPDATE" in hook["rules"][0]["operations"] and not is_for_group(hook) and "has-another-spec" not in list_conditions(hook)
         for resource in hook["rules"][0]["resources"]
     }
     assert renewed == {"statefulsets", "deployments", "leaderworkersets"}
@@ -144,15 +144,15 @@ def test_mutating_entries_see_changes_only_of_what_hands_its_queue_on_and_nothin
 
 
 @pytest.mark.parametrize("configuration", [MUTATING, VALIDATING], ids=["mutating", "validating"])
-def test_who_asks_for_a_group_is_asked_about_after_queues_were_given_and_anywhere(configuration: dict[str, Any]):
+def test_pod_group_webhooks_run_after_queue_defaulting_and_in_each_namespace(configuration: dict[str, Any]):
     names = [hook["name"][1:] for hook in configuration["webhooks"]]
     for kind in GROUPED:
         (hook,) = (hook for hook in configuration["webhooks"] if hook["name"][1:] == f"{kind.lower()}.podgroups.topogate.dev")
-        assert asks_for_group(hook)
+        assert is_for_group(hook)
         assert "objectSelector" not in hook, "with a queue, too: that is refused"
         assert names.index(f"{kind.lower()}.managed.topogate.dev") < names.index(hook["name"][1:])
-        assert not matches(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
-    assert sum(map(asks_for_group, configuration["webhooks"])) == len(GROUPED)
+        assert not is_match(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
+    assert sum(map(is_for_group, configuration["webhooks"])) == len(GROUPED)
 
 
 def test_behind_a_service_each_entry_has_its_path():

@@ -101,9 +101,7 @@ def restart(replicas: Behind, number: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
-async def test_of_a_replica_that_is_killed_under_load_only_what_it_was_being_asked_can_fail(
-    cluster: Cluster, replicas: Behind, rounds: int
-):
+async def test_killed_replica_under_load_fails_only_its_pending_reviews(cluster: Cluster, replicas: Behind, rounds: int):
     """SIGKILL, in turn. An API server does not repeat a review whose connection breaks before the answer (measured: 41 of 3,977 jobs in six
     kills, and 52 of 2,978 another time), and nobody can do it for it: what the killed process had been asked, and had not
     answered, fails with 500 and is the client's to repeat, and so does what was about to be sent on a connection of its own. Everything

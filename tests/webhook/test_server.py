@@ -23,16 +23,16 @@ from core.runtime.report.metrics import Metrics
 from e2e import manifests
 from tests.runtime.fakes import ManualClock
 from tests.scraped import Scraped
-from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, body, review, serving
+from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, build_body, build_review, serving
 from webhook.lookup import at_home
 from webhook.review import Reviews
 from webhook.server import LARGE_BODY_BYTES, LATELY_S, LINGER_S, QUIET_S, QUIET_WHERE_ASKED_S
 
-JOB = manifests.job("train", "team-a", pods=4, required="rack")
+JOB = manifests.build_job("train", "team-a", pods=4, required="rack")
 
 
 def without(field: str) -> bytes:
-    whole = review(JOB)
+    whole = build_review(JOB)
     del whole["request"][field]
     return json.dumps(whole).encode()
 
@@ -44,13 +44,13 @@ MALFORMED = {
     "a list": b"[]",
     "deeply nested": b"[" * 100_000,
     "no request": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
-    "wrong version": json.dumps({**review(JOB), "apiVersion": "admission.k8s.io/v1beta1"}).encode(),
-    "another kind": json.dumps({**review(JOB), "kind": "ConversionReview"}).encode(),
+    "wrong version": json.dumps({**build_review(JOB), "apiVersion": "admission.k8s.io/v1beta1"}).encode(),
+    "another kind": json.dumps({**build_review(JOB), "kind": "ConversionReview"}).encode(),
     "missing uid": without("uid"),
-    "empty uid": body(JOB, uid=""),
+    "empty uid": build_body(JOB, uid=""),
     "missing kind": without("kind"),
-    "unknown operation": body(JOB, operation="READ"),
-    "object is a text": body("x" * 100_000),
+    "unknown operation": build_body(JOB, operation="READ"),
+    "object is a text": build_body("x" * 100_000),
 }
 
 
@@ -72,12 +72,17 @@ async def test_reviews_are_counted_by_their_answer_and_timed():
         raise ValueError("a bug")
 
     async with serving(Webhook().reviews, metrics) as (client, _):
-        for path, data in ((MUTATE_JOB, body(JOB)), (VALIDATE_JOB, body(JOB)), (VALIDATE_JOB, body(bad)), (VALIDATE_JOB, b"queue: main")):
+        for path, data in (
+            (MUTATE_JOB, build_body(JOB)),
+            (VALIDATE_JOB, build_body(JOB)),
+            (VALIDATE_JOB, build_body(bad)),
+            (VALIDATE_JOB, b"queue: main"),
+        ):
             await client.post(path, data=data)
         await client.post(MUTATE_JOB, data=BytesIO(b" " * (MAX_REVIEW_BYTES + 1)))
     unqueued = {**JOB, "metadata": {"name": "train", "namespace": "team-a"}}
     async with serving(Reviews(at_home(has_default_queue)), metrics) as (client, _):
-        assert (await client.post(MUTATE_JOB, data=body(unqueued))).status == 500
+        assert (await client.post(MUTATE_JOB, data=build_body(unqueued))).status == 500
     found = Scraped(metrics.expose()[0].decode())
     assert metrics.shutdown()
     assert found.rows("topogate_reviews_total", "path", "result") == {
@@ -101,7 +106,7 @@ async def test_a_body_over_8_mib_is_refused_before_it_is_all_read():
 async def test_a_body_below_the_limit_is_answered(size: int):
     large = {**JOB, "metadata": {**JOB["metadata"], "annotations": {"filler": "x" * size}}}
     async with serving(Webhook().reviews) as (client, _):
-        reply = await client.post(MUTATE_JOB, data=BytesIO(body(large)))
+        reply = await client.post(MUTATE_JOB, data=BytesIO(build_body(large)))
         answer = await reply.json()
     assert reply.status == 200
     assert reply.content_type == "application/json"
@@ -120,7 +125,7 @@ async def test_a_large_job_without_a_queue_is_judged_on_a_loop_of_its_own_and_lo
 
     large = {**JOB, "metadata": {"name": "train", "namespace": "team-a", "annotations": {"filler": "x" * LARGE_BODY_BYTES}}}
     async with serving(Reviews(at_home(has_default_queue))) as (client, _):
-        reply = await client.post(MUTATE_JOB, data=BytesIO(body(large)))
+        reply = await client.post(MUTATE_JOB, data=BytesIO(build_body(large)))
         answer = await reply.json()
     assert loops == [True]
     assert b"queue-name" in base64.b64decode(answer["response"]["patch"])
@@ -134,9 +139,9 @@ async def test_a_bug_of_ours_is_answered_with_500_and_an_id_that_the_log_has(cap
     webhook.reviews.handlers[MUTATE_JOB] = fails
     async with serving(webhook.reviews) as (client, _):
         with caplog.at_level(logging.ERROR):
-            reply = await client.post(MUTATE_JOB, data=body(JOB))
+            reply = await client.post(MUTATE_JOB, data=build_body(JOB))
             text = await reply.text()
-        again = await client.post(VALIDATE_JOB, data=body(JOB))
+        again = await client.post(VALIDATE_JOB, data=build_body(JOB))
     assert reply.status == 500
     assert "secret detail" not in text
     (record,) = caplog.records
@@ -153,7 +158,7 @@ async def test_a_bug_of_ours_is_answered_with_500_and_an_id_that_the_log_has(cap
 )
 async def test_an_unknown_path_is_not_found(method: str, path: str, status: int):
     async with serving(Webhook().reviews) as (client, _):
-        assert (await client.request(method, path, data=body(JOB))).status == status
+        assert (await client.request(method, path, data=build_body(JOB))).status == status
 
 
 async def test_it_is_healthy_from_the_start_and_ready_only_when_it_serves():
@@ -182,7 +187,7 @@ class AskingClock(ManualClock):
         self.time += seconds
         if self._left:
             self._left -= 1
-            reply = await self.client.post(MUTATE_JOB, data=body(JOB))
+            reply = await self.client.post(MUTATE_JOB, data=build_body(JOB))
             self.answers.add((reply.status, reply.headers.get("Connection")))
 
 
@@ -191,11 +196,11 @@ class AskingClock(ManualClock):
     [(0, QUIET_S), (4, 4 * 0.05 + QUIET_WHERE_ASKED_S), (1000, LINGER_S)],
     ids=["nobody asks", "some ask", "many ask"],
 )
-async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times: int, lasts_s: float):
+async def test_stopping_server_answers_while_requests_arrive_and_closes_each_connection(times: int, lasts_s: float):
     clock = AskingClock(times)
     async with serving(Webhook().reviews, clock=clock) as (clock.client, server):
         client, server.ready = clock.client, True
-        assert "Connection" not in (await client.post(MUTATE_JOB, data=body(JOB))).headers
+        assert "Connection" not in (await client.post(MUTATE_JOB, data=build_body(JOB))).headers
         clock.time += LATELY_S
         began = clock.time
         await server.retire()
@@ -205,7 +210,7 @@ async def test_who_stops_answers_as_long_as_somebody_asks_and_lets_each_go(times
 
 
 @pytest.mark.parametrize(("times", "lasts_s"), [(0, QUIET_S), (1, LINGER_S)], ids=["nobody asks", "somebody asks"])
-async def test_who_stops_waits_for_connections_by_which_reviews_may_come_where_any_came(times: int, lasts_s: float):
+async def test_stopping_server_waits_for_open_connections_only_if_reviews_came(times: int, lasts_s: float):
     clock = AskingClock(times)
     async with serving(Webhook().reviews, clock=clock) as (clock.client, server):
         began = clock.time
@@ -218,13 +223,11 @@ async def test_who_stops_waits_for_connections_by_which_reviews_may_come_where_a
     [(LATELY_S - 0.1, 3, LINGER_S), (LATELY_S - 0.1, 0, QUIET_WHERE_ASKED_S), (LATELY_S, 3, QUIET_S)],
     ids=["lately, by connections that are open", "lately, by none that is left", "long ago"],
 )
-async def test_who_asked_lately_is_waited_for_although_a_busy_machine_is_silent_at_that_moment(
-    ago_s: float, connections: int, lasts_s: float
-):
+async def test_stopping_server_waits_for_a_recent_client_that_is_silent(ago_s: float, connections: int, lasts_s: float):
     """18 of 4,069 reviews failed where nothing came for the first quarter of a second, and then all at once."""
     clock = AskingClock(0)
     async with serving(Webhook().reviews, clock=clock) as (client, server):
-        await client.post(MUTATE_JOB, data=body(JOB))
+        await client.post(MUTATE_JOB, data=build_body(JOB))
         clock.time += ago_s
         began = clock.time
         await server.retire(lambda: connections)
@@ -239,7 +242,7 @@ async def test_every_registered_path_answers():
     assert len(webhook.reviews.handlers) == 2 * (pairs - judged_only + 1) + judged_only
     async with serving(webhook.reviews) as (client, _):
         for path in webhook.reviews.handlers:
-            reply = await client.post(path, data=body(None, operation="DELETE"))
+            reply = await client.post(path, data=build_body(None, operation="DELETE"))
             assert (await reply.json())["response"] == {"uid": "4f0c", "allowed": True}, path
 
 

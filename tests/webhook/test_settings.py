@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
-def test_the_file_says_what_neither_flag_nor_variable_says(config: Callable[[str], str]):
+def test_webhook_configuration_file_applies_without_flag_or_variable(config: Callable[[str], str]):
     path = config("webhook: {port: 1, host: 127.0.0.2, certDir: /certs}\nmetrics: {bindAddress: ':2'}\nwaitForPodsReady: {timeout: 1m}\n")
     settings = parse(["--config", path], environ={})
     assert (settings.host, settings.port, settings.metrics_host, settings.metrics_port) == ("127.0.0.2", 1, "127.0.0.2", 2)
@@ -62,7 +62,7 @@ def test_its_own_certificate_can_be_asked_for_by_variables_alone(config: Callabl
     assert (settings.cert_file, settings.key_file) == (None, None)
 
 
-def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str], str]):
+def test_all_mistakes_of_webhook_flags_variables_and_file_are_reported_at_once(config: Callable[[str], str]):
     path = config("metrics: {bindAddress: '8080'}\nwebhook: {prot: 1}\n")
     environ = {**os.environ, **OWN, "TOPOGATE_CONFIG": path, "TOPOGATE_CERT_CONFIGURATION": "crd/a,deployment/b", "TOPOGATE_PORT": "0"}
     command = [sys.executable, "-m", "webhook", "--otlp-endpoint=collector:4317"]
@@ -80,7 +80,7 @@ def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str]
     ]
 
 
-def test_what_is_missing_is_told_unless_the_line_could_not_be_taken_apart(capsys: pytest.CaptureFixture[str]):
+def test_missing_webhook_flag_is_reported_unless_the_command_line_cannot_be_parsed(capsys: pytest.CaptureFixture[str]):
     for arguments, said in (
         (["--cert-file=a"], "the following arguments are required: --key-file"),
         (["--cert-file"], "argument --cert-file: expected one argument"),
@@ -110,7 +110,7 @@ def test_the_gate_of_groups_comes_from_the_file_the_environment_or_a_flag_as_the
     assert parse(both, environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
 
 
-def test_a_gate_that_there_is_not_is_told_beside_other_mistakes(capsys: pytest.CaptureFixture[str]):
+def test_unknown_feature_gate_is_reported_with_other_mistakes(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         parse(["--feature-gates=Nonsense=true", "--port=x"], environ={})
     assert ended.value.code == 2

@@ -103,7 +103,7 @@ def test_a_new_pair_is_served_to_new_handshakes_and_old_connections_go_on(files:
     assert not serving.reload(), "it is taken over once"
 
 
-def test_when_what_is_served_ends_is_told(files: Files):
+def test_serving_certificate_reports_its_end_after_reload(files: Files):
     serving = files.serving()
     assert serving.not_after == FIRST.not_after
     longer = pki.issue_serving(CA, ["127.0.0.1"], NOW, timedelta(days=400))
@@ -135,7 +135,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_pair_never_replaces_a_good_one_and_is_told_once(files: Files, name: str, caplog: pytest.LogCaptureFixture):
+def test_bad_certificate_pair_never_replaces_a_good_one_and_is_logged_once(files: Files, name: str, caplog: pytest.LogCaptureFixture):
     certificate, key, why = BAD[name]
     serving = files.serving()
     files.write(certificate, key)
@@ -155,7 +155,7 @@ def test_a_bad_pair_never_replaces_a_good_one_and_is_told_once(files: Files, nam
     assert caplog.records[-1].message == "certificate taken over"
 
 
-def test_files_that_are_gone_for_a_while_do_no_harm_and_are_told_each_time_they_go(files: Files, caplog: pytest.LogCaptureFixture):
+def test_missing_certificate_files_keep_the_old_pair_and_are_logged_each_time(files: Files, caplog: pytest.LogCaptureFixture):
     serving = files.serving()
     for _ in range(2):
         files.cert.unlink()
@@ -234,7 +234,7 @@ def test_bytes_that_are_no_good_pair_never_replace_one(name: str):
     assert Connection(held.context).certificate == FIRST.certificate
 
 
-def test_when_what_is_served_runs_out_is_known(files: Files):
+def test_end_of_a_served_or_held_certificate_is_known_after_reload(files: Files):
     later = NOW + timedelta(days=3)
     newer = pki.issue_serving(CA, ["127.0.0.1"], later)
     serving, held = files.serving(), HeldCertificate()
@@ -290,7 +290,7 @@ async def test_the_watch_looks_again_and_again_and_outlives_bad_files(files: Fil
     assert Connection(serving.context).certificate == SECOND.certificate
 
 
-async def test_that_a_certificate_has_ended_is_told_once_for_each(files: Files, caplog: pytest.LogCaptureFixture):
+async def test_expired_certificate_is_logged_once_for_each_pair(files: Files, caplog: pytest.LogCaptureFixture):
     old = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=3650))
     older = pki.issue_serving(CA, ["127.0.0.1"], NOW - timedelta(days=5000))
 

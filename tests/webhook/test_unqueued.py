@@ -14,7 +14,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL
 from e2e.standins.jobset import JobSetStandIn
-from e2e.topogate import REGISTRATIONS, Topogate, managed
+from e2e.topogate import REGISTRATIONS, Topogate, build_managed_labels
 from tests.webhook.test_on_apiserver import create, kubectl_create
 
 ASKS = {"annotations": {REQUIRED_TOPOLOGY: RACK_LABEL}}
@@ -30,7 +30,7 @@ def warning(cluster: Cluster, topogate: Topogate) -> Iterator[None]:
     jobsets = JobSetStandIn(cluster.api)
     jobsets.install()  # its CRD alone: nobody has to make Jobs of them
     for kind in ("Job", "JobSet"):
-        probe = obj(kind, "default", ASKS)
+        probe = build_object(kind, "default", ASKS)
         wait_for(f"warnings about a {kind}", partial(_is_warned_of, cluster, probe))
     yield
     jobsets.uninstall()
@@ -44,7 +44,7 @@ def _is_warned_of(cluster: Cluster, made: dict[str, Any]) -> bool:
 pytestmark = [pytest.mark.usefixtures("warning")]
 
 
-def obj(kind: str, namespace: str, template: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+def build_object(kind: str, namespace: str, template: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
     """An object without a queue; `template` is the metadata of its pod template."""
     selected = {"labels": {"app": "a", **(template or {}).get("labels", {})}, "annotations": (template or {}).get("annotations", {})}
     pod: dict[str, Any] = {"metadata": selected, "spec": {**POD_SPEC, **({"restartPolicy": "Never"} if kind in ("Job", "JobSet") else {})}}
@@ -64,7 +64,7 @@ def obj(kind: str, namespace: str, template: dict[str, Any] | None = None, **met
     return {"apiVersion": version, "kind": kind, "metadata": {"generateName": "x-", "namespace": namespace, **metadata}, "spec": spec}
 
 
-def told(cluster: Cluster, made: dict[str, Any]) -> list[str]:
+def list_messages(cluster: Cluster, made: dict[str, Any]) -> list[str]:
     created, shown = kubectl_create(cluster, made)
     assert created, shown
     lines = shown.splitlines()
@@ -74,57 +74,59 @@ def told(cluster: Cluster, made: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet", "StatefulSet", "Deployment"])
 def test_annotations_of_pods_without_a_queue(cluster: Cluster, namespace: str, kind: str):
-    assert told(cluster, obj(kind, namespace, ASKS)) == [OF_TEMPLATE]
-    assert told(cluster, obj(kind, namespace)) == []
-    assert "topogate-unqueued" not in kubectl_create(cluster, obj(kind, namespace, ASKS, **NAMED))[1], "here the webhook is asked"
+    assert list_messages(cluster, build_object(kind, namespace, ASKS)) == [OF_TEMPLATE]
+    assert list_messages(cluster, build_object(kind, namespace)) == []
+    assert "topogate-unqueued" not in kubectl_create(cluster, build_object(kind, namespace, ASKS, **NAMED))[1], "here the webhook is asked"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("Pod", REQUIRED_TOPOLOGY), ("Job", WORKLOAD_REQUIRED_TOPOLOGY), ("Job", REQUIRED_TOPOLOGY)])
 def test_annotations_of_the_object_itself_without_a_queue(cluster: Cluster, namespace: str, kind: str, name: str):
     shown = [f"it has annotations that say how to place its pods, but {SO}"]
-    assert told(cluster, obj(kind, namespace, annotations={name: RACK_LABEL})) == shown
-    assert told(cluster, obj(kind, namespace, annotations={"example.com/podset-x": "1", PLACEMENT_PROFILE: "kep"})) == []
+    assert list_messages(cluster, build_object(kind, namespace, annotations={name: RACK_LABEL})) == shown
+    assert list_messages(cluster, build_object(kind, namespace, annotations={"example.com/podset-x": "1", PLACEMENT_PROFILE: "kep"})) == []
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Job", "JobSet", "StatefulSet", "Deployment"])
 def test_a_queue_named_in_an_annotation_or_in_a_misspelt_label(cluster: Cluster, namespace: str, kind: str):
     place = "this is a label and does nothing as an annotation: set it in metadata.labels"
-    assert told(cluster, obj(kind, namespace, annotations={QUEUE_NAME_LABEL: "main"})) == [
+    assert list_messages(cluster, build_object(kind, namespace, annotations={QUEUE_NAME_LABEL: "main"})) == [
         f"metadata.annotations[{QUEUE_NAME_LABEL}]: {place}"
     ]
     for name in ("kueue.x-k8s.io/queue-nam", "kueue.x-k8s.io/queueName", "topogate.dev/queue-name"):
         shown = f"metadata.labels[{name}]: this label is not known and does nothing; did you mean {QUEUE_NAME_LABEL}?"
-        assert told(cluster, obj(kind, namespace, labels={name: "main"})) == [shown]
-    assert told(cluster, obj(kind, namespace, labels={"kueue.x-k8s.io/queue-something-else": "x", "queue-nam": "x"})) == []
+        assert list_messages(cluster, build_object(kind, namespace, labels={name: "main"})) == [shown]
+    assert (
+        list_messages(cluster, build_object(kind, namespace, labels={"kueue.x-k8s.io/queue-something-else": "x", "queue-nam": "x"})) == []
+    )
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet"])
 def test_the_annotation_of_a_group_misspelt(cluster: Cluster, namespace: str, kind: str):
     for name in ("topogate.dev/podgroup-topologi", "topogate.dev/podgroup-toplogy", "topogate.dev/podgroupTopology"):
         shown = f"metadata.annotations[{name}]: this annotation is not known and does nothing; did you mean {PODGROUP_TOPOLOGY}?"
-        assert told(cluster, obj(kind, namespace, annotations={name: RACK_LABEL})) == [shown]
-    assert told(cluster, obj(kind, namespace, annotations={"topogate.dev/podgroup-of-mine": "x"})) == []
+        assert list_messages(cluster, build_object(kind, namespace, annotations={name: RACK_LABEL})) == [shown]
+    assert list_messages(cluster, build_object(kind, namespace, annotations={"topogate.dev/podgroup-of-mine": "x"})) == []
 
 
 READ_BY = "Job, JobSet, MPIJob and LeaderWorkerSet read it"
 
 
 @pytest.mark.parametrize("kind", ["Pod", "StatefulSet", "Deployment"])
-def test_the_annotation_of_a_group_on_what_does_not_read_it(cluster: Cluster, namespace: str, kind: str):
+def test_pod_group_annotation_on_a_kind_that_ignores_it_gets_a_warning(cluster: Cluster, namespace: str, kind: str):
     shown = f"metadata.annotations[{PODGROUP_TOPOLOGY}]: this annotation does nothing here; {READ_BY}"
-    assert told(cluster, obj(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})) == [shown]
+    assert list_messages(cluster, build_object(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})) == [shown]
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet"])
 def test_the_annotation_of_a_group_on_a_pod_template(cluster: Cluster, namespace: str, kind: str):
     template = {"annotations": {PODGROUP_TOPOLOGY: RACK_LABEL}}
     shown = f"the annotation {PODGROUP_TOPOLOGY} does nothing on a pod template: set it in metadata.annotations of the {kind} itself"
-    assert told(cluster, obj(kind, namespace, template)) == [shown]
+    assert list_messages(cluster, build_object(kind, namespace, template)) == [shown]
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet"])
 def test_with_the_feature_gate_off_the_annotation_of_a_group_is_warned_of_and_changes_nothing(cluster: Cluster, namespace: str, kind: str):
-    made = obj(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})
+    made = build_object(kind, namespace, annotations={PODGROUP_TOPOLOGY: RACK_LABEL})
     created, shown = kubectl_create(cluster, made)
     assert created
     assert "has no effect: the feature gate TopologyAwareWorkloadScheduling of topogate is off" in shown
@@ -136,29 +138,34 @@ def test_with_the_feature_gate_off_the_annotation_of_a_group_is_warned_of_and_ch
 def test_a_queue_named_on_the_pod_template(cluster: Cluster, namespace: str):
     """The API server itself copies them to a Job that has no labels at all."""
     shown = "the label kueue.x-k8s.io/queue-name does nothing on a pod template: set it in metadata.labels of the Job itself"
-    assert told(cluster, obj("Job", namespace, NAMED, labels={"app": "a"})) == [shown]
-    assert told(cluster, obj("Job", namespace, NAMED)) == []
-    assert told(cluster, obj("Deployment", namespace, {**NAMED, **ASKS})) == [], "its pods are queued themselves"
+    assert list_messages(cluster, build_object("Job", namespace, NAMED, labels={"app": "a"})) == [shown]
+    assert list_messages(cluster, build_object("Job", namespace, NAMED)) == []
+    assert list_messages(cluster, build_object("Deployment", namespace, {**NAMED, **ASKS})) == [], "its pods are queued themselves"
 
 
-def test_what_a_controller_makes_and_what_is_in_other_hands_is_left_alone(cluster: Cluster, namespace: str):
-    owner = create(cluster, obj("Job", namespace))
+def test_object_of_a_controller_or_in_kube_system_gets_no_warning(cluster: Cluster, namespace: str):
+    owner = create(cluster, build_object("Job", namespace))
     named = {part: owner["metadata"][part] for part in ("name", "uid")}
     reference = {"apiVersion": "batch/v1", "kind": "Job", **named, "controller": True}
     annotations = ASKS["annotations"]
-    assert told(cluster, obj("Pod", namespace, annotations=annotations, ownerReferences=[reference])) == []
-    assert told(cluster, obj("Pod", namespace, annotations=annotations, ownerReferences=[{**reference, "controller": False}])) != []
-    system = obj("Job", "kube-system", ASKS, name=f"system-{namespace}")
-    assert told(cluster, system) == []
+    assert list_messages(cluster, build_object("Pod", namespace, annotations=annotations, ownerReferences=[reference])) == []
+    assert (
+        list_messages(
+            cluster, build_object("Pod", namespace, annotations=annotations, ownerReferences=[{**reference, "controller": False}])
+        )
+        != []
+    )
+    system = build_object("Job", "kube-system", ASKS, name=f"system-{namespace}")
+    assert list_messages(cluster, system) == []
     cluster.api.delete(f"/apis/batch/v1/namespaces/kube-system/jobs/system-{namespace}?propagationPolicy=Background")
 
 
 def test_in_a_managed_namespace_the_webhook_is_asked_instead(cluster: Cluster, namespace: str):
     name = f"managed-{namespace}"
-    cluster.create_namespace(name, managed())
+    cluster.create_namespace(name, build_managed_labels())
     try:
-        create(cluster, manifests.local_queue("default", name, "nowhere"))
-        assert told(cluster, obj("Job", name, ASKS)) == []
+        create(cluster, manifests.build_local_queue("default", name, "nowhere"))
+        assert list_messages(cluster, build_object("Job", name, ASKS)) == []
     finally:
         cluster.delete_namespace(name)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from e2e.binaries import build_lock, cache_dir
+from e2e.binaries import build_lock, get_cache_dir
 from tools.image import base, debian, oci, project, wheels
 from tools.image.debian import Deb, PackageError, Pin
 from tools.image.interpreter import Interpreter
@@ -32,7 +32,7 @@ def build(pins: tuple[Pin, ...]) -> Image:
     machine of another kind: the image's own Python has to run."""
     if (machine := platform.machine()) != "x86_64":
         raise PackageError(f"the image is one for amd64, and made by its own Python: this machine is a {machine}")
-    cache = cache_dir() / "image"
+    cache = get_cache_dir() / "image"
     cache.mkdir(parents=True, exist_ok=True)
     with build_lock(cache / ".lock"), tempfile.TemporaryDirectory() as scratch:
         debs = tuple(debian.fetch(pins, cache))
@@ -58,7 +58,7 @@ def pins() -> tuple[Pin, ...]:
 
 def renew() -> str:
     """A lock of what the mirrors have now, as text."""
-    cache = cache_dir() / "image"
+    cache = get_cache_dir() / "image"
     cache.mkdir(parents=True, exist_ok=True)
     with build_lock(cache / ".lock"):
         return debian.write_lock(debian.renew(list(base.PACKAGES), cache))

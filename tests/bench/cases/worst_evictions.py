@@ -12,14 +12,14 @@ from core.queueing.preemption.eviction_cycles import MOST, Circles
 from core.queueing.preemption.reservations import Claims
 from core.state.facts import WorkloadFacts
 from tests.bench.parts.steps import Steps, case
-from tests.builders import NAMESPACE, pod_set_json, workload_json
+from tests.builders import NAMESPACE, build_pod_set_json, build_workload_json
 
 PREEMPTORS = 1_000
 
 
 def build_facts(count: int) -> list[WorkloadFacts]:
     """Workloads that differ in nothing but their names."""
-    facts = WorkloadFacts.read(workload_json("w", [pod_set_json("main")]))
+    facts = WorkloadFacts.read(build_workload_json("w", [build_pod_set_json("main")]))
     return [replace(facts, key=f"{NAMESPACE}/w{i}", uid=f"u{i}") for i in range(count)]
 
 

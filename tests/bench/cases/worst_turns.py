@@ -30,9 +30,18 @@ from reconciler.pods.ungater import Ungater
 from reconciler.workloads.drift import DriftAudit
 from reconciler.workloads.queues import Queues
 from tests.bench.parts.steps import NODES, PODS, Steps, case, turns
-from tests.builders import BLOCK, RACK, Node, cluster_queue_json, flavor_json, node_json, pod_set_json, topology_json
+from tests.builders import (
+    BLOCK,
+    RACK,
+    Node,
+    build_cluster_queue_json,
+    build_flavor_json,
+    build_node_json,
+    build_pod_set_json,
+    build_topology_json,
+)
 from tests.reconciler import harness_pods
-from tests.reconciler.pods.test_ungater import OWNER, pod, workload
+from tests.reconciler.pods.test_ungater import OWNER, build_pod, build_workload
 
 THROUGHOUT_MS = 5_000  # of all turns of one case in the thread of the event loop
 
@@ -82,7 +91,7 @@ class Group(Watching):
         super().__init__()
         self.pods = Pods(self.observed, self.executor, SystemClock())
         created: Obj = {"namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"}
-        self.observed.pods.fill(named(harness_pods.pod(f"p{number:05}", group="g", total=PODS, **created)) for number in range(PODS))
+        self.observed.pods.fill(named(harness_pods.build_pod(f"p{number:05}", group="g", total=PODS, **created)) for number in range(PODS))
 
     def reconcile(self) -> Steps:
         return turns(self.pods._reconcile(Item(Unit(GROUP, "ns", "g"), frozenset(), 0.0)))
@@ -114,17 +123,17 @@ def in_namespace(obj: Obj) -> Obj:
 
 @case(THROUGHOUT_MS)
 def ungating_of_50_000_pods_in_one_wide_domain() -> Steps:
-    made, whole = Watching(), workload()
+    made, whole = Watching(), build_workload()
     ungater = Ungater(made.observed, made.executor, SystemClock(), waits_for_nodes=True)
-    made.observed.topologies.put(named(topology_json("t", (BLOCK,))))
-    made.observed.flavors.put(named(flavor_json("f", "t")))
-    made.observed.nodes.fill(named(node_json(Node(f"n{number:04}", {BLOCK: "b"}, {"cpu": 1}))) for number in range(NODES))
+    made.observed.topologies.put(named(build_topology_json("t", (BLOCK,))))
+    made.observed.flavors.put(named(build_flavor_json("f", "t")))
+    made.observed.nodes.fill(named(build_node_json(Node(f"n{number:04}", {BLOCK: "b"}, {"cpu": 1}))) for number in range(NODES))
     whole["spec"]["podSets"][0]["count"] = PODS
     given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
     given["topologyAssignment"] = encode(TopologyAssignment((BLOCK,), (DomainCount(("b",), PODS),)))
     whole["status"]["admission"]["podSetAssignments"] = [given]
     made.observed.workloads.put(in_namespace(whole))
-    made.observed.pods.fill(in_namespace(pod(number)) for number in range(PODS))
+    made.observed.pods.fill(in_namespace(build_pod(number)) for number in range(PODS))
     return turns(ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
 
 
@@ -138,13 +147,13 @@ class WholeCluster(Watching):
 
     def __init__(self, *, by_hostname: bool, are_away: bool) -> None:
         super().__init__()
-        whole, observed, lowest = workload(), self.observed, HOSTNAME_LABEL if by_hostname else RACK
+        whole, observed, lowest = build_workload(), self.observed, HOSTNAME_LABEL if by_hostname else RACK
         names = [f"n{number:04}" for number in range(NODES)]
-        observed.topologies.put(named(topology_json("t", (BLOCK, lowest))))
-        observed.flavors.put(named(flavor_json("f", "t")))
+        observed.topologies.put(named(build_topology_json("t", (BLOCK, lowest))))
+        observed.flavors.put(named(build_flavor_json("f", "t")))
         blocks: dict[str, str] = {} if are_away else {BLOCK: "b"}
         labels = ({HOSTNAME_LABEL: name, RACK: name, **blocks} for name in names[:-1])
-        observed.nodes.fill(named(node_json(Node(each[HOSTNAME_LABEL], each, {"cpu": 10}))) for each in labels)
+        observed.nodes.fill(named(build_node_json(Node(each[HOSTNAME_LABEL], each, {"cpu": 10}))) for each in labels)
         whole["spec"]["podSets"][0]["count"] = PODS
         given = {"name": "main", "count": PODS, "flavors": {"cpu": "f"}}
         levels, above = ((HOSTNAME_LABEL,), ()) if by_hostname else ((BLOCK, RACK), ("b",))
@@ -153,7 +162,7 @@ class WholeCluster(Watching):
         whole["status"]["admission"]["podSetAssignments"] = [given]
         observed.workloads.put(in_namespace(whole))
         self._levels = levels
-        observed.pods.fill(in_namespace(self._place(pod(number), names[number % NODES])) for number in range(PODS))
+        observed.pods.fill(in_namespace(self._place(build_pod(number), names[number % NODES])) for number in range(PODS))
         observed.state.view("f")  # made by what decides
 
     def _place(self, made: Obj, node: str) -> Obj:
@@ -162,7 +171,7 @@ class WholeCluster(Watching):
 
     def end_admission(self) -> None:
         """The workload is evicted while its pods are sent to their nodes and are not bound."""
-        over = workload()
+        over = build_workload()
         over["spec"]["podSets"][0]["count"] = PODS
         over["status"] = {}
         unbound = [{**made, "spec": {**made["spec"], "nodeName": ""}} for made in self.observed.pods.store.list()]
@@ -218,7 +227,7 @@ def job_of_50_000_pods_that_leaves_them() -> Steps:
     jobs = observed.jobs["Job.batch"]
     job: Obj = {"kind": "Job", "metadata": {"name": "train", "namespace": "ns", "uid": OWNER["uid"], "resourceVersion": "1"}, "spec": {}}
     jobs.fill([{**job, "metadata": {**job["metadata"], "labels": {}}}])
-    observed.pods.fill(in_namespace(pod(number)) for number in range(PODS))
+    observed.pods.fill(in_namespace(build_pod(number)) for number in range(PODS))
 
     def leave() -> Steps:
         jobs._fold(Deleted(job))
@@ -232,9 +241,9 @@ def job_of_50_000_pods_that_leaves_them() -> Steps:
 
 @case(THROUGHOUT_MS)
 def workload_of_50_000_gated_pods_that_goes() -> Steps:
-    made, gone = Watching(), in_namespace(workload())
+    made, gone = Watching(), in_namespace(build_workload())
     made.observed.workloads.put(gone)
-    made.observed.pods.fill(in_namespace(pod(number)) for number in range(PODS))
+    made.observed.pods.fill(in_namespace(build_pod(number)) for number in range(PODS))
     orphaned = Strangers(made.observed, made.executor, SystemClock())
 
     def go() -> Steps:
@@ -276,10 +285,10 @@ def queue_of_50_000_running_workloads() -> Steps:
         "admission": {"clusterQueue": "cq", "podSetAssignments": [given]},
         "conditions": [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in (QUOTA_RESERVED, ADMITTED)],
     }
-    made.observed.flavors.put(named(flavor_json("f")))
-    made.observed.cluster_queues.put(named(cluster_queue_json("cq", {"f": "100"})))
+    made.observed.flavors.put(named(build_flavor_json("f")))
+    made.observed.cluster_queues.put(named(build_cluster_queue_json("cq", {"f": "100"})))
     queues = Queues(made.observed, made.executor, SystemClock())
-    spec = {"queueName": "lq", "podSets": [pod_set_json()]}
+    spec = {"queueName": "lq", "podSets": [build_pod_set_json()]}
     made.observed.workloads.fill(
         in_namespace({"metadata": {"name": f"w{number}"}, "spec": spec, "status": status}) for number in range(PODS)
     )

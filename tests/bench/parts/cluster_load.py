@@ -43,7 +43,7 @@ class Planned:
         return self.pods * self.gpus
 
     def manifest(self) -> Obj:
-        made = manifests.job(
+        made = manifests.build_job(
             self.name,
             NAMESPACE,
             pods=self.pods,
@@ -94,12 +94,12 @@ class Load:
 
     def configuration(self) -> Iterator[Obj]:
         """Topology, flavor, and queues of one cohort with equal quotas, which all of them may borrow."""
-        yield manifests.topology(NAME, self.pool.levels)
-        yield manifests.flavor(NAME, self.pool.labels, NAME)
+        yield manifests.build_topology(NAME, self.pool.levels)
+        yield manifests.build_flavor(NAME, self.pool.labels, NAME)
         for queue in QUEUES:
             quotas: dict[str, str | int] = {"cpu": 10 * self.gpus, GPU: self.gpus // len(QUEUES)}
-            yield manifests.cluster_queue(queue, {NAME: quotas}, cohortName=NAME)
-            yield manifests.local_queue(queue, NAMESPACE, queue)
+            yield manifests.build_cluster_queue(queue, {NAME: quotas}, cohortName=NAME)
+            yield manifests.build_local_queue(queue, NAMESPACE, queue)
 
 
 def _draw(chance: random.Random, pods: int) -> tuple[int, int, Mapping[str, str | int]]:

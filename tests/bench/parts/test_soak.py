@@ -40,7 +40,7 @@ def test_the_warm_up_is_left_out():
     ],
     ids=["steady", "within the bound", "memory", "files", "tasks"],
 )
-def test_what_grows_is_told(given: dict[str, float], said: list[str]):
+def test_soak_samples_with_growth_are_reported(given: dict[str, float], said: list[str]):
     found = problems(warmed_up(samples(**given), 10), 2.0)
     assert len(found) == len(said)
     assert all(text.startswith(start) for text, start in zip(found, said, strict=True)), found

@@ -124,7 +124,7 @@ def test_events_count_and_can_be_undone(event: dict[str, Any]) -> None:
     assert [answers[name]["ok"] for name in ("before", "after")] == [False, True]
 
 
-def test_the_release_of_what_was_refused_changes_nothing() -> None:
+def test_stream_release_of_a_refused_workload_changes_nothing() -> None:
     refused, release = place("big", 3, 8, {"required": RACK}), {"op": "release", "id": "big"}
     runner, answers = live([rack_of(8), refused, release, place("small", 2, 8, {"required": RACK})])
     assert [answer["ok"] for answer in answers.values()] == [False, True]

@@ -15,7 +15,7 @@ def test_an_apply_that_made_the_object_has_used_both_verbs_by_which_the_server_j
     assert read_asked(tmp_path) == {ACCOUNT: {("topogate.dev", "podgroups", "patch"), ("topogate.dev", "podgroups", "create")}}
 
 
-def test_an_apply_to_what_was_there_has_used_patch_alone(tmp_path: Path):
+def test_audit_of_an_apply_to_an_existing_object_shows_patch_only(tmp_path: Path):
     (tmp_path / "audit.log").write_text(json.dumps(patched(200)))
     assert read_asked(tmp_path) == {ACCOUNT: {("topogate.dev", "podgroups", "patch")}}
 

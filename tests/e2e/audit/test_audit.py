@@ -9,15 +9,15 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from e2e.audit.audit import audit
 from e2e.audit.history import Fact, PodFact, WorkloadFact
-from e2e.manifests import cluster_queue
-from e2e.nodes import RACK_LABEL, NodePool, node_objects
+from e2e.manifests import build_cluster_queue
+from e2e.nodes import RACK_LABEL, NodePool, build_nodes
 
 GPU = "nvidia.com/gpu"
-NODES = node_objects(NodePool(1, 2, 1, allocatable={GPU: "2", "pods": "10"}))
+NODES = build_nodes(NodePool(1, 2, 1, allocatable={GPU: "2", "pods": "10"}))
 FIRST, SECOND = (node["metadata"]["name"] for node in NODES)
 QUEUES = [
-    cluster_queue("own", {"f": {GPU: 2}}, cohortName="c"),
-    cluster_queue("guest", {"f": {GPU: 2}}, cohortName="c"),
+    build_cluster_queue("own", {"f": {GPU: 2}}, cohortName="c"),
+    build_cluster_queue("guest", {"f": {GPU: 2}}, cohortName="c"),
 ]
 
 
@@ -55,7 +55,7 @@ def test_a_life_in_good_order_breaks_nothing() -> None:
     assert story.broken(w=RACK_LABEL) == []
 
 
-def test_a_slot_that_is_promised_while_somebody_is_still_on_it_is_found() -> None:
+def test_audit_finds_a_slot_promised_while_a_pod_still_uses_it() -> None:
     story = Story().workload(on={FIRST: 2}).pod("a", FIRST).pod("b", FIRST).workload(gone=True)
     story.workload("x", on={FIRST: 1})
     who = "1 by pod a, 1 by pod b, 1 x 1 promised to x/main, of which 0 came"
@@ -67,7 +67,7 @@ def test_a_node_over_capacity_for_a_moment_is_found_though_all_is_well_at_the_en
     assert story.broken() == [f"node {FIRST} was over capacity: 3 of 2 {GPU} used or promised: 2 by pod a, 1 by pod b"]
 
 
-def test_an_ended_pod_has_used_up_what_was_promised_to_it() -> None:
+def test_audit_counts_the_promise_to_an_ended_pod_as_used() -> None:
     story = Story().workload(on={FIRST: 2}).pod("a", FIRST, ended=True).pod("b", FIRST).pod("other", FIRST, of="alone")
     assert story.broken() == []
 

@@ -30,11 +30,13 @@ from e2e.audit.recount import Objects, find_broken
 Obj = dict[str, Any]
 
 
-def node(name: str = "n", cpu: str = "4") -> Obj:
+def build_node(name: str = "n", cpu: str = "4") -> Obj:
     return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}}
 
 
-def pod(name: str, *, workload: str | None = "w", node: str = "n", cpu: str = "1", gated: bool = False, phase: str = "Running") -> Obj:
+def build_pod(
+    name: str, *, workload: str | None = "w", node: str = "n", cpu: str = "1", gated: bool = False, phase: str = "Running"
+) -> Obj:
     metadata: Obj = {"name": name, "namespace": "ns", "labels": {PODSET_LABEL: "main"}}
     if workload is not None:
         metadata["annotations"] = {WORKLOAD_ANNOTATION: workload}
@@ -44,7 +46,7 @@ def pod(name: str, *, workload: str | None = "w", node: str = "n", cpu: str = "1
     return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
 
-def workload(count: int = 2, name: str = "w", queue: str = "cq", flavors: Obj | None = None) -> Obj:
+def build_workload(count: int = 2, name: str = "w", queue: str = "cq", flavors: Obj | None = None) -> Obj:
     given = [{"name": "main", "count": count, "flavors": {"cpu": "tas"} if flavors is None else flavors}]
     return {"metadata": {"name": name, "namespace": "ns"}, "status": {"admission": {"clusterQueue": queue, "podSetAssignments": given}}}
 
@@ -55,18 +57,18 @@ def queue(name: str = "cq", cpu: str = "2", cohort: str | None = None, **more: s
     return {"metadata": {"name": name}, "spec": {"resourceGroups": groups, **({"cohortName": cohort} if cohort else {})}}
 
 
-def labelled(one: Obj, **more: Any) -> Obj:
+def build_labelled_pod(one: Obj, **more: Any) -> Obj:
     """A pod with the label of its ClusterQueue, as its start gives it, and other metadata."""
     labels = {CLUSTER_QUEUE_LABEL: "cq", **one["metadata"]["labels"]}
     return {**one, "metadata": {**one["metadata"], "labels": labels, **more}}
 
 
-def cohort(name: str, cpu: str = "0", parent: str | None = None, **more: str) -> Obj:
+def build_cohort(name: str, cpu: str = "0", parent: str | None = None, **more: str) -> Obj:
     made = queue(name, cpu, **more)
     return {**made, "spec": {**made["spec"], **({"parentName": parent} if parent else {})}}
 
 
-def flavor(name: str, **labels: str) -> Obj:
+def build_flavor(name: str, **labels: str) -> Obj:
     return {"metadata": {"name": name}, "spec": {"nodeLabels": labels}}
 
 
@@ -74,7 +76,7 @@ def is_not_ready(one: Obj) -> Obj:
     return {**one, "status": {**one["status"], "conditions": [{"type": "Ready", "status": "Unknown"}]}}
 
 
-PAIR = [pod("a"), pod("b")]
+PAIR = [build_pod("a"), build_pod("b")]
 ENDED = {"conditions": [{"type": "Finished", "status": "True"}]}
 ADMITTED = {"conditions": [{"type": "Admitted", "status": "True"}]}
 
@@ -82,25 +84,25 @@ ADMITTED = {"conditions": [{"type": "Admitted", "status": "True"}]}
 @pytest.mark.parametrize(
     ("objects", "found"),
     [
-        (Objects([node()], PAIR, [workload()], [queue()]), []),
-        (Objects([node()], [*PAIR, pod("c", gated=True), pod("d", phase="Failed")], [workload()], [queue()]), []),
-        (Objects([node(cpu="1")], PAIR, [workload()], [queue()]), ["node n has 1 cpu, and its pods use 2"]),
+        (Objects([build_node()], PAIR, [build_workload()], [queue()]), []),
+        (Objects([build_node()], [*PAIR, build_pod("c", gated=True), build_pod("d", phase="Failed")], [build_workload()], [queue()]), []),
+        (Objects([build_node(cpu="1")], PAIR, [build_workload()], [queue()]), ["node n has 1 cpu, and its pods use 2"]),
         (
-            Objects([node()], [*PAIR, pod("c")], [workload()], [queue(cpu="3")]),
+            Objects([build_node()], [*PAIR, build_pod("c")], [build_workload()], [queue(cpu="3")]),
             ["workload ns/w was admitted 2 pods as main, and 3 run"],
         ),
-        (Objects([node()], PAIR, [workload()], [queue(cpu="1")]), ["queue cq may use 1 cpu of flavor tas, and pods use 2"]),
+        (Objects([build_node()], PAIR, [build_workload()], [queue(cpu="1")]), ["queue cq may use 1 cpu of flavor tas, and pods use 2"]),
         (
-            Objects([node()], [pod("a")], [workload(flavors={})], [queue()]),
+            Objects([build_node()], [build_pod("a")], [build_workload(flavors={})], [queue()]),
             ["pod ns/a uses 1 cpu, and was admitted without"],
         ),
-        (Objects([node()], PAIR, [workload()], [queue(cpu="1", cohort="x"), queue("other", "1", "x")]), []),
+        (Objects([build_node()], PAIR, [build_workload()], [queue(cpu="1", cohort="x"), queue("other", "1", "x")]), []),
         (
-            Objects([node()], PAIR, [workload()], [queue(cpu="1", cohort="x", borrowingLimit="0"), queue("other", "1", "x")]),
+            Objects([build_node()], PAIR, [build_workload()], [queue(cpu="1", cohort="x", borrowingLimit="0"), queue("other", "1", "x")]),
             ["queue cq may use 1 cpu of flavor tas, and pods use 2"],
         ),
         (
-            Objects([node()], PAIR, [workload()], [queue(cpu="1", cohort="x")]),
+            Objects([build_node()], PAIR, [build_workload()], [queue(cpu="1", cohort="x")]),
             ["cohort x has 1 cpu of flavor tas to share, and pods use 2 of it"],
         ),
     ],
@@ -116,12 +118,12 @@ def test_an_excess_of_a_limit_is_found(objects: Objects, found: list[str]):
 def test_a_pod_without_an_admitted_workload_is_found_in_a_managed_namespace(labels: dict[str, str], queues: bool, found: int):
     namespaces = [{"metadata": {"name": "ns", "labels": labels}}]
     local = [{"metadata": {"name": "default", "namespace": "ns"}}] if queues else []
-    objects = Objects([node()], [pod("a", workload=None)], [], [], [], local, namespaces)
+    objects = Objects([build_node()], [build_pod("a", workload=None)], [], [], [], local, namespaces)
     assert len(list(find_broken(objects))) == found
 
 
-FINISHED = {**workload(2), "status": {**workload(2)["status"], **ENDED}}
-EVICTED = {**workload(2), "status": {"conditions": [{"type": "Evicted", "status": "True"}]}, "spec": {"queueName": "lq"}}
+FINISHED = {**build_workload(2), "status": {**build_workload(2)["status"], **ENDED}}
+EVICTED = {**build_workload(2), "status": {"conditions": [{"type": "Evicted", "status": "True"}]}, "spec": {"queueName": "lq"}}
 LOCAL = {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
 NO_ROOM = ["queue cq may use 2 cpu of flavor tas, and pods use 3"]
 
@@ -129,43 +131,51 @@ NO_ROOM = ["queue cq may use 2 cpu of flavor tas, and pods use 3"]
 @pytest.mark.parametrize(
     "left",
     [
-        pytest.param(Objects(pods=[pod("x", workload="w")], workloads=[FINISHED]), id="finished"),
-        pytest.param(Objects(pods=[pod("x", workload="w")], workloads=[EVICTED], local_queues=[LOCAL]), id="evicted-by-its-local-queue"),
-        pytest.param(Objects(pods=[labelled(pod("x", workload="w"))], workloads=[EVICTED]), id="evicted-by-label-of-its-start"),
-        pytest.param(Objects(pods=[labelled(pod("x", workload="w"))]), id="deleted"),
+        pytest.param(Objects(pods=[build_pod("x", workload="w")], workloads=[FINISHED]), id="finished"),
         pytest.param(
-            Objects(pods=[labelled(pod("x"), labels={QUEUE_NAME_LABEL: "lq"})], local_queues=[LOCAL]), id="deleted-by-its-local-queue"
+            Objects(pods=[build_pod("x", workload="w")], workloads=[EVICTED], local_queues=[LOCAL]), id="evicted-by-its-local-queue"
         ),
-        pytest.param(Objects(pods=[labelled(pod("x", workload="w"), deletionTimestamp="2026-01-01T00:00:00Z")]), id="deleted-and-ending"),
+        pytest.param(
+            Objects(pods=[build_labelled_pod(build_pod("x", workload="w"))], workloads=[EVICTED]), id="evicted-by-label-of-its-start"
+        ),
+        pytest.param(Objects(pods=[build_labelled_pod(build_pod("x", workload="w"))]), id="deleted"),
+        pytest.param(
+            Objects(pods=[build_labelled_pod(build_pod("x"), labels={QUEUE_NAME_LABEL: "lq"})], local_queues=[LOCAL]),
+            id="deleted-by-its-local-queue",
+        ),
+        pytest.param(
+            Objects(pods=[build_labelled_pod(build_pod("x", workload="w"), deletionTimestamp="2026-01-01T00:00:00Z")]),
+            id="deleted-and-ending",
+        ),
     ],
 )
 def test_a_pod_of_a_workload_that_is_not_admitted_counts_against_the_quota(left: Objects):
     """Each is a mutation of a state in which all is well: 2 pods of an admitted Workload, quota for 3."""
-    others = [pod("a", workload="v"), pod("b", workload="v")]
-    objects = replace(left, nodes=[node()], pods=[*others, *left.pods], workloads=[workload(name="v"), *left.workloads])
+    others = [build_pod("a", workload="v"), build_pod("b", workload="v")]
+    objects = replace(left, nodes=[build_node()], pods=[*others, *left.pods], workloads=[build_workload(name="v"), *left.workloads])
     assert list(find_broken(replace(objects, cluster_queues=[queue(cpu="3")]))) == []
     assert list(find_broken(replace(objects, cluster_queues=[queue(cpu="2")]))) == NO_ROOM
 
 
-@pytest.mark.parametrize(("where", "found"), [([is_not_ready(node())], []), ([], []), ([node()], NO_ROOM)])
+@pytest.mark.parametrize(("where", "found"), [([is_not_ready(build_node())], []), ([], []), ([build_node()], NO_ROOM)])
 def test_a_pod_that_cannot_end_counts_no_longer_than_its_workload(where: list[Obj], found: list[str]):
-    ending = labelled(pod("x"), deletionTimestamp="2026-01-01T00:00:00Z")
-    objects = Objects(where, [pod("a", workload="v"), pod("b", workload="v"), ending], [workload(name="v")], [queue()])
+    ending = build_labelled_pod(build_pod("x"), deletionTimestamp="2026-01-01T00:00:00Z")
+    objects = Objects(where, [build_pod("a", workload="v"), build_pod("b", workload="v"), ending], [build_workload(name="v")], [queue()])
     assert list(find_broken(objects)) == found
 
 
 @pytest.mark.parametrize(("ready", "found"), [(False, []), (True, NO_ROOM)])
 def test_pod_on_a_lost_node_counts_no_more_once_another_runs_in_its_place(ready: bool, found: list[str]):
     """Found by seed 167 of the simulation: a workload with a replaced node had one pod more than quota."""
-    lost = node("m") if ready else is_not_ready(node("m"))
-    ending = labelled(pod("x", workload="v", node="m"), deletionTimestamp="2026-01-01T00:00:00Z")
-    pods = [pod("a", workload="v"), pod("b", workload="v"), ending]
-    assert list(find_broken(Objects([node(), lost], pods, [workload(name="v")], [queue()]))) == found
+    lost = build_node("m") if ready else is_not_ready(build_node("m"))
+    ending = build_labelled_pod(build_pod("x", workload="v", node="m"), deletionTimestamp="2026-01-01T00:00:00Z")
+    pods = [build_pod("a", workload="v"), build_pod("b", workload="v"), ending]
+    assert list(find_broken(Objects([build_node(), lost], pods, [build_workload(name="v")], [queue()]))) == found
 
 
 def test_a_pod_without_an_admitted_workload_in_no_known_queue_is_found():
     found = ["pod ns/x runs, workload ns/w is not admitted, and its queue is not known"]
-    assert list(find_broken(Objects([node()], [pod("x")], [], [queue()]))) == found
+    assert list(find_broken(Objects([build_node()], [build_pod("x")], [], [queue()]))) == found
 
 
 @pytest.mark.parametrize(
@@ -182,10 +192,10 @@ def test_a_pod_without_an_admitted_workload_in_no_known_queue_is_found():
 def test_a_pod_without_an_admitted_workload_counts_for_the_flavor_of_its_node(labels: Obj, first: str, second: str, found: list[str]):
     two = queue(cpu=first)
     two["spec"]["resourceGroups"][0]["flavors"].append({"name": "other", "resources": [{"name": "cpu", "nominalQuota": second}]})
-    where = node()
+    where = build_node()
     where["metadata"]["labels"] = labels
-    flavors = [flavor("tas", pool="tas"), flavor("other", pool="other")]
-    objects = Objects([where], [labelled(pod("x"))], [], [two], resource_flavors=flavors)
+    flavors = [build_flavor("tas", pool="tas"), build_flavor("other", pool="other")]
+    objects = Objects([where], [build_labelled_pod(build_pod("x"))], [], [two], resource_flavors=flavors)
     assert list(find_broken(objects)) == found
 
 
@@ -201,8 +211,8 @@ def test_a_pod_without_an_admitted_workload_counts_for_the_flavor_of_its_node(la
     ],
 )
 def test_use_beyond_a_lending_limit_is_found(mine: str, lent: Obj, found: list[str]):
-    pods = [pod("a"), pod("b"), pod("c")]
-    objects = Objects([node()], pods, [workload(3)], [queue("cq", mine, "x"), queue("other", cohort="x", **lent)])
+    pods = [build_pod("a"), build_pod("b"), build_pod("c")]
+    objects = Objects([build_node()], pods, [build_workload(3)], [queue("cq", mine, "x"), queue("other", cohort="x", **lent)])
     assert list(find_broken(objects)) == found
 
 
@@ -217,17 +227,20 @@ def test_use_beyond_a_lending_limit_is_found(mine: str, lent: Obj, found: list[s
 )
 def test_lending_limits_of_cohorts_hold_for_queues_of_other_cohorts(limits: dict[str, str], found: list[str]):
     queues = [queue("cq", "0", "left"), queue("other", "1", "right")]
-    cohorts = [cohort("left", parent="root"), cohort("right", "2", "root", **limits)]
-    assert list(find_broken(Objects([node()], [pod("a"), pod("b"), pod("c")], [workload(3)], queues, cohorts))) == found
+    cohorts = [build_cohort("left", parent="root"), build_cohort("right", "2", "root", **limits)]
+    assert (
+        list(find_broken(Objects([build_node()], [build_pod("a"), build_pod("b"), build_pod("c")], [build_workload(3)], queues, cohorts)))
+        == found
+    )
 
 
 def test_quota_that_is_not_lent_is_used_beside_the_quota_that_others_borrow():
     queues = [queue("cq", "2", "x", lendingLimit="1"), queue("other", "0", "x")]
-    pods = [pod("a"), pod("b", workload="v")]
-    assert list(find_broken(Objects([node()], pods, [workload(), workload(name="v", queue="other")], queues))) == []
-    more = [*pods, pod("c", workload="v")]
+    pods = [build_pod("a"), build_pod("b", workload="v")]
+    assert list(find_broken(Objects([build_node()], pods, [build_workload(), build_workload(name="v", queue="other")], queues))) == []
+    more = [*pods, build_pod("c", workload="v")]
     found = ["cohort x has 1 cpu of flavor tas to share, and pods use 2 of it"]
-    assert list(find_broken(Objects([node()], more, [workload(), workload(name="v", queue="other")], queues))) == found
+    assert list(find_broken(Objects([build_node()], more, [build_workload(), build_workload(name="v", queue="other")], queues))) == found
 
 
 @pytest.mark.parametrize(
@@ -238,17 +251,17 @@ def test_quota_that_is_not_lent_is_used_beside_the_quota_that_others_borrow():
     ],
 )
 def test_a_cohort_borrows_within_its_limit(limits: dict[str, str], found: list[str]):
-    cohorts = [cohort("left", "0", "root", **limits), cohort("root", "2")]
-    assert list(find_broken(Objects([node()], PAIR, [workload()], [queue(cpu="0", cohort="left")], cohorts))) == found
+    cohorts = [build_cohort("left", "0", "root", **limits), build_cohort("root", "2")]
+    assert list(find_broken(Objects([build_node()], PAIR, [build_workload()], [queue(cpu="0", cohort="left")], cohorts))) == found
 
 
 @pytest.mark.parametrize("depth", [1, 2_000])
 def test_a_circle_of_cohorts_lends_nothing_and_a_chain_all_it_has(depth: int):
-    chain = [cohort(f"c{i}", parent=f"c{i + 1}") for i in range(depth)]
-    objects = Objects([node()], PAIR, [workload()], [queue(cpu="1", cohort="c0")], [*chain, cohort(f"c{depth}", "1")])
+    chain = [build_cohort(f"c{i}", parent=f"c{i + 1}") for i in range(depth)]
+    objects = Objects([build_node()], PAIR, [build_workload()], [queue(cpu="1", cohort="c0")], [*chain, build_cohort(f"c{depth}", "1")])
     assert list(find_broken(objects)) == []
     found = ["queue cq may use 1 cpu of flavor tas, and pods use 2"]
-    assert list(find_broken(replace(objects, cohorts=[*chain, cohort(f"c{depth}", "1", "c0")]))) == found
+    assert list(find_broken(replace(objects, cohorts=[*chain, build_cohort(f"c{depth}", "1", "c0")]))) == found
 
 
 @pytest.mark.parametrize(
@@ -278,7 +291,7 @@ def test_amounts_are_shown_as_decimals():
     assert [show_amount(read_quantity(text)) for text in ("4", "500m", "1n")] == ["4", "0.5", "0.000000001"]
 
 
-def container(cpu: str | None, limit: str | None = None, **more: Any) -> Obj:
+def build_container(cpu: str | None, limit: str | None = None, **more: Any) -> Obj:
     amounts = {"requests": {"cpu": cpu} if cpu else None, "limits": {"cpu": limit} if limit else None}
     return {"resources": {kind: named for kind, named in amounts.items() if named}, **more}
 
@@ -286,17 +299,23 @@ def container(cpu: str | None, limit: str | None = None, **more: Any) -> Obj:
 @pytest.mark.parametrize(
     ("spec", "cpu"),
     [
-        ({"containers": [container("1"), container("500m")]}, "1.5"),
-        ({"containers": [container(None, "2")]}, "2"),
-        ({"containers": [container("1")], "overhead": {"cpu": "1"}}, "2"),
-        ({"containers": [container("1")], "initContainers": [container("3")]}, "3"),
-        ({"containers": [container("1")], "initContainers": [container("1", restartPolicy="Always"), container("3")]}, "4"),
-        ({"containers": [container("1")], "initContainers": [container("3"), container("1", restartPolicy="Always")]}, "3"),
-        ({"containers": [container("3")], "initContainers": [container("1", restartPolicy="Always")]}, "4"),
-        ({"containers": [container("1")], "resources": {"requests": {"cpu": "5"}}}, "5"),
-        ({"containers": [container("1")], "resources": {"limits": {"cpu": "5"}}}, "1"),
-        ({"containers": [container(None)], "resources": {"limits": {"cpu": "5"}}}, "5"),
-        ({"containers": [container("16Ei"), container("16Ei")]}, str(2**65)),
+        ({"containers": [build_container("1"), build_container("500m")]}, "1.5"),
+        ({"containers": [build_container(None, "2")]}, "2"),
+        ({"containers": [build_container("1")], "overhead": {"cpu": "1"}}, "2"),
+        ({"containers": [build_container("1")], "initContainers": [build_container("3")]}, "3"),
+        (
+            {"containers": [build_container("1")], "initContainers": [build_container("1", restartPolicy="Always"), build_container("3")]},
+            "4",
+        ),
+        (
+            {"containers": [build_container("1")], "initContainers": [build_container("3"), build_container("1", restartPolicy="Always")]},
+            "3",
+        ),
+        ({"containers": [build_container("3")], "initContainers": [build_container("1", restartPolicy="Always")]}, "4"),
+        ({"containers": [build_container("1")], "resources": {"requests": {"cpu": "5"}}}, "5"),
+        ({"containers": [build_container("1")], "resources": {"limits": {"cpu": "5"}}}, "1"),
+        ({"containers": [build_container(None)], "resources": {"limits": {"cpu": "5"}}}, "5"),
+        ({"containers": [build_container("16Ei"), build_container("16Ei")]}, str(2**65)),
     ],
 )
 def test_requests_of_a_pod_are_counted_as_kubernetes_does(spec: Obj, cpu: str):
@@ -306,24 +325,24 @@ def test_requests_of_a_pod_are_counted_as_kubernetes_does(spec: Obj, cpu: str):
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize("names", [("w", "x", "y"), ("w", "y", "x"), ("w", "a", "b")])
 def test_pods_of_an_elastic_job_count_for_the_workload_that_replaces_the_others(finished: bool, names: tuple[str, ...]):
-    first, second, third = (workload(count, name) for count, name in enumerate(names, 1))
+    first, second, third = (build_workload(count, name) for count, name in enumerate(names, 1))
     for each, before in ((second, names[0]), (third, names[1])):
         each["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: f"ns/{before}"}
         each["status"] |= ADMITTED
     for each in (first, second) if finished else ():
         each["status"] |= ENDED
-    pods = [pod(str(i)) for i in range(3)]
+    pods = [build_pod(str(i)) for i in range(3)]
     for order in permutations((first, second, third)):
-        assert list(find_broken(Objects([node()], pods, order, [queue(cpu="9")]))) == []
-        [found] = find_broken(Objects([node()], [*pods, pod("more")], order, [queue(cpu="9")]))
+        assert list(find_broken(Objects([build_node()], pods, order, [queue(cpu="9")]))) == []
+        [found] = find_broken(Objects([build_node()], [*pods, build_pod("more")], order, [queue(cpu="9")]))
         assert found == "workload ns/w was admitted 3 pods as main, and 4 run"
 
 
 def test_pods_of_an_elastic_job_count_for_the_first_workload_while_the_second_waits_with_its_quota():
-    first, second = workload(2, "w"), workload(3, "x")
+    first, second = build_workload(2, "w"), build_workload(3, "x")
     second["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: "ns/w"}
     for order in permutations((first, second)):
-        [found] = find_broken(Objects([node()], [pod(str(i)) for i in range(3)], order, [queue(cpu="9")]))
+        [found] = find_broken(Objects([build_node()], [build_pod(str(i)) for i in range(3)], order, [queue(cpu="9")]))
         assert found == "workload ns/w was admitted 2 pods as main, and 3 run"
 
 

@@ -14,13 +14,13 @@ Json = dict[str, Any]
 RACK = "example.com/rack"
 
 
-def node(name: str, rack: str = "r1", host: str = "") -> Json:
+def build_node(name: str, rack: str = "r1", host: str = "") -> Json:
     labels = {RACK: rack, HOSTNAME_LABEL: host or name}
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "8", "pods": "110"}}
     return {"metadata": {"name": name, "labels": labels}, "status": ready}
 
 
-def workload(name: str, host: str, count: int = 2, **more: Any) -> Json:
+def build_workload(name: str, host: str, count: int = 2, **more: Any) -> Json:
     assigned = {
         "levels": [HOSTNAME_LABEL],
         "slices": [{"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": host}]}],
@@ -33,48 +33,59 @@ def workload(name: str, host: str, count: int = 2, **more: Any) -> Json:
     }
 
 
-def admitted(name: str, host: str, **more: Any) -> Json:
-    return workload(name, host, conditions=[{"type": "Admitted", "status": "True"}], **more)
+def build_admitted_workload(name: str, host: str, **more: Any) -> Json:
+    return build_workload(name, host, conditions=[{"type": "Admitted", "status": "True"}], **more)
 
 
-def pod(name: str, of: str, host: str, phase: str = "Running") -> Json:
+def build_pod(name: str, of: str, host: str, phase: str = "Running") -> Json:
     metadata = {"name": name, "namespace": "team", "labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: of}}
     containers = [{"resources": {"requests": {"nvidia.com/gpu": "4"}}}]
     return {"metadata": metadata, "spec": {"nodeName": host, "containers": containers}, "status": {"phase": phase}}
 
 
 def test_two_workloads_on_one_host_that_has_room_for_one_are_found():
-    found = list(find_overbooked([workload("a", "n1"), workload("b", "n1")], [], [node("n1")]))
+    found = list(find_overbooked([build_workload("a", "n1"), build_workload("b", "n1")], [], [build_node("n1")]))
     assert found == ["host n1 has 8 nvidia.com/gpu, and 16 are used or promised: 2 of team/a/main, 2 of team/b/main to come"]
 
 
 def test_pods_that_run_count_once_beside_pods_to_come():
-    pods = [pod("a-0", "a", "n1"), pod("a-1", "a", "n1")]
-    assert list(find_overbooked([workload("a", "n1")], pods, [node("n1")])) == []
-    assert "2 of team/b/main to come" in next(find_overbooked([workload("a", "n1"), workload("b", "n1")], pods, [node("n1")]))
+    pods = [build_pod("a-0", "a", "n1"), build_pod("a-1", "a", "n1")]
+    assert list(find_overbooked([build_workload("a", "n1")], pods, [build_node("n1")])) == []
+    assert "2 of team/b/main to come" in next(
+        find_overbooked([build_workload("a", "n1"), build_workload("b", "n1")], pods, [build_node("n1")])
+    )
 
 
 @pytest.mark.parametrize("finished", ["True", "False"])
 def test_pods_of_an_elastic_job_are_promised_room_once(finished: str):
-    first, second = workload("a", "n1", 1, conditions=[{"type": "Finished", "status": finished}]), workload("x", "n1")
+    first, second = build_workload("a", "n1", 1, conditions=[{"type": "Finished", "status": finished}]), build_workload("x", "n1")
     second["metadata"]["annotations"] = {SLICE_NAME: "a", SLICE_REPLACES: "team/a"}
-    assert list(find_overbooked([first, second], [pod("a-0", "a", "n1")], [node("n1")])) == []
-    assert "1 of team/a/main" in next(find_overbooked([first, second, workload("b", "n1", 1)], [pod("a-0", "a", "n1")], [node("n1")]))
+    assert list(find_overbooked([first, second], [build_pod("a-0", "a", "n1")], [build_node("n1")])) == []
+    assert "1 of team/a/main" in next(
+        find_overbooked([first, second, build_workload("b", "n1", 1)], [build_pod("a-0", "a", "n1")], [build_node("n1")])
+    )
 
 
 @pytest.mark.parametrize(
     "more", [{"conditions": [{"type": "Evicted", "status": "True"}]}, {"reclaimablePods": [{"name": "main", "count": 1}]}]
 )
 def test_workload_that_gives_something_back_promises_nothing(more: Json):
-    assert list(find_overbooked([workload("a", "n1"), workload("b", "n1", **more)], [], [node("n1")])) == []
+    assert list(find_overbooked([build_workload("a", "n1"), build_workload("b", "n1", **more)], [], [build_node("n1")])) == []
 
 
 def test_pod_set_with_a_pod_that_has_ended_promises_nothing():
-    assert list(find_overbooked([workload("a", "n1"), workload("b", "n1")], [pod("b-0", "b", "n1", "Succeeded")], [node("n1")])) == []
+    assert (
+        list(
+            find_overbooked(
+                [build_workload("a", "n1"), build_workload("b", "n1")], [build_pod("b-0", "b", "n1", "Succeeded")], [build_node("n1")]
+            )
+        )
+        == []
+    )
 
 
 def test_nodes_that_share_a_hostname_are_not_judged():
-    held, twins = [workload("a", "n1"), workload("b", "n1")], [node("n1"), node("twin", host="n1")]
+    held, twins = [build_workload("a", "n1"), build_workload("b", "n1")], [build_node("n1"), build_node("twin", host="n1")]
     assert list(find_overbooked(held, [], twins)) == []
     assert list(find_overbooked(held, [], twins, doubted={"twin"})) == []
 
@@ -82,35 +93,35 @@ def test_nodes_that_share_a_hostname_are_not_judged():
 @pytest.mark.parametrize(("rack", "found"), [("r1", 1), ("r2", 0)])
 def test_promise_to_a_twin_in_another_rack_is_not_counted(rack: str, found: int):
     """Seed 334 of the simulation: a node was gone, and another with its hostname was judged by the pods of both."""
-    held = [workload("a", "n1"), workload("b", "n1")]
+    held = [build_workload("a", "n1"), build_workload("b", "n1")]
     assigned = held[1]["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
     assigned["levels"] = [RACK, HOSTNAME_LABEL]
     assigned["slices"][0]["valuesPerLevel"] = [{"universal": rack}, {"universal": "n1"}]
-    assert len(list(find_overbooked(held, [], [node("n1")]))) == found
+    assert len(list(find_overbooked(held, [], [build_node("n1")]))) == found
 
 
 def test_doubted_nodes_are_not_judged():
-    held = [workload("a", "n1"), workload("b", "n1"), workload("c", "n2"), workload("d", "n2")]
-    assert [told[:7] for told in find_overbooked(held, [], [node("n1"), node("n2")], doubted={"n1"})] == ["host n2"]
+    held = [build_workload("a", "n1"), build_workload("b", "n1"), build_workload("c", "n2"), build_workload("d", "n2")]
+    assert [told[:7] for told in find_overbooked(held, [], [build_node("n1"), build_node("n2")], doubted={"n1"})] == ["host n2"]
 
 
 def test_spare_in_another_rack_than_the_pods_is_found():
-    held = workload("a", "n1")
+    held = build_workload("a", "n1")
     held["metadata"]["annotations"] = {SPARES: json.dumps({"main": ["n2"]})}
-    assert list(find_misplaced_spares([held], [node("n1"), node("n2")])) == []
-    [found] = find_misplaced_spares([held], [node("n1"), node("n2", rack="r2")])
+    assert list(find_misplaced_spares([held], [build_node("n1"), build_node("n2")])) == []
+    [found] = find_misplaced_spares([held], [build_node("n1"), build_node("n2", rack="r2")])
     assert found == f"workload team/a has pods and spares in r1, r2, and requires one {RACK}"
 
 
 def test_spare_on_a_node_with_pods_of_its_workload_is_found():
-    held = workload("a", "n1")
+    held = build_workload("a", "n1")
     held["metadata"]["annotations"] = {SPARES: json.dumps({"main": ["n1"]})}
-    assert list(find_misplaced_spares([held], [node("n1")])) == ["workload team/a has pods on nodes that are kept free for it: n1"]
+    assert list(find_misplaced_spares([held], [build_node("n1")])) == ["workload team/a has pods on nodes that are kept free for it: n1"]
 
 
 def split(asked: Json, places: dict[str, int], count: int = 4) -> Json:
     """A workload of one pod set with these places."""
-    made = workload("a", "n1", count)
+    made = build_workload("a", "n1", count)
     [given], [pod_set] = made["status"]["admission"]["podSetAssignments"], made["spec"]["podSets"]
     values = [{"individual": {"roots": [*places]}}]
     counts = {"individual": [*places.values()]}
@@ -132,7 +143,7 @@ def split(asked: Json, places: dict[str, int], count: int = 4) -> Json:
     ],
 )
 def test_places_that_are_not_as_a_pod_set_asks_are_found(asked: Json, places: dict[str, int], told: str):
-    nodes = [node("n1"), node("n2", rack="r2")]
+    nodes = [build_node("n1"), build_node("n2", rack="r2")]
     assert list(find_misshapen([split(asked, places)], nodes)) == [told]
     assert list(find_misshapen([split(asked, {"n1": 4})], nodes)) == []
 
@@ -142,23 +153,23 @@ def test_pod_sets_of_a_group_in_two_racks_are_found():
     one["spec"]["podSets"] += [{**each, "name": "other"} for each in other["spec"]["podSets"]]
     given = other["status"]["admission"]["podSetAssignments"]
     one["status"]["admission"]["podSetAssignments"] += [{**each, "name": "other"} for each in given]
-    [found] = find_misshapen([one], [node("n1"), node("n2", rack="r2")])
+    [found] = find_misshapen([one], [build_node("n1"), build_node("n2", rack="r2")])
     assert found == f"workload team/a requires one {RACK} for g, and has places in r1, r2"
 
 
 def test_workload_that_does_not_say_that_its_host_is_gone_is_found():
-    assert list(find_unnoticed([admitted("a", "n1")], [], ["n1"])) == ["workload team/a does not say that n1 are gone"]
-    assert list(find_unnoticed([admitted("a", "n1", unhealthyNodes=[{"name": "n1"}])], [], ["n1"])) == []
-    assert list(find_unnoticed([admitted("a", "n1")], [], ["n2"])) == []
+    assert list(find_unnoticed([build_admitted_workload("a", "n1")], [], ["n1"])) == ["workload team/a does not say that n1 are gone"]
+    assert list(find_unnoticed([build_admitted_workload("a", "n1", unhealthyNodes=[{"name": "n1"}])], [], ["n1"])) == []
+    assert list(find_unnoticed([build_admitted_workload("a", "n1")], [], ["n2"])) == []
 
 
 def test_workload_that_waits_for_its_checks_says_nothing_of_hosts_that_are_gone():
     """Seed 2469: the check was answered an hour later, as the clock of the process that asked was ahead."""
-    waiting = workload("a", "n1", conditions=[{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "False"}])
+    waiting = build_workload("a", "n1", conditions=[{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "False"}])
     assert list(find_unnoticed([waiting], [], ["n1"])) == []
 
 
 def test_workload_of_one_pod_says_nothing_of_hosts_that_are_gone():
-    alone = admitted("a", "n1")
+    alone = build_admitted_workload("a", "n1")
     alone["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1", "controller": True}]
     assert list(find_unnoticed([alone], [], ["n1"])) == []

@@ -52,10 +52,10 @@ def is_gone(api: Api, path: str) -> bool:
 @pytest.mark.parametrize("story", STORIES, ids=[story.name for story in STORIES])
 def test_a_story_comes_true(story: Story, data_center: Cluster) -> None:
     api, obj = data_center.api, story.load()
-    queues = stories.queues(story.levels)
+    queues = stories.build_queues(story.levels)
     for queue in queues:
-        api.create(manifests.path(queue), queue)
-    path = manifests.path(obj)
+        api.create(manifests.get_path(queue), queue)
+    path = manifests.get_path(obj)
     try:
         api.create(path, obj)
         name = obj["metadata"]["name"]
@@ -67,7 +67,7 @@ def test_a_story_comes_true(story: Story, data_center: Cluster) -> None:
 
         placed = wait_for(f"{story.pods} pods of {name} to be bound", bound, 90)
         assert story.check(placed) == []
-        assert truth.always(placed.now) == []
+        assert truth.check_invariants(placed.now) == []
     finally:
         api.request("DELETE", f"{path}/{obj['metadata']['name']}?propagationPolicy=Background")
         api.request("DELETE", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs?propagationPolicy=Background")
@@ -80,6 +80,6 @@ def test_a_story_comes_true(story: Story, data_center: Cluster) -> None:
 
         wait_for("everything to be gone", empty, 60)
         for queue in reversed(queues):
-            own = f"{manifests.path(queue)}/{queue['metadata']['name']}"
+            own = f"{manifests.get_path(queue)}/{queue['metadata']['name']}"
             api.delete(own)
             wait_for(f"{own} to be gone", partial(is_gone, api, own))

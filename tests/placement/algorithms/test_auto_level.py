@@ -10,7 +10,7 @@ from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.tree import NodeLabels, TopologyTree
 
 
-def view(levels: tuple[str, ...] = ("block", "rack", HOSTNAME_LABEL)) -> FreeCapacity:
+def build_view(levels: tuple[str, ...] = ("block", "rack", HOSTNAME_LABEL)) -> FreeCapacity:
     """Two blocks of two racks of two nodes for four pods each."""
     names = [(block, rack, node) for block in "AB" for rack in "12" for node in "xy"]
     nodes = [NodeLabels(f"{b}{r}{n}", {"block": b, "rack": f"{b}{r}", HOSTNAME_LABEL: f"{b}{r}{n}"}) for b, r, n in names]
@@ -23,38 +23,38 @@ def ask(count: int, mode: Mode, *slices: SliceLayer, level: str = "auto") -> Pod
 
 @pytest.mark.parametrize(("count", "level"), [(1, "rack"), (4, "rack"), (8, "rack"), (9, "block"), (16, "block")])
 def test_required_auto_is_the_lowest_level_above_nodes_that_holds_all(count: int, level: str):
-    decision = place(view(), [ask(count, Mode.REQUIRED)], MIXED)
+    decision = place(build_view(), [ask(count, Mode.REQUIRED)], MIXED)
     assert decision.refusal is None
     assert decision.placements[0].level == level
 
 
 @pytest.mark.parametrize(("count", "level"), [(4, HOSTNAME_LABEL), (5, "rack"), (9, "block"), (17, "block")])
 def test_preferred_auto_begins_at_single_nodes_and_takes_several_domains_at_the_top(count: int, level: str):
-    decision = place(view(), [ask(count, Mode.PREFERRED)], MIXED)
+    decision = place(build_view(), [ask(count, Mode.PREFERRED)], MIXED)
     assert decision.refusal is None
     assert decision.placements[0].level == level
 
 
 def test_required_auto_is_refused_where_no_domain_of_the_top_level_holds_all():
-    refusal = place(view(), [ask(17, Mode.REQUIRED)], MIXED).refusal
+    refusal = place(build_view(), [ask(17, Mode.REQUIRED)], MIXED).refusal
     assert refusal is not None
     assert refusal.explanation is not None
     assert refusal.explanation.largest_fit == 16
 
 
 def test_slices_keep_auto_from_going_below_them():
-    decision = place(view(), [ask(4, Mode.REQUIRED, SliceLayer("block", 4))], MIXED)
+    decision = place(build_view(), [ask(4, Mode.REQUIRED, SliceLayer("block", 4))], MIXED)
     assert decision.placements[0].level == "block"
 
 
 def test_a_topology_without_hostnames_may_give_its_lowest_level():
-    assert place(view(("block", "rack")), [ask(8, Mode.REQUIRED)], MIXED).placements[0].level == "rack"
+    assert place(build_view(("block", "rack")), [ask(8, Mode.REQUIRED)], MIXED).placements[0].level == "rack"
 
 
 @pytest.mark.parametrize(("workers", "level"), [(3, "rack"), (7, "rack"), (8, "block"), (15, "block"), (16, None)])
 def test_the_level_left_to_us_holds_a_group_with_its_leader(workers: int, level: str | None):
     leader, others = (PodSetRequest(name, count, {"cpu": 1000}, GROUP) for name, count in (("leader", 1), ("workers", workers)))
-    decision = place(view(), [leader, others], MIXED)
+    decision = place(build_view(), [leader, others], MIXED)
     assert [placement.level for placement in decision.placements] == ([level] * 2 if level else [])
     assert (decision.refusal is None) == (level is not None)
 

@@ -22,13 +22,13 @@ from core.placement.algorithms.profile import MIXED, profile_from_gates
 from core.placement.engine import Decision, place
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node
 from tests.placement.algorithms.test_properties import check
-from tests.placement.reference import free_amounts, path, room
+from tests.placement.reference import compute_free_amounts, compute_room, get_path
 from tests.strategies import Cluster, clusters, scenes
 
 BALANCED = profile_from_gates({"TASBalancedPlacement": True})
 
 
-def cluster_of(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
+def build_cluster(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
     """One CPU a pod: what each node holds, by block and rack; nodes are named in order."""
     nodes: list[Node] = []
     for b, racks in enumerate(blocks):
@@ -40,12 +40,12 @@ def cluster_of(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
     return Cluster(THREE_LEVELS, tuple(nodes))
 
 
-def preferring(level: str, count: int, *slices: tuple[str, int], **topology: Any) -> PodSetRequest:
+def build_preferring_request(level: str, count: int, *slices: tuple[str, int], **topology: Any) -> PodSetRequest:
     layers = tuple(SliceLayer(*layer) for layer in slices)
     return PodSetRequest("main", count, {"cpu": 1000}, TopologyRequest(Mode.PREFERRED, level, layers, **topology))
 
 
-def counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[int]:
+def list_counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[int]:
     """Pods on each node."""
     assert decision.refusal is None
     placed = dict(decision.placements[which].nodes)
@@ -68,9 +68,9 @@ def counts(cluster: Cluster, decision: Decision, which: int = 0) -> list[int]:
     ],
 )
 def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int, slice_size: int, expected: list[int]):
-    cluster = cluster_of(blocks)
-    request = preferring(RACK, count, *([(HOSTNAME_LABEL, slice_size)] if slice_size > 1 else []))
-    assert counts(cluster, place(cluster.view(), [request], BALANCED)) == expected
+    cluster = build_cluster(blocks)
+    request = build_preferring_request(RACK, count, *([(HOSTNAME_LABEL, slice_size)] if slice_size > 1 else []))
+    assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_the_example_table_of_the_kep(blocks: list[list[list[int]]], count: int,
     ],
 )
 def test_the_level_named_is_the_one_of_which_one_domain_has_all(blocks: list[list[list[int]]], level: str):
-    cluster = cluster_of(blocks)
-    assert [placement.level for placement in place(cluster.view(), [preferring(RACK, 22)], BALANCED).placements] == [level]
+    cluster = build_cluster(blocks)
+    assert [placement.level for placement in place(cluster.view(), [build_preferring_request(RACK, 22)], BALANCED).placements] == [level]
 
 
 def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
-    cluster = cluster_of([[[10, 10]]])
-    request = preferring(RACK, 12)
-    assert counts(cluster, place(cluster.view(), [request], BALANCED)) == [6, 6]
-    assert counts(cluster, place(cluster.view(), [request], profile_from_gates({}))) == [10, 2]
+    cluster = build_cluster([[[10, 10]]])
+    request = build_preferring_request(RACK, 12)
+    assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == [6, 6]
+    assert list_counts(cluster, place(cluster.view(), [request], profile_from_gates({}))) == [10, 2]
     for mode, level in ((Mode.REQUIRED, RACK), (Mode.UNCONSTRAINED, None), (Mode.IMPLIED, None)):
         other = replace(request, topology=TopologyRequest(mode, level))
         assert place(cluster.view(), [other], BALANCED) == place(cluster.view(), [other], MIXED)
@@ -102,33 +102,48 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
 @pytest.mark.parametrize(
     ("blocks", "asked", "expected"),
     [
-        pytest.param([[[5]], [[5]]], preferring(BLOCK, 8), [4, 4], id="at the top all domains are one choice"),
-        pytest.param([[[6, 6]]], preferring(HOSTNAME_LABEL, 8), [4, 4], id="the lowest level is balanced on itself"),
-        pytest.param([[[3, 3, 4]]], preferring(RACK, 8, (RACK, 4)), [3, 3, 2], id="slices kept together on L: the standard answer"),
-        pytest.param([[[4, 4]], [[4, 4]]], preferring(RACK, 8), [4, 4, 0, 0], id="the first of equal domains of L - 1"),
-        pytest.param([[[9, 7, 5, 8]]], preferring(RACK, 13), [0, 6, 0, 7], id="the least capacity, the rest by capacity descending"),
-        pytest.param([[[7, 5, 7, 5]]], preferring(RACK, 14), [7, 0, 7, 0], id="no more domains than needed"),
-        pytest.param([[[5, 7, 7, 5]]], preferring(RACK, 9), [5, 0, 0, 4], id="of the least total, not the largest two"),
-        pytest.param([[[6, 4, 5, 5]]], preferring(RACK, 10), [0, 0, 5, 5], id="what is pruned is not used"),
-        pytest.param([[[5, 7, 6, 6]]], preferring(RACK, 12), [0, 0, 6, 6], id="the greatest least count"),
-        pytest.param([[[8, 6, 7, 7, 6]]], preferring(RACK, 20), [0, 6, 7, 7, 0], id="the subset whose last domain comes first"),
-        pytest.param([[[9, 9, 10]]], preferring(RACK, 15, (HOSTNAME_LABEL, 5)), [5, 0, 10], id="whole slices outrank fewer pods"),
+        pytest.param([[[5]], [[5]]], build_preferring_request(BLOCK, 8), [4, 4], id="at the top all domains are one choice"),
+        pytest.param([[[6, 6]]], build_preferring_request(HOSTNAME_LABEL, 8), [4, 4], id="the lowest level is balanced on itself"),
         pytest.param(
-            [[[5, 2, 2], [4, 4]]], preferring(RACK, 6, (HOSTNAME_LABEL, 2)), [0, 0, 0, 4, 2], id="of as many slices the rack of fewer pods"
+            [[[3, 3, 4]]], build_preferring_request(RACK, 8, (RACK, 4)), [3, 3, 2], id="slices kept together on L: the standard answer"
+        ),
+        pytest.param([[[4, 4]], [[4, 4]]], build_preferring_request(RACK, 8), [4, 4, 0, 0], id="the first of equal domains of L - 1"),
+        pytest.param(
+            [[[9, 7, 5, 8]]], build_preferring_request(RACK, 13), [0, 6, 0, 7], id="the least capacity, the rest by capacity descending"
+        ),
+        pytest.param([[[7, 5, 7, 5]]], build_preferring_request(RACK, 14), [7, 0, 7, 0], id="no more domains than needed"),
+        pytest.param([[[5, 7, 7, 5]]], build_preferring_request(RACK, 9), [5, 0, 0, 4], id="of the least total, not the largest two"),
+        pytest.param([[[6, 4, 5, 5]]], build_preferring_request(RACK, 10), [0, 0, 5, 5], id="what is pruned is not used"),
+        pytest.param([[[5, 7, 6, 6]]], build_preferring_request(RACK, 12), [0, 0, 6, 6], id="the greatest least count"),
+        pytest.param(
+            [[[8, 6, 7, 7, 6]]], build_preferring_request(RACK, 20), [0, 6, 7, 7, 0], id="the subset whose last domain comes first"
+        ),
+        pytest.param(
+            [[[9, 9, 10]]], build_preferring_request(RACK, 15, (HOSTNAME_LABEL, 5)), [5, 0, 10], id="whole slices outrank fewer pods"
+        ),
+        pytest.param(
+            [[[5, 2, 2], [4, 4]]],
+            build_preferring_request(RACK, 6, (HOSTNAME_LABEL, 2)),
+            [0, 0, 0, 4, 2],
+            id="of as many slices the rack of fewer pods",
         ),
         pytest.param(
             [[[4, 7, 6], [2, 5, 3], [7, 0, 6]], [[7], [4, 5], [3]], [[2, 7, 5], [6, 4], [1]]],
-            preferring(BLOCK, 52, (HOSTNAME_LABEL, 2)),
+            build_preferring_request(BLOCK, 52, (HOSTNAME_LABEL, 2)),
             [4, 6, 6, 2, 4, 2, 6, 0, 6, 6, 4, 4, 2, 0, 0, 0, 0, 0, 0],
             id="found defect D13, four of five racks have room for as many pods, not slices: the standard answer",
         ),
-        pytest.param([[[5], [2, 2, 2, 2]]], preferring(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"),
-        pytest.param([[[3, 3], [4]]], preferring(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"),
+        pytest.param(
+            [[[5], [2, 2, 2, 2]]], build_preferring_request(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"
+        ),
+        pytest.param(
+            [[[3, 3], [4]]], build_preferring_request(BLOCK, 8), [3, 1, 4], id="hand down: each rack has its share, its nodes do not"
+        ),
     ],
 )
 def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: list[int]):
-    cluster = cluster_of(blocks)
-    assert counts(cluster, place(cluster.view(), [asked], BALANCED)) == expected
+    cluster = build_cluster(blocks)
+    assert list_counts(cluster, place(cluster.view(), [asked], BALANCED)) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,16 +156,19 @@ def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: li
 )
 def test_preferred_affinity_comes_before_room(capacities: list[int], count: int, expected: list[int]):
     """Found defect D13: the last host is preferred."""
-    cluster = cluster_of([[capacities]])
+    cluster = build_cluster([[capacities]])
     preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
     profile = profile_from_gates({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
-    assert counts(cluster, place(cluster.view(), [replace(preferring(RACK, count), affinity=affinity)], profile)) == expected
+    assert (
+        list_counts(cluster, place(cluster.view(), [replace(build_preferring_request(RACK, count), affinity=affinity)], profile))
+        == expected
+    )
 
 
 def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest]:
-    leader = replace(preferring(level, 1, group="g"), name="leader", requests={"cpu": leader_cpu * 1000})
-    return [leader, replace(preferring(level, workers, group="g"), name="workers")]
+    leader = replace(build_preferring_request(level, 1, group="g"), name="leader", requests={"cpu": leader_cpu * 1000})
+    return [leader, replace(build_preferring_request(level, workers, group="g"), name="workers")]
 
 
 @pytest.mark.parametrize(
@@ -163,14 +181,14 @@ def with_leader(level: str, workers: int, leader_cpu: int) -> list[PodSetRequest
     ],
 )
 def test_rules_of_a_leader(blocks: list[list[list[int]]], asked: list[PodSetRequest], leader: list[int], workers: list[int]):
-    cluster = cluster_of(blocks)
+    cluster = build_cluster(blocks)
     decision = place(cluster.view(), asked, BALANCED)
-    assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == (leader, workers)
+    assert (list_counts(cluster, decision, 0), list_counts(cluster, decision, 1)) == (leader, workers)
 
 
 def with_costly_leader(racks: Sequence[Sequence[tuple[int, int | None]]], workers: int) -> tuple[Cluster, list[PodSetRequest]]:
     """What each node holds alone and beside the leader (None: it cannot have it), by rack of one block; the leader costs memory."""
-    cluster = cluster_of([[[alone for alone, _ in rack] for rack in racks]])
+    cluster = build_cluster([[[alone for alone, _ in rack] for rack in racks]])
     memory = [alone if beside is None else 1000 + beside for rack in racks for alone, beside in rack]
     nodes = [replace(node, allocatable={**node.allocatable, "memory": m}) for node, m in zip(cluster.nodes, memory, strict=True)]
     leader, asked = with_leader(RACK, workers, 0)
@@ -182,15 +200,15 @@ def test_t_is_lowered_until_the_leader_has_a_place():
     """At T = 3 the leader would go to the second rack and cost it four workers, which leaves 16."""
     cluster, asked = with_costly_leader([[(1, 1), (1, None), (6, 3)], [(7, 3), (7, None)]], 17)
     decision = place(cluster.view(), asked, BALANCED)
-    assert counts(cluster, decision, 0) == [0, 0, 1, 0, 0]
-    assert counts(cluster, decision, 1) == [0, 0, 3, 7, 7]
+    assert list_counts(cluster, decision, 0) == [0, 0, 1, 0, 0]
+    assert list_counts(cluster, decision, 1) == [0, 0, 3, 7, 7]
     assert decision != place(cluster.view(), asked, MIXED)
 
 
 def test_where_the_leader_leaves_too_little_in_the_subset_chosen_the_answer_is_the_standard_one():
     cluster, asked = with_costly_leader([[(3, 1)], [(2, 2), (2, 1), (9, 3)]], 8)
     decision = place(cluster.view(), asked, BALANCED)
-    assert counts(cluster, decision, 1) == [0, 2, 0, 6]
+    assert list_counts(cluster, decision, 1) == [0, 2, 0, 6]
     assert decision == place(cluster.view(), asked, MIXED)
 
 
@@ -205,10 +223,10 @@ def test_whatever_the_leader_costs_all_are_placed_or_none(racks: list[list[tuple
     assert (decision.refusal is None) == (standard.refusal is None)
     if decision.refusal is None:
         held = [place for rack in racks for place in rack]
-        for (alone, beside), led, placed in zip(held, counts(cluster, decision, 0), counts(cluster, decision, 1), strict=True):
+        for (alone, beside), led, placed in zip(held, list_counts(cluster, decision, 0), list_counts(cluster, decision, 1), strict=True):
             assert placed <= ((beside or 0) if led else alone)
-        assert sum(counts(cluster, decision, 0)) == 1
-        assert sum(counts(cluster, decision, 1)) == workers
+        assert sum(list_counts(cluster, decision, 0)) == 1
+        assert sum(list_counts(cluster, decision, 1)) == workers
 
 
 # --- nothing is lost, whatever the request ------------------------------------------------------------
@@ -219,11 +237,11 @@ def test_whatever_the_leader_costs_all_are_placed_or_none(racks: list[list[tuple
 )
 def test_inner_layers_of_slices_lose_no_pod(racks: list[list[int]], slices: int, level: str):
     """BEHAVIOUR, where the peer is wrong, 1."""
-    cluster = cluster_of([racks[:2], racks[2:]] if len(racks) > 2 else [racks])
+    cluster = build_cluster([racks[:2], racks[2:]] if len(racks) > 2 else [racks])
     for layers in (((BLOCK, 8), (RACK, 4)), ((RACK, 4), (HOSTNAME_LABEL, 2)), ((BLOCK, 8), (RACK, 4), (HOSTNAME_LABEL, 2))):
         if level == RACK and layers[0][0] == BLOCK:
             continue
-        asked = preferring(level, 8 * slices, *layers)
+        asked = build_preferring_request(level, 8 * slices, *layers)
         decision = place(cluster.view(), [asked], BALANCED)
         check(cluster, [asked], decision)
         assert (decision.refusal is None) == (place(cluster.view(), [asked], MIXED).refusal is None)
@@ -241,7 +259,7 @@ def preferred_scenes(draw: st.DrawFn, /, **options: Any) -> tuple[Cluster, PodSe
 
 
 @given(preferred_scenes())
-def test_what_is_balanced_is_placed_as_promised_and_fits_where_the_standard_algorithm_does(scene: tuple[Cluster, PodSetRequest]):
+def test_balanced_placement_is_valid_and_fits_if_and_only_if_the_standard_algorithm_fits(scene: tuple[Cluster, PodSetRequest]):
     cluster, request = scene
     decision, standard = (place(cluster.view(), [request], profile) for profile in (BALANCED, MIXED))
     check(cluster, [request], decision)
@@ -259,11 +277,11 @@ def test_the_order_of_nodes_does_not_matter(scene: tuple[Cluster, PodSetRequest]
 
 
 @given(clusters(plain=True, cpus=6, hostname=True), st.data())
-def test_leader_and_workers_share_what_is_free_and_all_are_placed(cluster: Cluster, data: st.DataObject):
+def test_balanced_placement_of_leader_and_workers_stays_within_free_capacity(cluster: Cluster, data: st.DataObject):
     asked = with_leader(data.draw(st.sampled_from(cluster.levels)), data.draw(st.integers(1, 10)), data.draw(st.integers(1, 3)))
     decision, standard = (place(cluster.view(), asked, profile) for profile in (BALANCED, MIXED))
     assert (decision.refusal is None) == (standard.refusal is None)
-    free = free_amounts(cluster)
+    free = compute_free_amounts(cluster)
     for request, placement in zip(asked, decision.placements, strict=False):
         assert placement.assignment.count == request.count == sum(count for _, count in placement.nodes)
         for name, count in placement.nodes:
@@ -279,16 +297,16 @@ def held(cluster: Cluster, request: PodSetRequest, level: int, unit: str) -> dic
     """Slices that each domain of a level holds, counted node by node; a slice is kept in one domain of `unit`."""
     assert request.topology is not None
     size = request.topology.slices[0].size if request.topology.slices else 1
-    free, whole = free_amounts(cluster), Counter[tuple[str, ...]]()
+    free, whole = compute_free_amounts(cluster), Counter[tuple[str, ...]]()
     for node in cluster.nodes:
-        whole[path(cluster, node, unit)] += room(node, request, free[node.name])
+        whole[get_path(cluster, node, unit)] += compute_room(node, request, free[node.name])
     found = Counter[tuple[str, ...]]()
     for domain, pods in whole.items():
         found[domain[: level + 1]] += pods // size
     return found
 
 
-def best_least_count(capacities: Sequence[int], wanted: int) -> int:
+def compute_best_least_count(capacities: Sequence[int], wanted: int) -> int:
     """The greatest least number on any domain used, over every set of domains; 0 where they do not hold all."""
     sets = (chosen for size in range(1, len(capacities) + 1) for chosen in combinations(capacities, size))
     return max((min(wanted // len(chosen), *chosen) for chosen in sets if sum(chosen) >= wanted), default=0)
@@ -306,7 +324,9 @@ def test_the_least_count_is_the_best_possible_or_the_answer_is_the_standard_one(
     wanted, lower = request.count // size, min(level + 1, cluster.levels.index(unit))
     of_lower = held(cluster, request, lower, unit)
     choices = {domain[:level] for domain in of_lower}
-    best = max(best_least_count([units for domain, units in of_lower.items() if domain[:level] == choice], wanted) for choice in choices)
+    best = max(
+        compute_best_least_count([units for domain, units in of_lower.items() if domain[:level] == choice], wanted) for choice in choices
+    )
     decision, standard = (place(cluster.view(), [request], profile) for profile in (BALANCED, MIXED))
     if best == 0:
         # No domain on L - 1 holds all of it: fallback.
@@ -314,7 +334,7 @@ def test_the_least_count_is_the_best_possible_or_the_answer_is_the_standard_one(
     elif decision != standard:
         placed = Counter[tuple[str, ...]]()
         for name, count in decision.placements[0].nodes:
-            placed[path(cluster, next(node for node in cluster.nodes if node.name == name), cluster.levels[lower])] += count
+            placed[get_path(cluster, next(node for node in cluster.nodes if node.name == name), cluster.levels[lower])] += count
         assert min(placed.values()) == best * size
         assert len({domain[:level] for domain in placed}) == 1
 
@@ -325,7 +345,7 @@ def test_the_least_count_is_the_best_possible_or_the_answer_is_the_standard_one(
 Subset = list[tuple[int, bool]]  # positions from the last to the first, and which one has the leader
 
 
-def subsets(capacities: Sequence[int], size: int, wanted: int, loss: Sequence[int] | None) -> Iterator[tuple[int, Subset]]:
+def generate_subsets(capacities: Sequence[int], size: int, wanted: int, loss: Sequence[int] | None) -> Iterator[tuple[int, Subset]]:
     """Every subset that reaches what is wanted, with every place for the leader, after its total."""
     for chosen in combinations(range(len(capacities)), size):
         for leader in (-1,) if loss is None else (i for i in chosen if loss[i] >= 0):
@@ -341,7 +361,7 @@ def test_the_subset_found_is_the_least_and_the_first_of_all(data: st.DataObject)
     losses = st.tuples(*(st.integers(-1, capacity) for capacity in capacities))
     loss = data.draw(st.none() | losses)
     found = find_subset(np.array(capacities), size, wanted, None if loss is None else np.array(loss))
-    expected = min(subsets(capacities, size, wanted, loss), default=None)
+    expected = min(generate_subsets(capacities, size, wanted, loss), default=None)
     assert found.tolist() == ([] if expected is None else [i for i, _ in reversed(expected[1])])
 
 
@@ -350,8 +370,8 @@ def test_the_subset_found_is_the_least_and_the_first_of_all(data: st.DataObject)
 def test_very_different_nodes_are_balanced_in_bounded_time_and_memory(racks: int, nodes: int, count: int, leader: bool):
     """Case h of the benchmark: 640 nodes and 8,000 pods in under 20 ms and 50 MB, here with a margin for slow machines."""
     capacities = np.random.default_rng(7).integers(1, 101, (racks, nodes))
-    view = cluster_of([capacities.tolist()]).view()
-    asked = with_leader(RACK, count, 2) if leader else [preferring(RACK, count)]
+    view = build_cluster([capacities.tolist()]).view()
+    asked = with_leader(RACK, count, 2) if leader else [build_preferring_request(RACK, count)]
     tracemalloc.start()
     decision = place(view, asked, BALANCED)
     peak = tracemalloc.get_traced_memory()[1]
@@ -363,17 +383,17 @@ def test_very_different_nodes_are_balanced_in_bounded_time_and_memory(racks: int
 
 
 def test_a_block_where_no_node_can_take_the_leader_is_no_choice():
-    cluster = cluster_of([[[6, 6]], [[6, 6]]])
+    cluster = build_cluster([[[6, 6]], [[6, 6]]])
     nodes = [replace(node, allocatable={**node.allocatable, "memory": 1000 * (node.labels[BLOCK] == "b1")}) for node in cluster.nodes]
     leader, workers = with_leader(RACK, 10, 1)
     asked = [replace(leader, requests={"cpu": 1000, "memory": 1000}), workers]
     decision = place(replace(cluster, nodes=tuple(nodes)).view(), asked, BALANCED)
-    assert (counts(cluster, decision, 0), counts(cluster, decision, 1)) == ([0, 0, 1, 0], [0, 0, 5, 5])
+    assert (list_counts(cluster, decision, 0), list_counts(cluster, decision, 1)) == ([0, 0, 1, 0], [0, 0, 5, 5])
 
 
 def test_more_pods_than_half_an_integer_holds_are_balanced():
     """Two blocks of nodes that hold a thousand million each are more than 32 bits say; the standard answer would be 12 and 10."""
-    cluster = cluster_of([[[9, 9]], [[12, 12]]])
+    cluster = build_cluster([[[9, 9]], [[12, 12]]])
     nodes = tuple(replace(node, allocatable={"cpu": node.allocatable["cpu"] * 10**8, "pods": 10**13}) for node in cluster.nodes)
-    asked = replace(preferring(RACK, 22 * 10**8), requests={"cpu": 1000})
-    assert counts(cluster, place(replace(cluster, nodes=nodes).view(), [asked], BALANCED)) == [0, 0, 11 * 10**8, 11 * 10**8]
+    asked = replace(build_preferring_request(RACK, 22 * 10**8), requests={"cpu": 1000})
+    assert list_counts(cluster, place(replace(cluster, nodes=nodes).view(), [asked], BALANCED)) == [0, 0, 11 * 10**8, 11 * 10**8]

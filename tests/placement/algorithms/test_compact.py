@@ -23,32 +23,32 @@ from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import place
 from tests.bench.parts.shapes import build_view, per_gpu
 from tests.builders import BLOCK, RACK, request
-from tests.placement.algorithms.test_balanced import cluster_of, counts
+from tests.placement.algorithms.test_balanced import build_cluster, list_counts
 from tests.placement.algorithms.test_properties import check
-from tests.placement.reference import _spreads, can_fit, free_amounts, path, room
+from tests.placement.reference import _generate_spreads, can_fit, compute_free_amounts, compute_room, get_path
 from tests.strategies import Cluster, clusters, jobs, scale_examples, scenes
 
 
-def domains_by_level(cluster: Cluster, spread: Sequence[int]) -> list[Counter[tuple[str, ...]]]:
+def count_domains_by_level(cluster: Cluster, spread: Sequence[int]) -> list[Counter[tuple[str, ...]]]:
     """Pods per domain of every level."""
     found: list[Counter[tuple[str, ...]]] = []
     for level in cluster.levels:
         here: Counter[tuple[str, ...]] = Counter()
         for node, count in zip(cluster.nodes, spread, strict=True):
             if count:
-                here[path(cluster, node, level)] += count
+                here[get_path(cluster, node, level)] += count
         found.append(here)
     return found
 
 
-def room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[str, ...]]]:
+def count_room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[str, ...]]]:
     """Pods that every domain holds, from the nodes up; where a finer slice layer is, whole slices alone."""
     assert asked.topology is not None
-    free = free_amounts(cluster)
+    free = compute_free_amounts(cluster)
     layers = {layer.level: layer.size for layer in asked.topology.slices[1:]}
     here: Counter[tuple[str, ...]] = Counter()
     for number, node in enumerate(cluster.nodes):
-        here[(*path(cluster, node, cluster.levels[-1]), str(number))] = room(node, asked, free[node.name])
+        here[(*get_path(cluster, node, cluster.levels[-1]), str(number))] = compute_room(node, asked, free[node.name])
     found: list[Counter[tuple[str, ...]]] = []
     for level in range(len(cluster.levels) - 1, -1, -1):
         above: Counter[tuple[str, ...]] = Counter()
@@ -62,7 +62,7 @@ def room_by_level(cluster: Cluster, asked: PodSetRequest) -> list[Counter[tuple[
 
 def measure_of(cluster: Cluster, asked: PodSetRequest, spread: Sequence[int]) -> Measure:
     """The measure by its definition, node by node."""
-    used, rooms = domains_by_level(cluster, spread), room_by_level(cluster, asked)
+    used, rooms = count_domains_by_level(cluster, spread), count_room_by_level(cluster, asked)
     return (*map(len, used), sum(rooms[-1][key] for key in used[-1]) - asked.count)
 
 
@@ -71,13 +71,13 @@ def spread_of(cluster: Cluster, placement: PodSetPlacement) -> list[int]:
     return [placed.get(node.name, 0) for node in cluster.nodes]
 
 
-def allowed_spreads(cluster: Cluster, asked: PodSetRequest) -> Iterator[tuple[int, ...]]:
+def generate_allowed_spreads(cluster: Cluster, asked: PodSetRequest) -> Iterator[tuple[int, ...]]:
     """All ways to spread the pods that keep what is required."""
     assert asked.topology is not None
-    free = free_amounts(cluster)
-    rooms = [room(node, asked, free[node.name]) for node in cluster.nodes]
-    for spread in _spreads(rooms, asked.count):
-        used = domains_by_level(cluster, spread)
+    free = compute_free_amounts(cluster)
+    rooms = [compute_room(node, asked, free[node.name]) for node in cluster.nodes]
+    for spread in _generate_spreads(rooms, asked.count):
+        used = count_domains_by_level(cluster, spread)
         if asked.topology.mode is Mode.REQUIRED and len(used[cluster.levels.index(asked.topology.level or "")]) > 1:
             continue
         if all(count % layer.size == 0 for layer in asked.topology.slices for count in used[cluster.levels.index(layer.level)].values()):
@@ -98,8 +98,8 @@ def layered(draw: st.DrawFn) -> tuple[Cluster, PodSetRequest]:
     return cluster, PodSetRequest("main", draw(st.sampled_from([4, 8])), {"cpu": 500}, TopologyRequest(mode, level, layers))
 
 
-def least_of(cluster: Cluster, asked: PodSetRequest) -> Measure:
-    return min(measure_of(cluster, asked, spread) for spread in allowed_spreads(cluster, asked))
+def compute_least(cluster: Cluster, asked: PodSetRequest) -> Measure:
+    return min(measure_of(cluster, asked, spread) for spread in generate_allowed_spreads(cluster, asked))
 
 
 SCENES = st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered())
@@ -135,9 +135,9 @@ SCENES = st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered
     ],
 )
 def test_examples(blocks: list[list[list[int]]], asked: PodSetRequest, kep: list[int], expected: list[int]):
-    cluster = cluster_of(blocks)
-    assert counts(cluster, place(cluster.view(), [asked], MIXED)) == kep
-    assert counts(cluster, place(cluster.view(), [asked], COMPACT)) == expected
+    cluster = build_cluster(blocks)
+    assert list_counts(cluster, place(cluster.view(), [asked], MIXED)) == kep
+    assert list_counts(cluster, place(cluster.view(), [asked], COMPACT)) == expected
 
 
 @given(SCENES)
@@ -153,7 +153,7 @@ def test_no_spread_of_the_pods_is_more_compact(scene: tuple[Cluster, PodSetReque
     assert placement.search.optimal
     assert placement.search.gap == 0
     assert placement.search.measure == measure_of(cluster, asked, spread_of(cluster, placement))
-    assert placement.search.measure == least_of(cluster, asked)
+    assert placement.search.measure == compute_least(cluster, asked)
 
 
 @given(SCENES, st.integers(0, 60_000))
@@ -170,7 +170,9 @@ def test_stopped_early_an_answer_says_how_far_off_it_may_be(scene: tuple[Cluster
     search = decision.placements[0].search
     assert search is not None
     assert search.steps <= limit
-    assert search.bound <= least_of(cluster, asked) <= search.measure <= measure_of(cluster, asked, spread_of(cluster, kep.placements[0]))
+    assert (
+        search.bound <= compute_least(cluster, asked) <= search.measure <= measure_of(cluster, asked, spread_of(cluster, kep.placements[0]))
+    )
     assert search.optimal == (search.gap == 0)
 
 
@@ -186,13 +188,13 @@ def test_whatever_the_workload_its_pod_sets_keep_all_promises(cluster: Cluster, 
 
 
 def test_preferred_affinity_where_it_counts_outranks_being_compact():
-    cluster = cluster_of([[[7, 4, 5, 5]]])
+    cluster = build_cluster([[[7, 4, 5, 5]]])
     term = {"weight": 1, "preference": {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": ["n000"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     asked = request(10, affinity=affinity)
     respecting = replace(COMPACT, respects_preferred_affinity=True)
-    assert counts(cluster, place(cluster.view(), [asked], COMPACT)) == [0, 0, 5, 5]
-    assert counts(cluster, place(cluster.view(), [asked], respecting))[0] == 7
+    assert list_counts(cluster, place(cluster.view(), [asked], COMPACT)) == [0, 0, 5, 5]
+    assert list_counts(cluster, place(cluster.view(), [asked], respecting))[0] == 7
 
 
 # --- large clusters: bounded, and honest about it -------------------------------------------------------
@@ -238,24 +240,24 @@ def _used(view, placement: PodSetPlacement) -> tuple[int, ...]:
 
 
 def test_a_costlier_measure_than_numbers_can_hold_keeps_the_counts_exact():
-    cluster = cluster_of([[[5, 3], [4, 4], [6, 2]]])
+    cluster = build_cluster([[[5, 3], [4, 4], [6, 2]]])
     asked = request(14, Mode.REQUIRED, BLOCK)
     with patch.object(compact, "_MOST_COST", 60):
         search = place(cluster.view(), [asked], COMPACT).placements[0].search
     assert search is not None
-    assert search.measure[:3] == least_of(cluster, asked)[:3]
-    assert search.bound <= least_of(cluster, asked)
+    assert search.measure[:3] == compute_least(cluster, asked)[:3]
+    assert search.bound <= compute_least(cluster, asked)
 
 
 def test_where_not_even_the_counts_are_numbers_nothing_is_searched():
     """Three racks of which the two tightest hold it: standard is not the most compact, and stays."""
-    cluster, asked = cluster_of([[[5, 3], [4, 4], [6, 2]]]), request(14, Mode.REQUIRED, BLOCK)
+    cluster, asked = build_cluster([[[5, 3], [4, 4], [6, 2]]]), request(14, Mode.REQUIRED, BLOCK)
     steps = []
     for most in (compact._MOST_COST, 0):
         with patch.object(compact, "_MOST_COST", most):
             search = place(cluster.view(), [asked], COMPACT).placements[0].search
         assert search is not None
-        assert search.bound <= least_of(cluster, asked) <= search.measure
+        assert search.bound <= compute_least(cluster, asked) <= search.measure
         steps.append(search.steps)
     assert steps[0] > 0 == steps[1]
 
@@ -296,6 +298,6 @@ def test_work_that_is_too_much_is_not_begun():
 # --- choosing it ----------------------------------------------------------------------------------------
 
 
-def test_a_search_tells_the_first_entry_that_is_not_proven():
+def test_compact_search_gap_is_the_first_entry_that_is_not_proven():
     assert CompactSearch((1, 3, 9, 0), (1, 2, 9, 0)).gap == 1
     assert CompactSearch((1, 2), (1, 2)).optimal

@@ -22,7 +22,7 @@ def step_functions(draw: st.DrawFn) -> SizeCosts:
 OFFERS = st.lists(step_functions(), min_size=1, max_size=4)
 
 
-def cheapest(offers: list[SizeCosts], wanted: int) -> int:
+def find_cheapest(offers: list[SizeCosts], wanted: int) -> int:
     """Each offer left out or taken at one of its sizes, all ways tried."""
     options = [[(0, 0), *zip(offer.sizes.tolist(), offer.costs.tolist(), strict=True)] for offer in offers]
     costs = (sum(cost for _, cost in way) for way in product(*options) if sum(size for size, _ in way) >= wanted)
@@ -34,11 +34,11 @@ def test_the_least_cost_of_holding_so_much_with_the_first_offers(offers: list[Si
     tables = cover(offers, wanted, Steps(10**6))
     assert len(tables) == len(offers) + 1
     for count, table in enumerate(tables):
-        assert [min(cost, NEVER) for cost in table.tolist()] == [cheapest(offers[:count], size) for size in range(wanted + 1)]
+        assert [min(cost, NEVER) for cost in table.tolist()] == [find_cheapest(offers[:count], size) for size in range(wanted + 1)]
 
 
 @given(OFFERS, st.integers(1, 12))
-def test_what_is_traced_holds_it_at_that_cost(offers: list[SizeCosts], wanted: int):
+def test_traced_cover_holds_the_wanted_size_at_the_cheapest_cost(offers: list[SizeCosts], wanted: int):
     tables = cover(offers, wanted, Steps(10**6))
     if tables[-1][wanted] >= NEVER:
         return
@@ -46,7 +46,7 @@ def test_what_is_traced_holds_it_at_that_cost(offers: list[SizeCosts], wanted: i
     assert [place for place, _ in taken] == sorted({place for place, _ in taken})
     assert sum(size for _, size in taken) >= wanted
     costs = [int(offers[place].costs[int(np.searchsorted(offers[place].sizes, size))]) for place, size in taken]
-    assert sum(costs) == cheapest(offers, wanted)
+    assert sum(costs) == find_cheapest(offers, wanted)
 
 
 def test_of_equal_covers_the_one_without_the_last_is_traced():

@@ -22,9 +22,9 @@ from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.what_if import without
 from core.state.ledger import Reservation
 from tests.builders import RACK, Node
-from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, crowds, pod_specs, pods_of, request_of, template_json
+from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, build_template_json, crowds, list_pods, pod_specs, request_of
 from tests.placement.one_by_one import REQUIRED, World
-from tests.placement.reference import _spreads
+from tests.placement.reference import _generate_spreads
 
 WORKLOAD = f"{HOME}/w"
 TOPOLOGIES: list[dict[str, Any] | None] = [
@@ -38,7 +38,7 @@ TOPOLOGIES: list[dict[str, Any] | None] = [
 
 @st.composite
 def templates(draw: st.DrawFn, /, **chances: Any) -> dict[str, Any]:
-    return template_json(draw(LABELS), draw(pod_specs(**chances)))
+    return build_template_json(draw(LABELS), draw(pod_specs(**chances)))
 
 
 @given(crowds(), st.data())
@@ -61,7 +61,7 @@ def test_whatever_is_placed_can_be_scheduled_pod_by_pod(crowd: Crowd, data: st.D
     event("fits" if decision.refusal is None else "refused")
     if decision.refusal is not None:
         return
-    pods = [pod for placement in decision.placements for pod in pods_of(placement.pod_set, made[placement.pod_set], placement.nodes)]
+    pods = [pod for placement in decision.placements for pod in list_pods(placement.pod_set, made[placement.pod_set], placement.nodes)]
     assert crowd.world().schedule(pods) == []
 
 
@@ -118,7 +118,7 @@ class Changed:
         return resize(view.capacity, self.grown, previous, MIXED, free=without(view.capacity, usage), outside={})
 
     def list_new(self, name: str, nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
-        return pods_of(name, self.made[name], [(node, count - self.kept[name].get(node, 0)) for node, count in nodes])
+        return list_pods(name, self.made[name], [(node, count - self.kept[name].get(node, 0)) for node, count in nodes])
 
 
 @st.composite
@@ -144,7 +144,7 @@ def changed_workloads(draw: st.DrawFn, /, *, most: int, **chances: Any) -> Chang
     used = sorted({name for placement in decision.placements for name, _ in placement.nodes})
     failed = draw(st.lists(st.sampled_from(used), unique=True))
     kept = {each.pod_set: {name: count for name, count in each.nodes if name not in failed} for each in decision.placements}
-    there = [pod for name in names for pod in pods_of(name, made[name], list(kept[name].items()))]
+    there = [pod for name in names for pod in list_pods(name, made[name], list(kept[name].items()))]
     crowd = replace(crowd, bound=[*crowd.bound, *there])
     grown = [replace(each, count=each.count + draw(st.integers(0, 2))) if not failed and not group else each for each in asked]
     return Changed(crowd, made, asked, grown, [each.assignment for each in decision.placements], kept, failed)
@@ -195,18 +195,18 @@ def _can_be_scheduled(
 ) -> bool:
     """Whether some spread of so many pods can be, on none of the failed nodes; with a level in one domain of it with nodes in `kept`."""
     nodes = [node for node in crowd.nodes if node.labels["pool"] == "tas"]
-    rooms = [0 if node.name in failed else (int(node.allocatable["cpu"]) - _used(crowd, node.name)) // 1000 for node in nodes]
-    for spread in _spreads([max(0, room) for room in rooms], count):
+    rooms = [0 if node.name in failed else (int(node.allocatable["cpu"]) - _get_usage(crowd, node.name)) // 1000 for node in nodes]
+    for spread in _generate_spreads([max(0, room) for room in rooms], count):
         where = [(node.name, here) for node, here in zip(nodes, spread, strict=True) if here]
         used = [node for node, here in zip(nodes, spread, strict=True) if here or node.name in kept]
         if level is not None and len({node.labels[level] for node in used}) > 1:
             continue
-        if crowd.world().schedule(pods_of(name, template, where)) == []:
+        if crowd.world().schedule(list_pods(name, template, where)) == []:
             return True
     return False
 
 
-def _used(crowd: Crowd, name: str) -> int:
+def _get_usage(crowd: Crowd, name: str) -> int:
     used = 0
     for node, pod in crowd.bound:
         if node == name:
@@ -216,9 +216,9 @@ def _used(crowd: Crowd, name: str) -> int:
 
 
 def test_the_oracle_keeps_a_second_pod_of_a_port_away():
-    template = template_json({}, {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]})
+    template = build_template_json({}, {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]})
     world = World({"n": {}}, {HOME: {}})
-    assert len(world.schedule(pods_of("main", template, [("n", 2)]))) == 1
+    assert len(world.schedule(list_pods("main", template, [("n", 2)]))) == 1
 
 
 EXCLUDING = [
@@ -236,11 +236,11 @@ def test_pods_that_exclude_each_other_are_added_one_to_a_domain(spec: dict[str, 
     """Attack 27: both got one node, while others were free."""
     labels = [{HOSTNAME_LABEL: f"n{i}", RACK: "a", ZONE: str(i // 2), "pool": "tas"} for i in range(16)]
     nodes = [Node(each[HOSTNAME_LABEL], each, {"cpu": 8000, "pods": 10}) for each in labels]
-    template = template_json({"app": "x"}, spec)
+    template = build_template_json({"app": "x"}, spec)
     on = [f"n{2 * i}" for i in range(4)] if ZONE in str(spec) else [f"n{i}" for i in range(4)]
     failed = [on[int(name[1:])] for name in failed]
     kept = {name: 1 for name in on if name not in failed}
-    crowd = Crowd(nodes, pods_of("ps0", template, list(kept.items())))
+    crowd = Crowd(nodes, list_pods("ps0", template, list(kept.items())))
     asked = request_of(crowd.state(), "ps0", 4, template, {"required": RACK})
     before = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), 1) for name in on))
     grown = asked if failed else replace(asked, count=6)

@@ -13,7 +13,7 @@ from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import ContradictingProfile, Profile, profile_from_gates, profiles_from_gates
 from core.placement.engine import place
-from tests.builders import RACK, Node, request, view_of
+from tests.builders import RACK, Node, build_view, request
 from tests.placement.algorithms.test_properties import check
 from tests.strategies import Cluster, clusters, scenes
 
@@ -26,19 +26,19 @@ PREFERRED = {
 }
 
 
-def counts(rooms: Sequence[int], asked: PodSetRequest, profile: Profile, ssd: int | None = None) -> list[int]:
+def list_counts(rooms: Sequence[int], asked: PodSetRequest, profile: Profile, ssd: int | None = None) -> list[int]:
     """Pods on the nodes of one rack that have room for so many; one of them may have an SSD."""
     nodes = [
         Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}", **({"disk": "ssd"} if i == ssd else {})}, {"cpu": room * 1000, "pods": 100})
         for i, room in enumerate(rooms)
     ]
-    decision = place(view_of((RACK, HOSTNAME_LABEL), nodes), [asked], profile)
+    decision = place(build_view((RACK, HOSTNAME_LABEL), nodes), [asked], profile)
     assert decision.refusal is None
     placed = dict(decision.placements[0].nodes)
     return [placed.get(node.name, 0) for node in nodes]
 
 
-def gated(*on: str, off: Sequence[str] = ()) -> Profile:
+def build_profile(*on: str, off: Sequence[str] = ()) -> Profile:
     return profile_from_gates(dict.fromkeys(on, True) | dict.fromkeys(off, False))
 
 
@@ -66,39 +66,39 @@ EACH = {"required": (Mode.REQUIRED, RACK), "preferred": (Mode.PREFERRED, RACK), 
 )
 def test_each_profile_gate_on_the_keps_rack_of_four(gate: str | None, mode: str, expected: list[int]):
     """KEP-2724, MostFreeCapacity algorithm: nodes for 3, 3, 2 and 1 pods, and a pod set of 7."""
-    assert counts([3, 3, 2, 1], request(7, *EACH[mode]), gated(*([gate] if gate else []))) == expected
+    assert list_counts([3, 3, 2, 1], request(7, *EACH[mode]), build_profile(*([gate] if gate else []))) == expected
 
 
 def test_without_the_mixed_profile_unconstrained_pods_are_placed_by_best_fit():
-    assert counts([3, 3, 2, 1], request(7, Mode.UNCONSTRAINED), gated(off=["TASProfileMixed"])) == [3, 3, 0, 1]
+    assert list_counts([3, 3, 2, 1], request(7, Mode.UNCONSTRAINED), build_profile(off=["TASProfileMixed"])) == [3, 3, 0, 1]
 
 
 def test_one_domain_that_holds_all_is_the_tightest_or_with_most_free_capacity_the_largest():
     asked = request(2, Mode.UNCONSTRAINED)
-    assert counts([3, 4, 2], asked, gated()) == [0, 0, 2]
-    assert counts([3, 4, 2], asked, gated("TASProfileBestFit")) == [0, 0, 2]
-    assert counts([3, 4, 2], asked, gated("TASProfileMostFreeCapacity")) == [0, 2, 0]
+    assert list_counts([3, 4, 2], asked, build_profile()) == [0, 0, 2]
+    assert list_counts([3, 4, 2], asked, build_profile("TASProfileBestFit")) == [0, 0, 2]
+    assert list_counts([3, 4, 2], asked, build_profile("TASProfileMostFreeCapacity")) == [0, 2, 0]
 
 
 def test_balanced_placement_evens_out_a_preferred_level_only_with_its_gate():
-    assert counts([10, 10], request(12, Mode.PREFERRED, RACK), gated()) == [10, 2]
-    assert counts([10, 10], request(12, Mode.PREFERRED, RACK), gated("TASBalancedPlacement")) == [6, 6]
-    assert counts([10, 10], request(12, Mode.PREFERRED, RACK), gated(off=["TASBalancedPlacement"])) == [10, 2]
+    assert list_counts([10, 10], request(12, Mode.PREFERRED, RACK), build_profile()) == [10, 2]
+    assert list_counts([10, 10], request(12, Mode.PREFERRED, RACK), build_profile("TASBalancedPlacement")) == [6, 6]
+    assert list_counts([10, 10], request(12, Mode.PREFERRED, RACK), build_profile(off=["TASBalancedPlacement"])) == [10, 2]
 
 
 @pytest.mark.parametrize("profile", ["TASProfileMixed", "TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"])
 @pytest.mark.parametrize("mode", EACH)
 def test_preferred_affinity_counts_only_with_its_gate(profile: str, mode: str):
     asked = request(2, *EACH[mode], affinity=PREFERRED)
-    with_gate = counts([4, 9, 4, 6], asked, gated(profile, "TASRespectNodeAffinityPreferred"), ssd=3)
-    without = counts([4, 9, 4, 6], asked, gated(profile), ssd=3)
+    with_gate = list_counts([4, 9, 4, 6], asked, build_profile(profile, "TASRespectNodeAffinityPreferred"), ssd=3)
+    without = list_counts([4, 9, 4, 6], asked, build_profile(profile), ssd=3)
     assert with_gate == [0, 0, 0, 2]
     assert without == ([0, 2, 0, 0] if profile == "TASProfileMostFreeCapacity" else [2, 0, 0, 0])
 
 
 def test_compact_gives_way_to_preferred_affinity_only_with_the_gate_and_where_a_pod_set_has_some():
     def place_five(gates: dict[str, bool], affinity: dict[str, Any] | None) -> list[int]:
-        return counts(
+        return list_counts(
             [6, 5, 3, 1, 1], request(5, Mode.UNCONSTRAINED, affinity=affinity), profiles_from_gates(gates, "compact").default, ssd=0
         )
 

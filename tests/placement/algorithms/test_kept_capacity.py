@@ -20,7 +20,7 @@ from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.engine import place
 from core.placement.topology import free_capacity
 from core.placement.topology.free_capacity import FreeCapacity
-from tests.builders import THREE_LEVELS, Node, grid, request, view_of
+from tests.builders import THREE_LEVELS, Node, build_grid, build_view, request
 from tests.strategies import TAINTS, Cluster, clusters, requests
 
 MEND_ALWAYS = patch.object(domain_capacity, "_FEW_NODES", -(10**6))
@@ -81,7 +81,7 @@ def test_placing_after_any_events_is_placing_on_a_fresh_view(cluster: Cluster, d
 
 def test_a_change_on_one_node_does_not_count_the_others_anew(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(domain_capacity, "_FEW_NODES", 0)
-    view = view_of(THREE_LEVELS, grid(2, 4, 8))
+    view = build_view(THREE_LEVELS, build_grid(2, 4, 8))
     asked = request(4)
     first = fits_on_nodes(view, asked)
     shape = find_shape(view.tree, asked)
@@ -96,9 +96,9 @@ def test_a_change_on_one_node_does_not_count_the_others_anew(monkeypatch: pytest
     assert [level.tolist() for level in sums.pods[:2]] == [[128, 125], [32] * 6 + [29, 32]]
 
 
-def test_what_was_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch):
+def test_kept_counts_of_rarely_requested_shapes_are_dropped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(free_capacity, "_KEPT", 16)
-    view = view_of(THREE_LEVELS, grid(1, 1, 2))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 2))
     often = fits_on_nodes(view, request(1, cpu=1))
     for cpu in range(2, 40):
         fits_on_nodes(view, request(1, cpu=cpu))
@@ -106,9 +106,9 @@ def test_what_was_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatc
     assert len(view.kept) == 16
 
 
-def test_a_log_that_forgot_what_changed_makes_it_count_anew(monkeypatch: pytest.MonkeyPatch):
+def test_kept_counts_are_rebuilt_after_the_change_log_overflows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(domain_capacity, "_FEW_NODES", -(10**6))
-    view = view_of(THREE_LEVELS, grid(1, 1, 2))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 2))
     asked = request(1)
     before = fits_on_nodes(view, asked)
     position = view.position
@@ -121,8 +121,8 @@ def test_a_log_that_forgot_what_changed_makes_it_count_anew(monkeypatch: pytest.
     assert after.per_node.tolist() == [1, 4]
 
 
-def test_what_changed_a_while_ago_is_told():
-    view = view_of(THREE_LEVELS, grid(1, 1, 9))
+def test_change_log_lists_nodes_changed_since_a_position():
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 9))
     position = view.position
     for node in (7, 3, 5, 3, 8, 1):
         view.take(f"b0-r0-n{node}", {"cpu": 1})
@@ -131,8 +131,8 @@ def test_what_changed_a_while_ago_is_told():
     assert changed.tolist() == [1, 3, 5, 7, 8]
 
 
-def test_what_was_counted_for_a_leader_and_its_workers_is_kept():
-    view = view_of(THREE_LEVELS, grid(1, 1, 2))
+def test_kept_counts_of_leader_and_workers_are_updated_after_a_change():
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 2))
     workers, leader = request(4, name="workers"), request(1, name="leader", cpu=2000)
     kept = fits_of_group(view, workers, leader)
     view.take("b0-r0-n0", {"cpu": 3000})

@@ -15,24 +15,24 @@ from core.placement.algorithms.profile import ALWAYS_BEST_FIT, COMPACT, MIXED, P
 from core.placement.engine import Decision, PodSetPlacement, place
 from core.placement.refusals import RefusalKind
 from tests.builders import Node
-from tests.placement.reference import can_fit, free_amounts, is_capacity, path, usable
+from tests.placement.reference import can_fit, compute_free_amounts, get_path, is_capacity, is_usable
 from tests.strategies import Cluster, clusters, requests, scenes
 
 PROFILES = st.sampled_from([MIXED, ALWAYS_BEST_FIT, COMPACT])
 
 
-def node_named(cluster: Cluster, name: str) -> Node:
+def find_node(cluster: Cluster, name: str) -> Node:
     return next(node for node in cluster.nodes if node.name == name)
 
 
-def domain_of(cluster: Cluster, placement: PodSetPlacement, node: Node) -> tuple[str, ...]:
+def get_domain(cluster: Cluster, placement: PodSetPlacement, node: Node) -> tuple[str, ...]:
     """The assignment's name for the domain a node is in."""
     return tuple(node.labels[level] for level in placement.assignment.levels)
 
 
 def check(cluster: Cluster, wanted: Sequence[PodSetRequest], decision: Decision) -> None:
     """All promises about pod sets placed one after the other."""
-    free = free_amounts(cluster)
+    free = compute_free_amounts(cluster)
     for request, placement in zip(wanted, decision.placements, strict=False):
         assert request.topology is not None
         assert placement.assignment.count == request.count
@@ -42,22 +42,22 @@ def check(cluster: Cluster, wanted: Sequence[PodSetRequest], decision: Decision)
         # The node plan is the assignment, node by node.
         planned: Counter[tuple[str, ...]] = Counter()
         for name, count in placement.nodes:
-            node = node_named(cluster, name)
-            assert usable(node, request)
+            node = find_node(cluster, name)
+            assert is_usable(node, request)
             assert count > 0
-            planned[domain_of(cluster, placement, node)] += count
+            planned[get_domain(cluster, placement, node)] += count
             for resource, amount in {**request.requests, "pods": 1}.items():
                 free[name][resource] = free[name].get(resource, 0) - amount * count
                 assert free[name][resource] >= 0, f"{name} is over its {resource}"
         assert planned == Counter({domain.values: domain.count for domain in placement.assignment.domains})
-        used = [(node_named(cluster, name), count) for name, count in placement.nodes]
+        used = [(find_node(cluster, name), count) for name, count in placement.nodes]
         if request.topology.mode is Mode.REQUIRED:
             assert request.topology.level is not None
-            assert len({path(cluster, node, request.topology.level) for node, _ in used}) == 1
+            assert len({get_path(cluster, node, request.topology.level) for node, _ in used}) == 1
         for layer in request.topology.slices:
             sizes: Counter[tuple[str, ...]] = Counter()
             for node, count in used:
-                sizes[path(cluster, node, layer.level)] += count
+                sizes[get_path(cluster, node, layer.level)] += count
             assert all(count % layer.size == 0 for count in sizes.values())
 
 
@@ -70,7 +70,7 @@ def test_one_pod_set_is_placed_as_promised(scene: tuple[Cluster, PodSetRequest],
 
 
 @given(clusters(), st.data(), PROFILES)
-def test_pod_sets_placed_after_each_other_never_share_what_only_one_can_have(cluster: Cluster, data: st.DataObject, profile: Profile):
+def test_pod_sets_placed_in_sequence_never_share_capacity(cluster: Cluster, data: st.DataObject, profile: Profile):
     wanted = [data.draw(requests(cluster.levels, name=f"ps{i}")) for i in range(data.draw(st.integers(2, 3)))]
     view = cluster.view()
     before = view.free.copy()
@@ -107,8 +107,8 @@ def test_a_preferred_level_is_kept_whenever_one_of_its_domains_is_enough(scene: 
         decision = place(cluster.view(), [preferred], MIXED)
         if can_fit(cluster, preferred, level=level):
             assert decision.refusal is None
-            nodes = [node_named(cluster, name) for name, _ in decision.placements[0].nodes]
-            assert len({path(cluster, node, level) for node in nodes}) == 1
+            nodes = [find_node(cluster, name) for name, _ in decision.placements[0].nodes]
+            assert len({get_path(cluster, node, level) for node in nodes}) == 1
 
 
 @given(scenes(), PROFILES, st.randoms(use_true_random=False))
@@ -172,7 +172,7 @@ def test_every_unusable_node_is_counted_once_under_a_reason(scene: tuple[Cluster
 
 
 @given(clusters(hostname=True))
-def test_an_assignment_names_the_hostname_alone_where_it_tells_nodes_apart(cluster: Cluster):
+def test_assignment_with_unique_hostnames_contains_only_the_hostname_level(cluster: Cluster):
     request = PodSetRequest("main", 1, {"cpu": 500})
     decision = place(cluster.view(), [request], MIXED)
     for placement in decision.placements:

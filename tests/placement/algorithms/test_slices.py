@@ -11,7 +11,7 @@ from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.engine import place
 from core.placement.refusals import RefusalKind
 from core.placement.topology.tree import NodeLabels, TopologyTree
-from tests.builders import BLOCK, RACK, THREE_LEVELS, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, build_grid, build_view, request
 
 HOST = HOSTNAME_LABEL
 KNOWN = f"{BLOCK}, {RACK}, {HOST}"
@@ -76,14 +76,14 @@ KNOWN = f"{BLOCK}, {RACK}, {HOST}"
         ),
     ],
 )
-def test_a_request_that_this_topology_cannot_serve_is_refused_with_what_is_wrong(asked: PodSetRequest, kind: RefusalKind, detail: str):
-    refusal = place(view_of(THREE_LEVELS, grid(1, 1, 4)), [asked], MIXED).refusal
+def test_request_that_the_topology_cannot_serve_is_refused_with_the_cause(asked: PodSetRequest, kind: RefusalKind, detail: str):
+    refusal = place(build_view(THREE_LEVELS, build_grid(1, 1, 4)), [asked], MIXED).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.pod_set, refusal.detail) == (kind, "main", f"pod set main: {detail}")
 
 
-def tree_of(levels: tuple[str, ...]) -> TopologyTree:
-    return TopologyTree(levels, [NodeLabels(node.name, node.labels) for node in grid(1, 1, 2)])
+def build_tree(levels: tuple[str, ...]) -> TopologyTree:
+    return TopologyTree(levels, [NodeLabels(node.name, node.labels) for node in build_grid(1, 1, 2)])
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def tree_of(levels: tuple[str, ...]) -> TopologyTree:
         ),
     ],
 )
-def test_where_the_search_starts_and_in_what_units(asked: PodSetRequest, shape: Shape):
-    assert find_shape(tree_of(THREE_LEVELS), asked) == shape
+def test_request_shape_gives_start_level_and_unit_of_the_search(asked: PodSetRequest, shape: Shape):
+    assert find_shape(build_tree(THREE_LEVELS), asked) == shape
 
 
 def test_auto_is_the_rack_itself_where_no_level_is_lower():
-    assert find_shape(tree_of((BLOCK, RACK)), request(4, Mode.REQUIRED, "auto")) == Shape(1, 1, 1, (1, 1), "pod", True)
+    assert find_shape(build_tree((BLOCK, RACK)), request(4, Mode.REQUIRED, "auto")) == Shape(1, 1, 1, (1, 1), "pod", True)
 
 
 def test_auto_is_the_only_level_there_is():
-    assert find_shape(tree_of((HOST,)), request(4, Mode.REQUIRED, "auto")) == Shape(0, 0, 1, (1,), "pod", True)
+    assert find_shape(build_tree((HOST,)), request(4, Mode.REQUIRED, "auto")) == Shape(0, 0, 1, (1,), "pod", True)
 
 
 def test_a_level_may_be_called_auto():
@@ -127,10 +127,10 @@ def test_a_level_may_be_called_auto():
     assert find_shape(TopologyTree(("auto", HOST), nodes), request(2, Mode.REQUIRED, "auto")) == Shape(0, 1, 1, (1, 1), "pod", False)
 
 
-def test_what_is_handed_out_together_below_a_level_is_the_next_layer():
-    shape = find_shape(tree_of(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK, slices=[(BLOCK, 8), (HOST, 2)]))
+def test_unit_below_a_level_is_the_slice_size_of_the_next_layer():
+    shape = find_shape(build_tree(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK, slices=[(BLOCK, 8), (HOST, 2)]))
     assert isinstance(shape, Shape)
     assert [shape.unit_below(level) for level in range(3)] == [8, 2, 2]
-    plain = find_shape(tree_of(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK))
+    plain = find_shape(build_tree(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK))
     assert isinstance(plain, Shape)
     assert [plain.unit_below(level) for level in range(3)] == [1, 1, 1]

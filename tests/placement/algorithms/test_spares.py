@@ -17,13 +17,13 @@ from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import OneDomain, place
 from core.placement.refusals import RefusalKind, refusal_sentence
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
-from tests.placement.promises import broken_promises
-from tests.placement.reference import free_amounts, room
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
+from tests.placement.promises import find_broken_promises
+from tests.placement.reference import compute_free_amounts, compute_room
 from tests.strategies import Cluster, clusters, jobs, requests, roomy
 
 
-def rack(name: str, *cpus: int) -> list[Node]:
+def build_rack(name: str, *cpus: int) -> list[Node]:
     """One rack of block b0, its nodes by the CPUs that they have."""
     nodes = [(f"{name}-n{i}", cpu) for i, cpu in enumerate(cpus)]
     labels = {BLOCK: "b0", RACK: name}
@@ -31,10 +31,10 @@ def rack(name: str, *cpus: int) -> list[Node]:
 
 
 def decide(nodes: Sequence[Node], *wanted: PodSetRequest, together: OneDomain | None = None) -> Decision:
-    return place(view_of(THREE_LEVELS, nodes), wanted, MIXED, together=together)
+    return place(build_view(THREE_LEVELS, nodes), wanted, MIXED, together=together)
 
 
-def pods_and_spares(decision: Decision, pod_set: int = 0) -> tuple[dict[str, int], dict[str, int]]:
+def get_pods_and_spares(decision: Decision, pod_set: int = 0) -> tuple[dict[str, int], dict[str, int]]:
     assert decision.refusal is None, decision.refusal
     placement = decision.placements[pod_set]
     return dict(placement.nodes), dict(placement.spares)
@@ -44,57 +44,57 @@ def pods_and_spares(decision: Decision, pod_set: int = 0) -> tuple[dict[str, int
 
 
 def test_a_rack_that_has_both_is_taken_as_it_is():
-    pods, spares = pods_and_spares(decide(grid(2, 2, 3), request(8, Mode.REQUIRED, RACK, spares=1)))
+    pods, spares = get_pods_and_spares(decide(build_grid(2, 2, 3), request(8, Mode.REQUIRED, RACK, spares=1)))
     assert pods == {"b0-r0-n0": 4, "b0-r0-n1": 4}
     assert spares == {"b0-r0-n2": 4}
 
 
 def test_the_tightest_rack_for_the_pods_is_left_for_one_that_has_the_spares_too():
-    nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
-    assert pods_and_spares(decide(nodes, request(8, Mode.REQUIRED, RACK)))[0] == {"r0-n0": 4, "r0-n1": 4}
-    pods, spares = pods_and_spares(decide(nodes, request(8, Mode.REQUIRED, RACK, spares=1)))
+    nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4, 4, 4)]
+    assert get_pods_and_spares(decide(nodes, request(8, Mode.REQUIRED, RACK)))[0] == {"r0-n0": 4, "r0-n1": 4}
+    pods, spares = get_pods_and_spares(decide(nodes, request(8, Mode.REQUIRED, RACK, spares=1)))
     assert set(pods) | set(spares) == {"r1-n0", "r1-n1", "r1-n2"}
 
 
 def test_the_largest_node_is_kept_where_the_small_ones_hold_the_pods():
     """What no choice after the placement finds: the engine fills the large node, and then no other is as large."""
-    nodes = rack("r0", 2, 2, 4)
-    assert pods_and_spares(decide(nodes, request(4, Mode.REQUIRED, RACK)))[0] == {"r0-n2": 4}
-    pods, spares = pods_and_spares(decide(nodes, request(4, Mode.REQUIRED, RACK, spares=1)))
+    nodes = build_rack("r0", 2, 2, 4)
+    assert get_pods_and_spares(decide(nodes, request(4, Mode.REQUIRED, RACK)))[0] == {"r0-n2": 4}
+    pods, spares = get_pods_and_spares(decide(nodes, request(4, Mode.REQUIRED, RACK, spares=1)))
     assert pods == {"r0-n0": 2, "r0-n1": 2}
     assert spares == {"r0-n2": 2}
 
 
-def test_a_spare_has_room_for_what_the_fullest_node_has_and_others_may_have_the_rest():
-    pods, spares = pods_and_spares(decide(rack("r0", 3, 3, 3, 8), request(5, Mode.REQUIRED, RACK, spares=1)))
+def test_spare_node_has_exactly_room_for_the_pods_of_the_fullest_node():
+    pods, spares = get_pods_and_spares(decide(build_rack("r0", 3, 3, 3, 8), request(5, Mode.REQUIRED, RACK, spares=1)))
     assert max(pods.values()) == max(spares.values())
 
 
 def test_preferred_stays_in_one_domain_with_its_spares_as_far_down_as_that_goes():
-    nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
-    pods, spares = pods_and_spares(decide(nodes, request(8, Mode.PREFERRED, RACK, spares=1)))
+    nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4, 4, 4)]
+    pods, spares = get_pods_and_spares(decide(nodes, request(8, Mode.PREFERRED, RACK, spares=1)))
     assert {name[:2] for name in (*pods, *spares)} == {"r1"}
-    pods, spares = pods_and_spares(decide(nodes, request(8, Mode.PREFERRED, RACK, spares=2)))
+    pods, spares = get_pods_and_spares(decide(nodes, request(8, Mode.PREFERRED, RACK, spares=2)))
     assert ({name[:2] for name in pods}, len(spares)) == ({"r0"}, 2)  # the block has both, and the pods are together
 
 
 def test_an_unconstrained_one_has_its_spares_anywhere():
-    pods, spares = pods_and_spares(decide(grid(2, 1, 2), request(4, Mode.UNCONSTRAINED, spares=3)))
+    pods, spares = get_pods_and_spares(decide(build_grid(2, 1, 2), request(4, Mode.UNCONSTRAINED, spares=3)))
     assert (len(pods), len(spares)) == (1, 3)
 
 
 def test_auto_takes_the_lowest_level_that_has_both():
-    nodes = [*rack("r0", 4, 4), *rack("r1", 4)]
-    pods, spares = pods_and_spares(decide(nodes, request(8, Mode.REQUIRED, "auto", spares=1)))
+    nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4)]
+    pods, spares = get_pods_and_spares(decide(nodes, request(8, Mode.REQUIRED, "auto", spares=1)))
     assert set(pods) | set(spares) == {"r0-n0", "r0-n1", "r1-n0"}
 
 
-def test_spares_take_no_more_than_they_hold_and_are_nobody_elses():
+def test_spares_of_two_pod_sets_share_no_node():
     wanted = [request(4, Mode.REQUIRED, RACK, name=name, spares=1) for name in ("one", "two")]
-    decision = decide(grid(1, 1, 4), *wanted)
-    taken = [name for i in range(2) for part in pods_and_spares(decision, i) for name in part]
+    decision = decide(build_grid(1, 1, 4), *wanted)
+    taken = [name for i in range(2) for part in get_pods_and_spares(decision, i) for name in part]
     assert sorted(taken) == ["b0-r0-n0", "b0-r0-n1", "b0-r0-n2", "b0-r0-n3"]
-    assert decide(grid(1, 1, 3), *wanted).refusal is not None
+    assert decide(build_grid(1, 1, 3), *wanted).refusal is not None
 
 
 def test_a_group_keeps_spares_for_its_workers_where_it_is():
@@ -103,29 +103,29 @@ def test_a_group_keeps_spares_for_its_workers_where_it_is():
     shared = replace(topology, group="g")
     leader = replace(request(1, name="leader"), topology=shared)
     workers = replace(request(7, name="workers", spares=1), topology=shared)
-    nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
+    nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4, 4, 4)]
     decision = decide(nodes, leader, workers)
-    (_, none), (_, spares) = (pods_and_spares(decision, i) for i in range(2))
+    (_, none), (_, spares) = (get_pods_and_spares(decision, i) for i in range(2))
     assert (none, set(spares)) == ({}, {"r1-n2"})
 
 
-def test_what_is_tied_to_one_domain_has_its_spares_there():
+def test_pod_sets_tied_to_one_domain_have_their_spares_in_it():
     tie = OneDomain(RACK, True, "a test")
-    nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
+    nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4, 4, 4)]
     decision = decide(nodes, request(4, name="a", spares=1), request(4, name="b"), together=tie)
-    assert {name[:2] for i in range(2) for part in pods_and_spares(decision, i) for name in part} == {"r1"}
+    assert {name[:2] for i in range(2) for part in get_pods_and_spares(decision, i) for name in part} == {"r1"}
 
 
 def test_with_the_compact_profile_too():
-    decision = place(view_of(THREE_LEVELS, rack("r0", 2, 2, 4)), [request(4, Mode.REQUIRED, RACK, spares=1)], COMPACT)
-    assert pods_and_spares(decision)[1] == {"r0-n2": 2}
+    decision = place(build_view(THREE_LEVELS, build_rack("r0", 2, 2, 4)), [request(4, Mode.REQUIRED, RACK, spares=1)], COMPACT)
+    assert get_pods_and_spares(decision)[1] == {"r0-n2": 2}
 
 
 # --- refusals -----------------------------------------------------------------------------------------
 
 
-def test_a_refusal_says_where_there_is_room_for_the_pods_and_for_how_many_spares():
-    nodes = [*rack("r0", 4, 4), *rack("r1", 4, 4, 4)]
+def test_refusal_for_lack_of_spares_names_the_rack_with_the_most_room():
+    nodes = [*build_rack("r0", 4, 4), *build_rack("r1", 4, 4, 4)]
     refusal = decide(nodes, request(8, Mode.REQUIRED, RACK, spares=2)).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.NO_SPARES
@@ -134,19 +134,19 @@ def test_a_refusal_says_where_there_is_room_for_the_pods_and_for_how_many_spares
     assert f"{RACK} b0/r1 has room for the pods and 1 of the 2 spare nodes" in text
 
 
-def test_where_no_rack_has_room_for_a_single_spare_that_is_said():
-    refusal = decide(rack("r0", 4, 4), request(8, Mode.REQUIRED, RACK, spares=2)).refusal
+def test_refusal_without_room_for_one_spare_names_it():
+    refusal = decide(build_rack("r0", 4, 4), request(8, Mode.REQUIRED, RACK, spares=2)).refusal
     assert refusal is not None
     assert refusal.detail.endswith(f"no {RACK} has room for both. It would fit with fewer spare nodes, or with more nodes free")
 
 
 def test_pods_that_do_not_fit_are_refused_as_ever():
-    plain = decide(rack("r0", 4, 4), request(9, Mode.REQUIRED, RACK)).refusal
-    assert decide(rack("r0", 4, 4), request(9, Mode.REQUIRED, RACK, spares=1)).refusal == plain
+    plain = decide(build_rack("r0", 4, 4), request(9, Mode.REQUIRED, RACK)).refusal
+    assert decide(build_rack("r0", 4, 4), request(9, Mode.REQUIRED, RACK, spares=1)).refusal == plain
 
 
 def test_without_hostnames_no_node_is_anybodys_to_keep():
-    refusal = place(view_of((BLOCK, RACK), grid(1, 1, 3)), [request(4, Mode.REQUIRED, RACK, spares=1)], MIXED).refusal
+    refusal = place(build_view((BLOCK, RACK), build_grid(1, 1, 3)), [request(4, Mode.REQUIRED, RACK, spares=1)], MIXED).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.SPARES_WITHOUT_HOSTNAME
     assert "only in topologies whose lowest level is kubernetes.io/hostname; this one has cloud/block, cloud/rack" in refusal.detail
@@ -155,14 +155,14 @@ def test_without_hostnames_no_node_is_anybodys_to_keep():
 # --- against trying everything out --------------------------------------------------------------------
 
 
-def rooms(cluster: Cluster, wanted: PodSetRequest) -> dict[str, int]:
-    free = free_amounts(cluster)
-    return {node.name: room(node, wanted, free[node.name]) for node in cluster.nodes}
+def compute_rooms(cluster: Cluster, wanted: PodSetRequest) -> dict[str, int]:
+    free = compute_free_amounts(cluster)
+    return {node.name: compute_room(node, wanted, free[node.name]) for node in cluster.nodes}
 
 
 def can_be(cluster: Cluster, wanted: PodSetRequest) -> bool:
     """Whether any assignment leaves its spares, found by trying all."""
-    holds = rooms(cluster, wanted)
+    holds = compute_rooms(cluster, wanted)
     topology = wanted.topology
     assert topology is not None
     depth = cluster.levels.index(topology.level) + 1 if topology.mode is Mode.REQUIRED and topology.level else 0
@@ -226,12 +226,12 @@ def test_spares_are_whole_nodes_of_the_domain_with_room_and_the_rest_is_as_promi
     decision = place(cluster.view(), wanted, MIXED)
     if decision.refusal is not None:
         return
-    free = free_amounts(cluster)
-    assert not broken_promises(cluster, wanted, decision, {}, free)
+    free = compute_free_amounts(cluster)
+    assert not find_broken_promises(cluster, wanted, decision, {}, free)
     nodes = {node.name: node for node in cluster.nodes}
     for one, placement in zip(wanted, decision.placements, strict=True):
         for name, count in (*placement.nodes, *placement.spares):
-            assert room(nodes[name], one, free[name]) >= count
+            assert compute_room(nodes[name], one, free[name]) >= count
             for resource, amount in {**one.requests, "pods": 1}.items():
                 free[name][resource] = free[name].get(resource, 0) - amount * count
     for one, placement in zip(wanted, decision.placements, strict=True):
@@ -258,7 +258,7 @@ def test_the_order_of_nodes_does_not_matter(data: st.DataObject):
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_who_asks_for_none_is_placed_as_ever(mode: Mode):
+def test_request_without_spares_gets_no_spares(mode: Mode):
     level = RACK if mode in (Mode.REQUIRED, Mode.PREFERRED) else None
-    decision = decide(grid(2, 2, 3), request(8, mode, level))
+    decision = decide(build_grid(2, 2, 3), request(8, mode, level))
     assert not any(placement.spares for placement in decision.placements)

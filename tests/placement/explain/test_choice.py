@@ -18,12 +18,12 @@ from core.placement.engine import place
 from core.placement.explain.choice import Choice, explain_choice, show_choices
 from core.placement.refusals import MAX_MESSAGE
 from tests.builders import BLOCK, RACK, request
-from tests.placement.algorithms.test_balanced import cluster_of
-from tests.placement.reference import can_fit, path
+from tests.placement.algorithms.test_balanced import build_cluster
+from tests.placement.reference import can_fit, get_path
 from tests.strategies import Cluster, jobs, scenes
 
 
-def choice_of(cluster: Cluster, *asked: PodSetRequest, profile=MIXED) -> tuple[Choice, ...]:
+def get_choice(cluster: Cluster, *asked: PodSetRequest, profile=MIXED) -> tuple[Choice, ...]:
     view = cluster.view()
     decision = place(view, asked, profile)
     assert decision.refusal is None
@@ -80,27 +80,27 @@ def group(*requests: PodSetRequest) -> list[PodSetRequest]:
     ],
 )
 def test_sentences(blocks: list[list[list[int]]], asked: PodSetRequest, expected: str):
-    assert show_choices(choice_of(cluster_of(blocks), asked)) == f"pod set main: {expected}"
+    assert show_choices(get_choice(build_cluster(blocks), asked)) == f"pod set main: {expected}"
 
 
 def test_leader_and_workers_are_one_choice():
-    cluster = cluster_of([[[4], [5], [9]]])
+    cluster = build_cluster([[[4], [5], [9]]])
     asked = group(request(1, Mode.REQUIRED, RACK, name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
     expected = "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r02 with room for 8"
-    assert show_choices(choice_of(cluster, *asked)) == f"pod set workers and leader: {expected}"
+    assert show_choices(get_choice(cluster, *asked)) == f"pod set workers and leader: {expected}"
 
 
-def test_a_pod_set_is_told_of_beside_those_before_it():
-    cluster = cluster_of([[[4], [5]]])
-    told = choice_of(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
+def test_choice_of_a_pod_set_is_explained_beside_earlier_pod_sets():
+    cluster = build_cluster([[[4], [5]]])
+    told = get_choice(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
     assert [str(choice) for choice in told] == [
         "pod set first: cloud/rack b0/b0-r00 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r01 with room for 5",
         "pod set second: cloud/rack b0/b0-r01, the only one of 2 that holds all 5 pods",
     ]
 
 
-def test_looking_ahead_is_told():
-    cluster = cluster_of([[[4], [5]]])
+def test_choice_after_a_joint_search_is_explained_as_such():
+    cluster = build_cluster([[[4], [5]]])
     big_last = [request(4, Mode.UNCONSTRAINED, name="any"), request(4, Mode.REQUIRED, RACK, name="tight")]
     view = cluster.view()
     decision = place(view, big_last, MIXED)
@@ -108,12 +108,12 @@ def test_looking_ahead_is_told():
     assert all("one after the other they would not fit" in str(choice) for choice in told)
 
 
-def test_compact_says_whether_it_is_proven():
-    assert str(*choice_of(cluster_of([[[4], [5]]]), request(4), profile=COMPACT)).endswith("; no answer is more compact")
+def test_compact_choice_reports_a_proven_answer():
+    assert str(*get_choice(build_cluster([[[4], [5]]]), request(4), profile=COMPACT)).endswith("; no answer is more compact")
 
 
 @given(scenes(max_nodes=8), st.sampled_from([MIXED, COMPACT]))
-def test_what_is_said_of_domains_is_so(scene: tuple[Cluster, PodSetRequest], profile):
+def test_choice_explanation_agrees_with_the_cluster(scene: tuple[Cluster, PodSetRequest], profile):
     cluster, asked = scene
     view = cluster.view()
     decision = place(view, [asked], profile)
@@ -121,7 +121,7 @@ def test_what_is_said_of_domains_is_so(scene: tuple[Cluster, PodSetRequest], pro
         assert explain_choice(view, [asked], decision) == ()
         return
     (choice,) = explain_choice(view, [asked], decision)
-    domain_of = {node.name: path(cluster, node, choice.level) for node in cluster.nodes}
+    domain_of = {node.name: get_path(cluster, node, choice.level) for node in cluster.nodes}
     used = {domain_of[name] for name, _ in decision.placements[0].nodes}
     assert choice.count == len(used)
     assert choice.domains == len(set(domain_of.values()))
@@ -138,7 +138,7 @@ def _holds(cluster: Cluster, asked: PodSetRequest, level: str, domain: tuple[str
 
 def _hold(cluster: Cluster, asked: PodSetRequest, level: str, domains: Collection[tuple[str, ...]]) -> bool:
     """Whether domains together hold all of it."""
-    nodes = {node.name: node for node in cluster.nodes if path(cluster, node, level) in domains}
+    nodes = {node.name: node for node in cluster.nodes if get_path(cluster, node, level) in domains}
     inside = replace(cluster, nodes=tuple(nodes.values()), used=tuple(usage for usage in cluster.used if usage[0] in nodes))
     assert asked.topology is not None
     return can_fit(inside, replace(asked, topology=replace(asked.topology, mode=Mode.UNCONSTRAINED, level=None)))
@@ -151,7 +151,7 @@ def test_no_fewer_domains_could_have_held_it_than_the_excess_says(scene: tuple[C
     if decision.refusal is not None or asked.topology is None or asked.topology.slices:
         return
     (choice,) = explain_choice(view, [asked], decision)
-    domains = sorted({path(cluster, node, choice.level) for node in cluster.nodes})
+    domains = sorted({get_path(cluster, node, choice.level) for node in cluster.nodes})
     fewest = next(
         n for n in range(1, len(domains) + 1) if any(_hold(cluster, asked, choice.level, some) for some in combinations(domains, n))
     )
@@ -159,8 +159,8 @@ def test_no_fewer_domains_could_have_held_it_than_the_excess_says(scene: tuple[C
     assert 0 <= choice.count - fewest <= choice.excess < choice.count
 
 
-def test_the_excess_is_told_beyond_the_largest_domains():
-    assert [choice.excess for choice in choice_of(cluster_of([[[4], [4]]]), request(6, Mode.PREFERRED, RACK))] == [0]
+def test_choice_excess_counts_domains_beyond_the_necessary_number():
+    assert [choice.excess for choice in get_choice(build_cluster([[[4], [4]]]), request(6, Mode.PREFERRED, RACK))] == [0]
     held = Choice("main", RACK, (), 3, 5, 0, 10, "pod", largest=9)
     assert held.excess == 1
     assert replace(held, beside="leader").excess is None
@@ -170,7 +170,7 @@ def test_the_excess_is_told_beyond_the_largest_domains():
 
 
 @given(st.data())
-def test_whatever_was_placed_can_be_told_in_one_message(data: st.DataObject):
+def test_choice_explanation_fits_in_one_message_and_names_each_pod_set(data: st.DataObject):
     cluster, _ = data.draw(scenes(max_nodes=8))
     asked = data.draw(jobs(cluster.levels))
     view = cluster.view()

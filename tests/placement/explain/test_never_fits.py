@@ -12,31 +12,31 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.changes import Amount, Never, NoSuchNode, PodTooLarge, TooMany
 from core.placement.engine import place
 from core.placement.refusals import RefusalKind
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 
 NODES = [
     Node(node.name, {**node.labels, "pool": pool, "gen": gen}, node.allocatable)
-    for node, pool, gen in zip(grid(1, 2, 1), ["1", "2"], ["7", "9"], strict=True)
+    for node, pool, gen in zip(build_grid(1, 2, 1), ["1", "2"], ["7", "9"], strict=True)
 ]
 
 
-def never(asked: PodSetRequest, nodes: list[Node] = NODES) -> Never | None:
-    refusal = place(view_of(THREE_LEVELS, nodes), [asked], MIXED).refusal
+def get_never(asked: PodSetRequest, nodes: list[Node] = NODES) -> Never | None:
+    refusal = place(build_view(THREE_LEVELS, nodes), [asked], MIXED).refusal
     assert refusal is not None
     assert refusal.explanation is not None
     assert not refusal.explanation.changes
     return refusal.explanation.never
 
 
-def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+def build_affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 
 
-def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+def build_expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
 
 
-def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+def build_term(*expressions: dict[str, Any]) -> dict[str, Any]:
     return {"matchExpressions": list(expressions)}
 
 
@@ -46,46 +46,46 @@ def term(*expressions: dict[str, Any]) -> dict[str, Any]:
         pytest.param({"pool": "3"}, (), ("pool=3",), id="a value that no node has"),
         pytest.param({"pool": "1", "gen": "8", "zone": "a"}, (), ("gen=8", "zone=a"), id="of several those that no node has"),
         pytest.param({"pool": "1", "gen": "9"}, (), ("gen=9", "pool=1"), id="all, where only together no node has them"),
-        pytest.param({}, (term(expression("gen", "Gt", "9")),), ("gen Gt (9)",), id="affinity"),
-        pytest.param({}, (term(expression("zone", "Exists")),), ("zone Exists",), id="affinity without values"),
+        pytest.param({}, (build_term(build_expression("gen", "Gt", "9")),), ("gen Gt (9)",), id="affinity"),
+        pytest.param({}, (build_term(build_expression("zone", "Exists")),), ("zone Exists",), id="affinity without values"),
         pytest.param(
             {},
-            (term(expression("pool", "In", "1", "2"), expression("gen", "In", "1", "2")),),
+            (build_term(build_expression("pool", "In", "1", "2"), build_expression("gen", "In", "1", "2")),),
             ("gen In (1, 2)",),
             id="the expression that no node meets",
         ),
         pytest.param(
             {},
-            (term(expression("pool", "In", "1"), expression("gen", "In", "9")),),
+            (build_term(build_expression("pool", "In", "1"), build_expression("gen", "In", "9")),),
             ("pool In (1) and gen In (9)",),
             id="all expressions, where only together no node meets them",
         ),
         pytest.param(
             {},
-            tuple(term(expression("zone", "In", zone)) for zone in "abcd"),
+            tuple(build_term(build_expression("zone", "In", zone)) for zone in "abcd"),
             ("zone In (a) or zone In (b) or zone In (c)",),
             id="of alternatives the first three",
         ),
         pytest.param({}, ({},), ("an empty node selector term",), id="a term that asks for nothing takes nothing"),
         pytest.param(
             {},
-            ({"matchFields": [expression("metadata.name", "In", "elsewhere")]},),
+            ({"matchFields": [build_expression("metadata.name", "In", "elsewhere")]},),
             ("metadata.name In (elsewhere)",),
             id="a node by name",
         ),
         pytest.param(
             {"pool": "1"},
-            (term(expression("gen", "In", "9")),),
+            (build_term(build_expression("gen", "In", "9")),),
             ("pool=1", "gen In (9)"),
             id="labels and affinity, where only together no node has them",
         ),
-        pytest.param({"pool": "3"}, (term(expression("zone", "Exists")),), ("pool=3",), id="labels before affinity"),
+        pytest.param({"pool": "3"}, (build_term(build_expression("zone", "Exists")),), ("pool=3",), id="labels before affinity"),
         pytest.param(dict.fromkeys("abcde", "x"), (), ("a=x", "b=x", "c=x", "d=x"), id="of many the first four"),
     ],
 )
 def test_no_node_has_the_labels_asked_for(selector: dict[str, str], terms: tuple[dict[str, Any], ...], asked: tuple[str, ...]):
-    wanted = request(1, Mode.REQUIRED, RACK, node_selector=selector, affinity=affinity(*terms) if terms else None)
-    assert never(wanted) == NoSuchNode(asked)
+    wanted = request(1, Mode.REQUIRED, RACK, node_selector=selector, affinity=build_affinity(*terms) if terms else None)
+    assert get_never(wanted) == NoSuchNode(asked)
 
 
 def test_one_pod_is_larger_than_any_node():
@@ -93,25 +93,29 @@ def test_one_pod_is_larger_than_any_node():
         Node(node.name, node.labels, {"cpu": cpu * 1000, "pods": 9, "gpu": gpu})
         for node, cpu, gpu in zip(NODES, (2, 4), (8, 1), strict=True)
     ]
-    assert never(request(1, requests={"cpu": 5000}), nodes) == PodTooLarge("b0-r1-n0", (Amount("cpu", 1000),))
+    assert get_never(request(1, requests={"cpu": 5000}), nodes) == PodTooLarge("b0-r1-n0", (Amount("cpu", 1000),))
     # Of shares of what is asked, not of amounts: three of eight GPUs lack more than half of the CPUs.
-    assert never(request(1, requests={"cpu": 4000, "gpu": 8}), nodes) == PodTooLarge("b0-r0-n0", (Amount("cpu", 2000),))
-    assert never(request(1, requests={"cpu": 9000, "gpu": 10}), nodes) == PodTooLarge("b0-r0-n0", (Amount("cpu", 7000), Amount("gpu", 2)))
+    assert get_never(request(1, requests={"cpu": 4000, "gpu": 8}), nodes) == PodTooLarge("b0-r0-n0", (Amount("cpu", 2000),))
+    assert get_never(request(1, requests={"cpu": 9000, "gpu": 10}), nodes) == PodTooLarge(
+        "b0-r0-n0", (Amount("cpu", 7000), Amount("gpu", 2))
+    )
 
 
 def test_a_resource_that_no_node_has_is_lacked_whole():
-    assert never(request(1, requests={"cpu": 1000, "fpga": 2})) == PodTooLarge("b0-r0-n0", (Amount("fpga", 2),))
+    assert get_never(request(1, requests={"cpu": 1000, "fpga": 2})) == PodTooLarge("b0-r0-n0", (Amount("fpga", 2),))
 
 
 def test_only_nodes_that_it_may_use_come_near():
     nodes = [Node("big", {**NODES[0].labels, "kubernetes.io/hostname": "big"}, {"cpu": 8000, "pods": 9}), *NODES]
-    assert never(request(1, requests={"cpu": 9000}, node_selector={"gen": "9"}), nodes) == PodTooLarge("b0-r1-n0", (Amount("cpu", 5000),))
+    assert get_never(request(1, requests={"cpu": 9000}, node_selector={"gen": "9"}), nodes) == PodTooLarge(
+        "b0-r1-n0", (Amount("cpu", 5000),)
+    )
 
 
 def test_all_nodes_together_hold_fewer():
     """Two nodes of four CPUs; the four pods of three would take four nodes."""
     wanted = request(4, Mode.REQUIRED, BLOCK, cpu=3000, slices=[(RACK, 2)])
-    assert never(wanted, NODES) == TooMany(0, 2, "slice")
+    assert get_never(wanted, NODES) == TooMany(0, 2, "slice")
 
 
 @pytest.mark.parametrize(
@@ -130,19 +134,21 @@ def test_all_nodes_together_hold_fewer():
         (TooMany(3, 4, "slice"), "Were all its nodes usable and empty, 3 of 4 slices would fit"),
     ],
 )
-def test_it_is_said_in_one_sentence(value: Never, text: str):
+def test_never_fits_explanation_is_one_sentence(value: Never, text: str):
     assert str(value) == text
 
 
 def test_a_node_without_a_resource_that_others_have_lacks_all_of_it():
     nodes = [Node(node.name, node.labels, {**node.allocatable, **({"gpu": 4} if i else {})}) for i, node in enumerate(NODES)]
     asked = request(1, requests={"cpu": 1000, "gpu": 3}, node_selector={"pool": "1"})
-    assert never(asked, nodes) == PodTooLarge(NODES[0].name, (Amount("gpu", 3),), False)
+    assert get_never(asked, nodes) == PodTooLarge(NODES[0].name, (Amount("gpu", 3),), False)
 
 
 def test_a_selector_that_cannot_be_is_named_also_where_no_node_is_usable():
     nodes = [replace(node, ready=False) for node in NODES]
-    refusal = place(view_of(THREE_LEVELS, nodes), [request(1, affinity=affinity(term(expression("gen", "Near", "1"))))], MIXED).refusal
+    refusal = place(
+        build_view(THREE_LEVELS, nodes), [request(1, affinity=build_affinity(build_term(build_expression("gen", "Near", "1"))))], MIXED
+    ).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.INVALID_SELECTOR
     assert "Near" in refusal.detail

@@ -16,7 +16,7 @@ from core.placement.algorithms.profile import ALWAYS_BEST_FIT, MIXED
 from core.placement.changes import SuggestedChange
 from core.placement.engine import place
 from core.placement.refusals import MAX_MESSAGE, Explanation, RefusalKind, refusal_sentence
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 from tests.strategies import TAINTS, TOLERATIONS, Cluster, clusters, requests
 
 SEED = 5
@@ -35,7 +35,7 @@ def refused(cluster: Cluster, asked: PodSetRequest) -> Explanation | None:
     return refusal.explanation
 
 
-def usage(cluster: Cluster) -> dict[str, Counter[str]]:
+def compute_usage(cluster: Cluster) -> dict[str, Counter[str]]:
     used: dict[str, Counter[str]] = {node.name: Counter() for node in cluster.nodes}
     for name, amounts, times in cluster.used:
         used[name].update({resource: amount * times for resource, amount in amounts.items()})
@@ -57,7 +57,7 @@ def apply(cluster: Cluster, asked: PodSetRequest, change: SuggestedChange) -> tu
         nodes[fix.node] = replace(node, ready=node.ready or fix.ready, unschedulable=node.unschedulable and not fix.uncordon, taints=left)
         used.append((fix.node, {amount.resource: amount.amount for amount in fix.free}, -1))
     after = Cluster(cluster.levels, tuple(nodes[node.name] for node in cluster.nodes), tuple(used))
-    for name, amounts in usage(after).items():
+    for name, amounts in compute_usage(after).items():
         assert all(amount >= 0 for amount in amounts.values()), f"more is to be freed on {name} than is in use"
     return after, replace(asked, count=change.pods or asked.count, topology=topology)
 
@@ -88,7 +88,7 @@ def fits(cluster: Cluster, asked: PodSetRequest) -> bool:
     return decisions.pop()
 
 
-def emptied(cluster: Cluster) -> Cluster:
+def build_emptied_cluster(cluster: Cluster) -> Cluster:
     """Everything that others use is gone, every node is ready, uncordoned and without taints."""
     nodes = (replace(node, ready=True, unschedulable=False, taints=()) for node in cluster.nodes)
     return replace(cluster, nodes=tuple(nodes), used=())
@@ -105,7 +105,7 @@ def check(cluster: Cluster, asked: PodSetRequest, explanation: Explanation) -> N
     anywhere = replace(asked, topology=replace(asked.topology, mode=Mode.PREFERRED, level=asked.topology.level or cluster.levels[-1]))
     if asked.topology.mode is not Mode.REQUIRED:
         anywhere = asked
-    could = fits(emptied(cluster), anywhere)
+    could = fits(build_emptied_cluster(cluster), anywhere)
     assert bool(explanation.changes) == (could or explanation.largest_fit > 0)
     assert bool(explanation.changes) == (explanation.never is None)
 
@@ -194,7 +194,7 @@ def test_of_nodes_that_would_do_the_one_with_the_least_to_free_is_named():
 
 def test_to_prefer_a_level_instead_is_one_level_more_than_the_highest():
     """Two levels up from the rack, so one pod less is the smaller change."""
-    refusal = place(view_of(THREE_LEVELS, grid(2, 1, 1)), [request(5, Mode.REQUIRED, RACK)], MIXED).refusal
+    refusal = place(build_view(THREE_LEVELS, build_grid(2, 1, 1)), [request(5, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.explanation is not None
     assert refusal.explanation.changes == (SuggestedChange(1, pods=4), SuggestedChange(2, preferred=True))
@@ -206,9 +206,9 @@ def test_the_domain_that_needs_the_fewest_nodes_is_named_though_another_looked_a
     nodes = [
         replace(node, allocatable={"cpu": cpus[rack][i] * 1000, "pods": 9}, unschedulable=True)
         for rack in cpus
-        for i, node in enumerate(grid(1, 2, 3)[rack * 3 : rack * 3 + 3])
+        for i, node in enumerate(build_grid(1, 2, 3)[rack * 3 : rack * 3 + 3])
     ]
-    refusal = place(view_of(THREE_LEVELS, [*nodes, *grid(2, 1, 1, cpu=1)[1:]]), [request(6, Mode.REQUIRED, RACK)], MIXED).refusal
+    refusal = place(build_view(THREE_LEVELS, [*nodes, *build_grid(2, 1, 1, cpu=1)[1:]]), [request(6, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.explanation is not None
     (change,) = [change for change in refusal.explanation.changes if change.nodes and change.level is None]

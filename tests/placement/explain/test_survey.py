@@ -11,7 +11,7 @@ from core.model.quantity import LARGEST
 from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
 from core.placement.explain.survey import survey
-from tests.builders import THREE_LEVELS, grid, view_of
+from tests.builders import THREE_LEVELS, build_grid, build_view
 from tests.strategies import Cluster, clusters
 
 RESOURCES = ["cpu", "gpu", "rare"]
@@ -40,14 +40,14 @@ def test_every_domain_is_the_sum_of_its_nodes(cluster: Cluster):
 
 def test_domain_of_nodes_that_claim_to_have_everything_has_no_negative_sum():
     """Found defect of a new user: the sum of three such nodes was below zero."""
-    view = view_of(THREE_LEVELS, grid(1, 1, 3, cpu=LARGEST // 1000))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 3, cpu=LARGEST // 1000))
     for level in survey(view, PodSetRequest("pod", 1, {"cpu": 500}), ["cpu"]):
         assert all(0 < amount <= LARGEST for amount in (*level.capacity[0].tolist(), *level.free[0].tolist()))
         assert level.used[0].tolist() == [0] * len(level.nodes)
 
 
 @given(clusters(plain=True))
-def test_the_largest_fit_is_what_can_be_placed_there_and_one_more_cannot(cluster: Cluster):
+def test_largest_fit_of_a_survey_can_be_placed_but_one_more_pod_cannot(cluster: Cluster):
     view = cluster.view()
     for level in survey(view, PodSetRequest("pod", 1, {"cpu": 500}), []):
         most = max(level.fits.tolist(), default=0)
@@ -59,8 +59,8 @@ def test_the_largest_fit_is_what_can_be_placed_there_and_one_more_cannot(cluster
 
 
 def test_the_first_of_the_best_domains_is_named_and_an_empty_tree_has_none():
-    view = view_of(THREE_LEVELS, grid(2, 2, 2))
+    view = build_view(THREE_LEVELS, build_grid(2, 2, 2))
     view.take("b0-r0-n0", {"cpu": 4000})
     levels = survey(view, PodSetRequest("pod", 1, {"cpu": 1000}), ["cpu"])
     assert [view.tree.values(depth, level.best or 0) for depth, level in enumerate(levels)][:2] == [("b1",), ("b0", "b0-r1")]
-    assert [level.best for level in survey(view_of(THREE_LEVELS, []), PodSetRequest("pod", 1, {}), ["cpu"])] == [None] * 3
+    assert [level.best for level in survey(build_view(THREE_LEVELS, []), PodSetRequest("pod", 1, {}), ["cpu"])] == [None] * 3

@@ -18,9 +18,9 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.engine import Decision, place
 from core.placement.refusals import RefusalKind, refusal_sentence
 from core.placement.replace.resized_pod_sets import resize
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
-from tests.placement.promises import broken_promises, can_complete
-from tests.placement.reference import free_amounts, room
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
+from tests.placement.promises import can_complete, find_broken_promises
+from tests.placement.reference import compute_free_amounts, compute_room
 from tests.strategies import Cluster, clusters, jobs, roomy
 
 HOST = HOSTNAME_LABEL
@@ -32,14 +32,14 @@ def on(**pods: int) -> TopologyAssignment:
     return TopologyAssignment((HOST,), tuple(DomainCount((name.replace("_", "-"),), count) for name, count in sorted(pods.items())))
 
 
-def places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
+def get_places(decision: Decision, pod_set: str = "main") -> dict[str, int]:
     assert decision.refusal is None, decision.refusal
     found = next(each for each in decision.placements if each.pod_set == pod_set)
     return {domain.values[-1]: domain.count for domain in found.assignment.domains}
 
 
 def change(nodes: Sequence[Node], wanted: PodSetRequest, **before: int) -> Decision:
-    return resize(view_of(THREE_LEVELS, nodes), [wanted], {"main": on(**before)}, MIXED)
+    return resize(build_view(THREE_LEVELS, nodes), [wanted], {"main": on(**before)}, MIXED)
 
 
 # --- growing ------------------------------------------------------------------------------------------
@@ -47,13 +47,13 @@ def change(nodes: Sequence[Node], wanted: PodSetRequest, **before: int) -> Decis
 
 def test_a_pod_set_grows_inside_its_required_rack():
     """BEHAVIOUR, Where the peer is wrong, 4: new pods were placed on their own (289 of 393 left the required domain)."""
-    nodes = [*grid(1, 1, 3, cpu=8), *grid(2, 1, 1, cpu=2)[1:]]
-    assert places(change(nodes, request(10, Mode.REQUIRED, RACK), b0_r0_n0=8)) == {"b0-r0-n0": 8, "b0-r0-n1": 2}
+    nodes = [*build_grid(1, 1, 3, cpu=8), *build_grid(2, 1, 1, cpu=2)[1:]]
+    assert get_places(change(nodes, request(10, Mode.REQUIRED, RACK), b0_r0_n0=8)) == {"b0-r0-n0": 8, "b0-r0-n1": 2}
 
 
 def test_it_does_not_grow_out_of_it():
     """BEHAVIOUR, Where the peer is wrong, 4."""
-    refusal = change(grid(2, 1, 2), request(9, Mode.REQUIRED, RACK), b0_r0_n0=4, b0_r0_n1=2).refusal
+    refusal = change(build_grid(2, 1, 2), request(9, Mode.REQUIRED, RACK), b0_r0_n0=4, b0_r0_n1=2).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.fit, refusal.wanted) == (RefusalKind.NOT_FIT, 2, 3)
     assert "b0/b0-r0" in refusal_sentence("t", refusal)
@@ -63,37 +63,37 @@ def test_several_pod_sets_that_grow_never_take_more_than_there_is():
     """BEHAVIOUR, Where the peer is wrong, 4: several elastic pod sets could overcommit nodes."""
     one, other = request(3, name="one"), request(3, name="other")
     before = {"one": on(b0_r0_n0=2), "other": on(b0_r0_n0=2)}
-    answer = resize(view_of(THREE_LEVELS, grid(1, 1, 2)), [one, other], before, MIXED)
-    assert places(answer, "one") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
-    assert places(answer, "other") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
-    refusal = resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [one, other], before, MIXED).refusal
+    answer = resize(build_view(THREE_LEVELS, build_grid(1, 1, 2)), [one, other], before, MIXED)
+    assert get_places(answer, "one") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
+    assert get_places(answer, "other") == {"b0-r0-n0": 2, "b0-r0-n1": 1}
+    refusal = resize(build_view(THREE_LEVELS, build_grid(1, 1, 1)), [one, other], before, MIXED).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.NOT_FIT
 
 
-def test_what_one_pod_set_gives_back_another_can_have():
+def test_resize_gives_released_room_of_one_pod_set_to_another():
     before = {"one": on(b0_r0_n0=3), "other": on(b0_r0_n0=1)}
-    answer = resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [request(1, name="one"), request(3, name="other")], before, MIXED)
-    assert (places(answer, "one"), places(answer, "other")) == ({"b0-r0-n0": 1}, {"b0-r0-n0": 3})
+    answer = resize(build_view(THREE_LEVELS, build_grid(1, 1, 1)), [request(1, name="one"), request(3, name="other")], before, MIXED)
+    assert (get_places(answer, "one"), get_places(answer, "other")) == ({"b0-r0-n0": 1}, {"b0-r0-n0": 3})
 
 
 def test_with_preferred_the_nearest_domains_come_first():
     wanted = request(9, Mode.PREFERRED, RACK)
-    assert places(change(grid(2, 2, 2), wanted, b0_r0_n0=4)) == {"b0-r0-n0": 4, "b0-r0-n1": 4, "b0-r1-n0": 1}
+    assert get_places(change(build_grid(2, 2, 2), wanted, b0_r0_n0=4)) == {"b0-r0-n0": 4, "b0-r0-n1": 4, "b0-r1-n0": 1}
 
 
 def test_whole_slices_are_added():
     wanted = request(6, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)], cpu=2000)
-    answer = change(grid(1, 3, 2, cpu=3), wanted, b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
-    assert places(answer) == {f"b0-r{rack}-n{node}": 1 for rack in range(3) for node in range(2)}
+    answer = change(build_grid(1, 3, 2, cpu=3), wanted, b0_r0_n0=1, b0_r0_n1=1, b0_r1_n0=1, b0_r1_n1=1)
+    assert get_places(answer) == {f"b0-r{rack}-n{node}": 1 for rack in range(3) for node in range(2)}
 
 
 def test_a_pod_set_without_a_previous_assignment_is_new():
-    assert places(resize(view_of(THREE_LEVELS, grid(1, 1, 1)), [request(2)], {}, MIXED)) == {"b0-r0-n0": 2}
+    assert get_places(resize(build_view(THREE_LEVELS, build_grid(1, 1, 1)), [request(2)], {}, MIXED)) == {"b0-r0-n0": 2}
 
 
 def test_pods_of_a_node_that_is_gone_are_placed_with_the_new_ones():
-    assert places(change(grid(2, 1, 2), request(6, Mode.REQUIRED, RACK), b0_r0_n0=2, deleted=2)) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
+    assert get_places(change(build_grid(2, 1, 2), request(6, Mode.REQUIRED, RACK), b0_r0_n0=2, deleted=2)) == {"b0-r0-n0": 2, "b0-r0-n1": 4}
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ def test_pods_of_a_node_that_is_gone_are_placed_with_the_new_ones():
 )
 def test_pods_on_a_doubtful_node_stay_there(doubt: dict[str, Any]):
     """Attack 27: a node blipped for a second while a job grew, its pods ran on outside of the assignment, and places were used twice."""
-    nodes = [replace(node, **doubt) if node.name == "b0-r0-n0" else node for node in grid(2, 1, 2)]
+    nodes = [replace(node, **doubt) if node.name == "b0-r0-n0" else node for node in build_grid(2, 1, 2)]
     wanted, before = request(5, Mode.REQUIRED, RACK), {"main": on(b0_r0_n0=3)}
-    decision = resize(view_of(THREE_LEVELS, nodes), [wanted], before, MIXED, outside={})
-    assert places(decision) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
+    decision = resize(build_view(THREE_LEVELS, nodes), [wanted], before, MIXED, outside={})
+    assert get_places(decision) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
 
 
 def test_resize_without_pods_known_to_run_moves_those_that_a_node_does_not_hold():
-    nodes = [replace(node, allocatable={"cpu": 1000, "pods": 9}) if node.name == "b0-r0-n0" else node for node in grid(1, 1, 2)]
-    assert places(change(nodes, request(3), b0_r0_n0=3)) == {"b0-r0-n0": 1, "b0-r0-n1": 2}
+    nodes = [replace(node, allocatable={"cpu": 1000, "pods": 9}) if node.name == "b0-r0-n0" else node for node in build_grid(1, 1, 2)]
+    assert get_places(change(nodes, request(3), b0_r0_n0=3)) == {"b0-r0-n0": 1, "b0-r0-n1": 2}
 
 
 def test_pods_that_run_in_a_rack_stay_there_though_its_nodes_do_not_hold_them():
     nodes = [Node(f"r{rack}-n{node}", {RACK: f"r{rack}"}, {"cpu": 3000, "pods": 9}) for rack in range(2) for node in range(2)]
     before = {"main": TopologyAssignment((RACK,), (DomainCount(("r0",), 3),))}
-    decision = resize(view_of((RACK,), nodes), [request(4, cpu=2000)], before, MIXED, outside={})
-    assert places(decision) == {"r0": 3, "r1": 1}
+    decision = resize(build_view((RACK,), nodes), [request(4, cpu=2000)], before, MIXED, outside={})
+    assert get_places(decision) == {"r0": 3, "r1": 1}
 
 
 LEFT = {BLOCK: "b0", RACK: "b0-r0"}
@@ -124,23 +124,23 @@ LEFT = {BLOCK: "b0", RACK: "b0-r0"}
 
 def change_beside_left(wanted: PodSetRequest, labels: dict[str, str], nodes: Sequence[Node], **before: int) -> Decision:
     """With a node "left" that is there, and in the tree no more."""
-    return resize(view_of(THREE_LEVELS, nodes), [wanted], {"main": on(**before)}, MIXED, outside={("left",): labels})
+    return resize(build_view(THREE_LEVELS, nodes), [wanted], {"main": on(**before)}, MIXED, outside={("left",): labels})
 
 
 def test_resize_keeps_pods_on_a_node_that_left_the_tree():
     wanted = request(5, Mode.REQUIRED, RACK)
-    assert places(change_beside_left(wanted, LEFT, grid(2, 2, 2), b0_r0_n0=1, left=2)) == {"b0-r0-n0": 3, "left": 2}
-    assert places(change_beside_left(wanted, LEFT, grid(2, 2, 2), left=2)) == {"b0-r0-n0": 3, "left": 2}
-    assert places(change_beside_left(request(1), LEFT, grid(2, 2, 2), left=2)) == {"left": 1}
+    assert get_places(change_beside_left(wanted, LEFT, build_grid(2, 2, 2), b0_r0_n0=1, left=2)) == {"b0-r0-n0": 3, "left": 2}
+    assert get_places(change_beside_left(wanted, LEFT, build_grid(2, 2, 2), left=2)) == {"b0-r0-n0": 3, "left": 2}
+    assert get_places(change_beside_left(request(1), LEFT, build_grid(2, 2, 2), left=2)) == {"left": 1}
     for labels in ({}, {BLOCK: "b0", RACK: "another"}):
-        refusal = change_beside_left(wanted, labels, grid(2, 2, 2), left=2).refusal
+        refusal = change_beside_left(wanted, labels, build_grid(2, 2, 2), left=2).refusal
         assert refusal is not None
         assert "run on nodes outside of the topology" in refusal_sentence("t", refusal)
 
 
 def test_resize_of_slices_beside_a_node_that_left_the_tree_is_refused():
     wanted = request(4, Mode.REQUIRED, RACK, slices=[(RACK, 2)])
-    refusal = change_beside_left(wanted, LEFT, grid(1, 1, 2), left=2).refusal
+    refusal = change_beside_left(wanted, LEFT, build_grid(1, 1, 2), left=2).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
     assert "pods run outside of the topology, in left; whether its slices are whole is not known" in refusal_sentence("t", refusal)
@@ -158,21 +158,23 @@ def test_resize_beside_a_node_that_left_the_tree_is_refused_where_levels_changed
 
 def test_the_most_scattered_domain_is_given_back_first():
     before = {"b0_r0_n0": 3, "b0_r0_n1": 3, "b0_r1_n0": 1, "b1_r0_n0": 2}
-    assert places(change(grid(2, 2, 2), request(8), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1, "b1-r0-n0": 1}
-    assert places(change(grid(2, 2, 2), request(7), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1}
-    assert places(change(grid(2, 2, 2), request(5), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
+    assert get_places(change(build_grid(2, 2, 2), request(8), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1, "b1-r0-n0": 1}
+    assert get_places(change(build_grid(2, 2, 2), request(7), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 3, "b0-r1-n0": 1}
+    assert get_places(change(build_grid(2, 2, 2), request(5), **before)) == {"b0-r0-n0": 3, "b0-r0-n1": 2}
 
 
 def test_slices_and_layers_stay_whole_when_pods_are_given_back():
     wanted = request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 4), (HOST, 2)])
     before = {"b0_r0_n0": 2, "b0_r0_n1": 2, "b0_r1_n0": 4}
-    assert places(change(grid(1, 2, 2), wanted, **before)) == {"b0-r0-n0": 2, "b0-r0-n1": 2}
-    assert places(change(grid(1, 2, 2), replace(wanted, count=8), **before)) == {name.replace("_", "-"): n for name, n in before.items()}
+    assert get_places(change(build_grid(1, 2, 2), wanted, **before)) == {"b0-r0-n0": 2, "b0-r0-n1": 2}
+    assert get_places(change(build_grid(1, 2, 2), replace(wanted, count=8), **before)) == {
+        name.replace("_", "-"): n for name, n in before.items()
+    }
 
 
 def test_a_slice_that_has_lost_a_pod_is_given_back_or_completed():
     wanted = request(2, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)])
-    assert places(change(grid(1, 2, 2), wanted, b0_r0_n0=1, b0_r1_n0=1, deleted=2)) == {"b0-r0-n0": 2}
+    assert get_places(change(build_grid(1, 2, 2), wanted, b0_r0_n0=1, b0_r1_n0=1, deleted=2)) == {"b0-r0-n0": 2}
 
 
 # --- groups -------------------------------------------------------------------------------------------
@@ -193,22 +195,22 @@ def test_a_group_shrunk_to_one_worker_does_not_swap_roles(leader_first: bool):
     """BEHAVIOUR, Where the peer is wrong, 5."""
     wanted = group(1) if leader_first else group(1)[::-1]
     before = {"leader": on(b0_r0_n1=1), "workers": on(b0_r0_n0=2, b0_r0_n1=1)}
-    answer = resize(view_of(THREE_LEVELS, grid(1, 1, 2)), wanted, before, MIXED)
-    assert places(answer, "leader") == {"b0-r0-n1": 1}
-    assert places(answer, "workers") == {"b0-r0-n1": 1}  # the one beside its leader stays
+    answer = resize(build_view(THREE_LEVELS, build_grid(1, 1, 2)), wanted, before, MIXED)
+    assert get_places(answer, "leader") == {"b0-r0-n1": 1}
+    assert get_places(answer, "workers") == {"b0-r0-n1": 1}  # the one beside its leader stays
 
 
 def test_a_group_grows_in_the_rack_it_has_in_common():
     before = {"leader": on(b0_r0_n1=1), "workers": on(b0_r0_n0=2)}
-    answer = resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(7), before, MIXED)
-    assert (places(answer, "leader"), places(answer, "workers")) == ({"b0-r0-n1": 1}, {"b0-r0-n0": 4, "b0-r0-n1": 3})
-    assert resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(8), before, MIXED).refusal is not None
+    answer = resize(build_view(THREE_LEVELS, build_grid(2, 1, 2)), group(7), before, MIXED)
+    assert (get_places(answer, "leader"), get_places(answer, "workers")) == ({"b0-r0-n1": 1}, {"b0-r0-n0": 4, "b0-r0-n1": 3})
+    assert resize(build_view(THREE_LEVELS, build_grid(2, 1, 2)), group(8), before, MIXED).refusal is not None
 
 
-def test_a_leader_whose_node_is_gone_joins_its_workers():
+def test_resize_places_a_leader_of_a_deleted_node_next_to_its_workers():
     before = {"leader": on(deleted=1), "workers": on(b1_r0_n0=4)}
-    answer = resize(view_of(THREE_LEVELS, grid(2, 1, 2)), group(4), before, MIXED)
-    assert (places(answer, "leader"), places(answer, "workers")) == ({"b1-r0-n1": 1}, {"b1-r0-n0": 4})
+    answer = resize(build_view(THREE_LEVELS, build_grid(2, 1, 2)), group(4), before, MIXED)
+    assert (get_places(answer, "leader"), get_places(answer, "workers")) == ({"b1-r0-n1": 1}, {"b1-r0-n0": 4})
 
 
 # --- topologies whose lowest level is not the hostname ------------------------------------------------
@@ -217,8 +219,8 @@ def test_a_leader_whose_node_is_gone_joins_its_workers():
 def test_a_rack_counts_the_pods_its_nodes_really_hold():
     nodes = [Node(f"r{rack}-n{node}", {RACK: f"r{rack}"}, {"cpu": 3000, "pods": 9}) for rack in range(2) for node in range(2)]
     before = {"main": TopologyAssignment((RACK,), (DomainCount(("r0",), 2),))}
-    answer = resize(view_of((RACK,), nodes), [request(3, cpu=2000)], before, MIXED)
-    assert places(answer) == {"r0": 2, "r1": 1}  # 6 CPUs would be three pods, but no node has four of them
+    answer = resize(build_view((RACK,), nodes), [request(3, cpu=2000)], before, MIXED)
+    assert get_places(answer) == {"r0": 2, "r1": 1}  # 6 CPUs would be three pods, but no node has four of them
 
 
 def test_pods_that_may_take_few_nodes_are_counted_on_these_first():
@@ -226,7 +228,7 @@ def test_pods_that_may_take_few_nodes_are_counted_on_these_first():
     nodes = [Node(f"n{i}", {RACK: "r0"} | ({"pool": "1"} if i == 0 else {}), {"cpu": 3000, "pods": 9}) for i in range(2)]
     wanted = [request(3, name="main"), replace(request(1, name="other"), node_selector={"pool": "1"})]
     before = {each.name: TopologyAssignment((RACK,), (DomainCount(("r0",), each.count),)) for each in wanted}
-    decision = resize(view_of((RACK,), nodes), wanted, before, MIXED)
+    decision = resize(build_view((RACK,), nodes), wanted, before, MIXED)
     assert {placement.pod_set: dict(placement.nodes) for placement in decision.placements} == {
         "main": {"n0": 2, "n1": 1},
         "other": {"n0": 1},
@@ -266,13 +268,13 @@ def test_a_resize_keeps_every_promise_and_moves_no_pod(change: Change):
     if decision.refusal is not None:
         assert any(now.count > was.count for now, was in zip(wanted, old, strict=True)), "what shrinks always fits"
         return
-    assert broken_promises(cluster, wanted, decision, {}, free_amounts(cluster)) == []
+    assert find_broken_promises(cluster, wanted, decision, {}, compute_free_amounts(cluster)) == []
     for was, now, placement in zip(old, wanted, decision.placements, strict=True):
-        had, has = Counter(dict(domains(previous[now.name]))), Counter(dict(domains(placement.assignment)))
+        had, has = Counter(dict(list_domains(previous[now.name]))), Counter(dict(list_domains(placement.assignment)))
         assert not (had - has if now.count >= was.count else has - had)
 
 
-def domains(assignment: TopologyAssignment) -> list[tuple[tuple[str, ...], int]]:
+def list_domains(assignment: TopologyAssignment) -> list[tuple[tuple[str, ...], int]]:
     return [(domain.values, domain.count) for domain in assignment.domains]
 
 
@@ -281,8 +283,8 @@ def test_a_pod_set_grows_if_and_only_if_some_way_to_do_it_exists(change: Change)
     cluster, old, wanted, previous, nodes = change
     grown, name = wanted[0].count - old[0].count, wanted[0].name
     usage = tuple((node, {**wanted[0].requests, "pods": 1}, count) for node, count in nodes[name].items())
-    free = free_amounts(replace(cluster, used=(*cluster.used, *usage)))
-    rooms = {node.name: room(node, wanted[0], free[node.name]) for node in cluster.nodes}
+    free = compute_free_amounts(replace(cluster, used=(*cluster.used, *usage)))
+    rooms = {node.name: compute_room(node, wanted[0], free[node.name]) for node in cluster.nodes}
     possible = can_complete(cluster, wanted[0], nodes[name], grown, rooms)
     assert (resize(cluster.view(), wanted, previous, MIXED).refusal is None) == possible
 
@@ -294,8 +296,8 @@ def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(ch
     name = wanted[0].name
     doubts = {node.name: data.draw(st.sampled_from(["", "ready", "small", "left"])) for node in cluster.nodes}
     usage = tuple((node, {**wanted[0].requests, "pods": 1}, count) for node, count in nodes[name].items())
-    free = free_amounts(replace(cluster, used=(*cluster.used, *usage)))
-    rooms = {node.name: 0 if doubts[node.name] else room(node, wanted[0], free[node.name]) for node in cluster.nodes}
+    free = compute_free_amounts(replace(cluster, used=(*cluster.used, *usage)))
+    rooms = {node.name: 0 if doubts[node.name] else compute_room(node, wanted[0], free[node.name]) for node in cluster.nodes}
     changed: dict[str, dict[str, Any]] = {"": {}, "ready": {"ready": False}, "small": {"allocatable": {"cpu": 0, "pods": 0}}, "left": {}}
     now = tuple(replace(node, **changed[doubts[node.name]]) for node in cluster.nodes if doubts[node.name] != "left")
     assume(now)
@@ -303,12 +305,16 @@ def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(ch
     view = replace(cluster, nodes=now, used=tuple(each for each in cluster.used if doubts[each[0]] != "left")).view()
     decision = resize(view, wanted, previous, MIXED, outside=outside)
     possible = can_complete(cluster, wanted[0], nodes[name], wanted[0].count - old[0].count, rooms)
-    if any(values in outside for values, _ in domains(previous[name])) and wanted[0].topology is not None and wanted[0].topology.slices:
+    if (
+        any(values in outside for values, _ in list_domains(previous[name]))
+        and wanted[0].topology is not None
+        and wanted[0].topology.slices
+    ):
         assert decision.refusal is not None
     else:
         assert (decision.refusal is None) == possible
     if decision.refusal is None:
-        had, has = (Counter(dict(domains(each))) for each in (previous[name], decision.placements[0].assignment))
+        had, has = (Counter(dict(list_domains(each))) for each in (previous[name], decision.placements[0].assignment))
         assert not had - has
         assert has.total() == wanted[0].count
         hosts: dict[tuple[str, ...], str] = {(node.labels[HOST],): node.name for node in cluster.nodes}
@@ -316,17 +322,17 @@ def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(ch
 
 
 @given(changes(alone="shrinks"))
-def test_what_is_left_after_shrinking_spans_as_few_domains_of_the_top_level_as_can_be(change: Change):
+def test_shrunk_pod_set_spans_the_fewest_domains_of_the_top_level(change: Change):
     cluster, _, wanted, previous, _ = change
     tree = cluster.view().tree
     top = {values: tree.paths[int(tree.levels[tree.lowest].starts[domain])][0] for domain, values in enumerate(tree.emitted)}
     had: Counter[str] = Counter()
-    for values, count in domains(previous[wanted[0].name]):
+    for values, count in list_domains(previous[wanted[0].name]):
         had[top[values]] += count
     largest = sorted(had.values(), reverse=True)
     fewest = next(number for number in range(1, len(largest) + 1) if sum(largest[:number]) >= wanted[0].count)
     decision = resize(cluster.view(), wanted, previous, MIXED)
-    assert len({top[values] for values, _ in domains(decision.placements[0].assignment)}) == fewest
+    assert len({top[values] for values, _ in list_domains(decision.placements[0].assignment)}) == fewest
 
 
 @given(changes(), st.randoms(use_true_random=False))

@@ -17,8 +17,8 @@ from core.placement.engine import place
 from core.placement.refusals import refusal_sentence
 from core.placement.topology.free_capacity import NodeState
 from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, labels_satisfy, node_matches
-from tests.builders import RACK, Counted, Node, grid, request, view_of
-from tests.placement.reference import matches, tolerates
+from tests.builders import RACK, Counted, Node, build_grid, build_view, request
+from tests.placement.reference import can_tolerate, is_match
 from tests.strategies import TAINTS, TOLERATIONS
 
 KEYS = ["pool", "gen", "zone"]
@@ -55,13 +55,13 @@ NODES = st.lists(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 @given(NODES, st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2), st.lists(terms(), min_size=1, max_size=3))
 def test_selector_and_affinity_take_the_nodes_that_each_would_take_alone(nodes, selector, terms):
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    view = view_of([RACK], nodes)
+    view = build_view([RACK], nodes)
     mask = view.label_mask(selector, affinity)
     assert {name: bool(ok) for name, ok in zip(view.tree.names, mask, strict=True)} == {
-        node.name: matches(node, selector, affinity) for node in nodes
+        node.name: is_match(node, selector, affinity) for node in nodes
     }
     for node in nodes:
-        assert node_matches(node.name, node.labels, selector, affinity) == matches(node, selector, affinity)
+        assert node_matches(node.name, node.labels, selector, affinity) == is_match(node, selector, affinity)
 
 
 def test_a_node_is_known_by_no_other_field_than_its_name():
@@ -70,15 +70,15 @@ def test_a_node_is_known_by_no_other_field_than_its_name():
     with pytest.raises(InvalidSelector, match=r"only metadata\.name is supported"):
         node_matches("n", {}, {}, affinity)
     with pytest.raises(InvalidSelector, match=r"'metadata\.uid': only metadata\.name is supported"):
-        view_of([RACK], [Node("n", {RACK: "r"})]).label_mask({}, affinity)
+        build_view([RACK], [Node("n", {RACK: "r"})]).label_mask({}, affinity)
     assert node_matches("n", {}, {}, None)
     assert node_matches("n", {}, {}, {"nodeAffinity": {}})
 
 
 @given(st.lists(st.sampled_from(TAINTS), max_size=3), st.lists(st.sampled_from(TOLERATIONS), max_size=3))
-def test_taints_keep_away_what_does_not_tolerate_each_of_them(taints, tolerations):
+def test_node_taints_exclude_pods_that_do_not_tolerate_each_taint(taints, tolerations):
     node = Node("n", {}, taints=tuple(taints))
-    assert (find_untolerated(node.taints, tolerations) is None) == tolerates(node, tolerations)
+    assert (find_untolerated(node.taints, tolerations) is None) == can_tolerate(node, tolerations)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_operators_as_kubernetes_reads_them(operator, values, value, taken):
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     }
-    assert view_of([RACK], [Node("n", labels)]).label_mask({}, affinity).tolist() == [taken]
+    assert build_view([RACK], [Node("n", labels)]).label_mask({}, affinity).tolist() == [taken]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_operators_as_kubernetes_reads_them(operator, values, value, taken):
         {"key": "gen", "operator": "Like", "values": ["x"]},
     ],
 )
-def test_what_kubernetes_would_not_accept_is_refused_by_name(expression):
+def test_invalid_selector_is_refused_with_its_operator(expression):
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     }
     with pytest.raises(InvalidSelector, match=expression["operator"]):
-        view_of([RACK], grid(1, 1, 1)).label_mask({}, affinity)
+        build_view([RACK], build_grid(1, 1, 1)).label_mask({}, affinity)
     with pytest.raises(InvalidSelector, match=expression["operator"]):
         labels_satisfy({"gen": "1"}, {}, affinity)
 
@@ -161,7 +161,7 @@ def test_labels_known_in_advance_count_only_for_their_own_keys():
 
 
 def test_taint_readiness_and_cordon_of_a_node_change_in_place():
-    view = view_of([RACK], grid(1, 1, 3))
+    view = build_view([RACK], build_grid(1, 1, 3))
     pods = request(1)
     assert view.eligible(pods).tolist() == [True] * 3
     node = view.tree.names[1]
@@ -211,13 +211,13 @@ def test_values_of_an_expression_are_looked_up():
     values = [Counted(f"other-{i}") for i in range(500)] + [Counted("b0-r0-n7")]
     for operator, taken in (("In", 1), ("NotIn", 99)):
         affinity = required({"key": HOSTNAME_LABEL, "operator": operator, "values": values})
-        assert view_of([RACK], grid(1, 1, 100)).label_mask({}, affinity).sum() == taken
+        assert build_view([RACK], build_grid(1, 1, 100)).label_mask({}, affinity).sum() == taken
     assert Counted.compared < 100
 
 
 def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():
     """Found defect B8."""
-    view = view_of([RACK], grid(1, 1, 1))
+    view = build_view([RACK], build_grid(1, 1, 1))
     for terms in (required(*[{"key": "pool", "operator": "Exists"}] * 2_001), required(*[{}] * 2_001)):
         with pytest.raises(InvalidSelector, match="node affinity has 2001 expressions, at most 2000 are accepted"):
             view.label_mask({}, terms)
@@ -230,7 +230,7 @@ def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():
 @pytest.mark.parametrize("size", [1, 500])
 def test_equal_selectors_have_the_same_key_however_large(size: int):
     """Found defect B8."""
-    view = view_of([RACK], grid(1, 1, 1))
+    view = build_view([RACK], build_grid(1, 1, 1))
     keys = {view.key_of(required({"key": "pool", "operator": "In", "values": [f"p{i + more}" for i in range(size)]})) for more in (0, 0, 1)}
     assert len(keys) == 2
     assert all(len(key) < 1_000 for key in keys)
@@ -239,7 +239,7 @@ def test_equal_selectors_have_the_same_key_however_large(size: int):
 def test_a_selector_of_many_values_is_shown_by_the_first():
     """Found defect B8."""
     affinity = required({"key": "pool", "operator": "In", "values": [f"p{i}" for i in range(500)]})
-    refusal = place(view_of([RACK], grid(1, 1, 1)), [request(1, Mode.UNCONSTRAINED, affinity=affinity)], MIXED).refusal
+    refusal = place(build_view([RACK], build_grid(1, 1, 1)), [request(1, Mode.UNCONSTRAINED, affinity=affinity)], MIXED).refusal
     assert refusal is not None
     assert "pool In (p0, p1, p2, p3, p4, p5, p6, p7 and 492 more)" in refusal_sentence("t", refusal)
 
@@ -254,8 +254,8 @@ def test_tolerations_are_read_once_for_all_questions():
             reads += 1
             return super().get(*asked)
 
-    nodes = [replace(node, taints=((f"t{i}", "", "NoSchedule"),)) for i, node in enumerate(grid(1, 1, 50))]
-    view = view_of([RACK], nodes)
+    nodes = [replace(node, taints=((f"t{i}", "", "NoSchedule"),)) for i, node in enumerate(build_grid(1, 1, 50))]
+    view = build_view([RACK], nodes)
     tolerations = tuple(Counted(key=f"other-{i}", operator="Exists") for i in range(200))
     asked = request(1, Mode.UNCONSTRAINED, tolerations=tolerations)
     for _ in range(5):
@@ -265,7 +265,7 @@ def test_tolerations_are_read_once_for_all_questions():
 
 def test_taints_that_no_node_has_any_more_are_dropped():
     """Found defect B10."""
-    view = view_of([RACK], grid(1, 1, 3))
+    view = build_view([RACK], build_grid(1, 1, 3))
     asked = request(1, tolerations=({"key": "job-7", "operator": "Exists"},))
     for i in range(1_000):
         view.observe_node("b0-r0-n1", NodeState({"cpu": 4000, "pods": 110}, ((f"job-{i % 500}", "", "NoSchedule"),)))

@@ -15,18 +15,18 @@ from core.placement.engine import place
 from core.placement.refusals import refusal_sentence
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.pod_affinity import AffinityVerdicts, NoNeighbours
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 
 HOST = HOSTNAME_LABEL
 PORT = HostPort(80)
 
 
-def term(app: str, key: str) -> PodTerm:
+def build_term(app: str, key: str) -> PodTerm:
     """Pods of one app, in the namespace of the tests, near by a label of nodes."""
     return PodTerm(key, frozenset(["ns"]), None, (Requirement("app", "In", frozenset([app])),))
 
 
-def pods(
+def build_pod_set(
     name: str, count: int, mode: Mode = Mode.UNCONSTRAINED, level: str | None = None, *, group: str | None = None, **traits: Any
 ) -> PodSetRequest:
     """A pod set whose pods have the label app=NAME."""
@@ -35,14 +35,14 @@ def pods(
     return replace(asked, topology=replace(asked.topology, group=group))
 
 
-def placed(view: FreeCapacity, *asked: PodSetRequest) -> dict[str, dict[str, int]]:
+def place_pod_sets(view: FreeCapacity, *asked: PodSetRequest) -> dict[str, dict[str, int]]:
     decision = place(view, asked, MIXED)
     assert decision.refusal is None, decision.refusal
     assert [each.pod_set for each in decision.placements] == [each.name for each in asked]
     return {each.pod_set: dict(each.nodes) for each in decision.placements}
 
 
-def sentence(decision: Decision) -> str:
+def get_sentence(decision: Decision) -> str:
     assert decision.refusal is not None
     return refusal_sentence("t", decision.refusal)
 
@@ -75,10 +75,10 @@ class Bound(NoNeighbours):
 # --- what is there already -------------------------------------------------------------------------------
 
 
-def test_nobody_is_in_nobodys_way():
+def test_empty_neighbours_repel_no_pod():
     nobody, traits = NoNeighbours(), PodTraits("ns", {"app": "x"})
     assert not nobody.using(PORT)
-    assert not nobody.matching([term("x", RACK)])
+    assert not nobody.matching([build_term("x", RACK)])
     assert not nobody.repels(traits)
     assert not list(nobody.repelling(traits))
     assert nobody.node_labels("n") == {}
@@ -86,11 +86,11 @@ def test_nobody_is_in_nobodys_way():
 
 
 def test_each_filter_keeps_its_own_nodes():
-    view = view_of(THREE_LEVELS, grid(1, 2, 2))
+    view = build_view(THREE_LEVELS, build_grid(1, 2, 2))
     names = view.tree.names
     there = [
         (PodTraits("ns", {"app": "db"}, (PORT,)), "b0-r0-n0"),
-        (PodTraits("ns", {"app": "loud"}, anti_affinity=(term("x", HOST),)), "b0-r1-n1"),
+        (PodTraits("ns", {"app": "loud"}, anti_affinity=(build_term("x", HOST),)), "b0-r1-n1"),
     ]
     view.neighbours = Bound(there)
 
@@ -100,7 +100,7 @@ def test_each_filter_keeps_its_own_nodes():
     def judge(**traits: Any) -> AffinityVerdicts:
         return view.around.judge(PodTraits("ns", {"app": "x"}, **traits))
 
-    verdicts = judge(host_ports=(PORT,), affinity=(term("db", RACK),), anti_affinity=(term("loud", HOST),))
+    verdicts = judge(host_ports=(PORT,), affinity=(build_term("db", RACK),), anti_affinity=(build_term("loud", HOST),))
     assert out(verdicts.ports) == ["b0-r0-n0"]
     assert out(verdicts.far) == ["b0-r1-n0", "b0-r1-n1"]
     assert out(verdicts.apart) == ["b0-r1-n1"]
@@ -109,10 +109,10 @@ def test_each_filter_keeps_its_own_nodes():
     assert out(verdicts.allowed()) == ["b0-r0-n1"]
 
 
-def test_a_pod_near_to_its_own_kind_may_be_the_first_only_where_nobody_is_and_the_node_has_the_label():
-    nodes = [*grid(1, 1, 2), Node("bare", {BLOCK: "b0", RACK: "b0-r1", HOST: "bare", "zone": "1"})]
-    view = view_of(THREE_LEVELS, nodes)
-    own = PodTraits("ns", {"app": "x"}, affinity=(term("x", "zone"),))
+def test_pod_with_affinity_to_its_own_labels_may_be_first_only_on_labeled_nodes_without_a_match():
+    nodes = [*build_grid(1, 1, 2), Node("bare", {BLOCK: "b0", RACK: "b0-r1", HOST: "bare", "zone": "1"})]
+    view = build_view(THREE_LEVELS, nodes)
+    own = PodTraits("ns", {"app": "x"}, affinity=(build_term("x", "zone"),))
     verdicts = view.around.judge(own)
     assert verdicts.first
     assert dict(zip(view.tree.names, verdicts.far.tolist(), strict=True)) == {"b0-r0-n0": True, "b0-r0-n1": True, "bare": False}
@@ -126,11 +126,11 @@ def test_a_pod_near_to_its_own_kind_may_be_the_first_only_where_nobody_is_and_th
 
 
 def test_company_counts_for_every_filter():
-    tree_view = view_of(THREE_LEVELS, grid(1, 2, 2))
-    company = PodTraits("ns", {"app": "db"}, (PORT,), anti_affinity=(term("x", RACK),))
+    tree_view = build_view(THREE_LEVELS, build_grid(1, 2, 2))
+    company = PodTraits("ns", {"app": "db"}, (PORT,), anti_affinity=(build_term("x", RACK),))
     view = tree_view.beside((company, [("b0-r0-n0", 1)]))
     verdicts = view.around.judge(
-        PodTraits("ns", {"app": "x"}, (PORT,), affinity=(term("db", RACK),), anti_affinity=(term("db", HOST),)),
+        PodTraits("ns", {"app": "x"}, (PORT,), affinity=(build_term("db", RACK),), anti_affinity=(build_term("db", HOST),)),
     )
     index = view.tree.index
     assert verdicts.ports.nonzero()[0].tolist() == [index["b0-r0-n0"]]
@@ -146,73 +146,83 @@ def test_company_counts_for_every_filter():
 
 
 def test_pods_with_a_host_port_go_one_to_a_node_and_not_beside_another_pod_set_with_it():
-    view = view_of(THREE_LEVELS, grid(1, 2, 2))
-    where = placed(view, pods("x", 2, host_ports=(PORT,)), pods("y", 2, host_ports=(HostPort(80, "TCP", "10.0.0.1"),)))
+    view = build_view(THREE_LEVELS, build_grid(1, 2, 2))
+    where = place_pod_sets(
+        view, build_pod_set("x", 2, host_ports=(PORT,)), build_pod_set("y", 2, host_ports=(HostPort(80, "TCP", "10.0.0.1"),))
+    )
     assert sorted([*where["x"], *where["y"]]) == sorted(view.tree.names)
     assert {*where["x"].values(), *where["y"].values()} == {1}
-    assert "Its pods go one to a node, by host port 80/TCP" in sentence(place(view, [pods("x", 5, host_ports=(PORT,))], MIXED))
+    assert "Its pods go one to a node, by host port 80/TCP" in get_sentence(place(view, [build_pod_set("x", 5, host_ports=(PORT,))], MIXED))
 
 
-def test_whoever_follows_another_pod_set_is_placed_after_it_and_named_before_it_all_the_same():
-    view = view_of(THREE_LEVELS, [*grid(1, 1, 2, cpu=2), *(node for node in grid(1, 2, 2, cpu=8) if "r1" in node.name)])
-    where = placed(view, pods("follower", 2, affinity=(term("leader", RACK),)), pods("leader", 8, Mode.REQUIRED, RACK))
+def test_pod_set_with_affinity_to_a_later_pod_set_is_placed_after_it():
+    view = build_view(THREE_LEVELS, [*build_grid(1, 1, 2, cpu=2), *(node for node in build_grid(1, 2, 2, cpu=8) if "r1" in node.name)])
+    where = place_pod_sets(
+        view, build_pod_set("follower", 2, affinity=(build_term("leader", RACK),)), build_pod_set("leader", 8, Mode.REQUIRED, RACK)
+    )
     assert {name.rsplit("-", 1)[0] for name in [*where["follower"], *where["leader"]]} == {"b0-r1"}
-    alone = place(view, [pods("follower", 2, affinity=(term("leader", RACK),))], MIXED)
-    assert "inter-pod affinity: 4" in sentence(alone)
+    alone = place(view, [build_pod_set("follower", 2, affinity=(build_term("leader", RACK),))], MIXED)
+    assert "inter-pod affinity: 4" in get_sentence(alone)
 
 
 def test_two_pod_sets_that_follow_each_other_have_no_beginning():
-    view = view_of(THREE_LEVELS, grid(1, 2, 2))
-    circle = [pods("x", 1, affinity=(term("y", RACK),)), pods("y", 1, affinity=(term("x", RACK),))]
-    assert "inter-pod affinity: 4" in sentence(place(view, circle, MIXED))
+    view = build_view(THREE_LEVELS, build_grid(1, 2, 2))
+    circle = [build_pod_set("x", 1, affinity=(build_term("y", RACK),)), build_pod_set("y", 1, affinity=(build_term("x", RACK),))]
+    assert "inter-pod affinity: 4" in get_sentence(place(view, circle, MIXED))
 
 
 def test_pods_near_to_their_own_kind_all_go_to_the_tightest_domain_that_holds_them():
-    nodes = [*grid(1, 1, 3, cpu=2), *(node for node in grid(1, 2, 2, cpu=4) if "r1" in node.name)]
-    view = view_of(THREE_LEVELS, nodes)
-    own: dict[str, Any] = {"affinity": (term("x", RACK),)}
-    assert sum(placed(view, pods("x", 6, **own))["x"].values()) == 6
-    assert {name[:5] for name in placed(view, pods("x", 6, **own))["x"]} == {"b0-r0"}
-    assert {name[:5] for name in placed(view, pods("x", 7, **own))["x"]} == {"b0-r1"}
-    refused = place(view, [pods("x", 9, **own)], MIXED)
+    nodes = [*build_grid(1, 1, 3, cpu=2), *(node for node in build_grid(1, 2, 2, cpu=4) if "r1" in node.name)]
+    view = build_view(THREE_LEVELS, nodes)
+    own: dict[str, Any] = {"affinity": (build_term("x", RACK),)}
+    assert sum(place_pod_sets(view, build_pod_set("x", 6, **own))["x"].values()) == 6
+    assert {name[:5] for name in place_pod_sets(view, build_pod_set("x", 6, **own))["x"]} == {"b0-r0"}
+    assert {name[:5] for name in place_pod_sets(view, build_pod_set("x", 7, **own))["x"]} == {"b0-r1"}
+    refused = place(view, [build_pod_set("x", 9, **own)], MIXED)
     assert refused.refusal is not None
     assert refused.refusal.fit == 8
-    assert "Pods with affinity to their own kind follow the first" in sentence(refused)
+    assert "Pods with affinity to their own kind follow the first" in get_sentence(refused)
 
 
 def test_pods_near_to_their_own_kind_by_zone_still_share_the_rack_that_they_must_share():
-    nodes = [replace(node, labels={**node.labels, "zone": "1" if node.name[:2] == "b0" else "2"}) for node in grid(2, 2, 1, cpu=2)]
+    nodes = [replace(node, labels={**node.labels, "zone": "1" if node.name[:2] == "b0" else "2"}) for node in build_grid(2, 2, 1, cpu=2)]
     nodes += [Node("b1-r2-n0", {BLOCK: "b1", RACK: "b1-r2", HOST: "b1-r2-n0", "zone": "2"}, {"cpu": 3000, "pods": 110})]
-    own: dict[str, Any] = {"affinity": (term("x", "zone"),)}
-    assert placed(view_of(THREE_LEVELS, nodes), pods("x", 3, Mode.REQUIRED, RACK, **own)) == {"x": {"b1-r2-n0": 3}}
-    assert {name[:2] for name in placed(view_of(THREE_LEVELS, nodes), pods("x", 4, **own))["x"]} == {"b0"}
+    own: dict[str, Any] = {"affinity": (build_term("x", "zone"),)}
+    assert place_pod_sets(build_view(THREE_LEVELS, nodes), build_pod_set("x", 3, Mode.REQUIRED, RACK, **own)) == {"x": {"b1-r2-n0": 3}}
+    assert {name[:2] for name in place_pod_sets(build_view(THREE_LEVELS, nodes), build_pod_set("x", 4, **own))["x"]} == {"b0"}
 
 
 def test_pods_apart_from_their_own_kind_go_one_to_each_domain():
-    view = view_of(THREE_LEVELS, grid(2, 2, 2))
-    apart: dict[str, Any] = {"anti_affinity": (term("x", RACK),)}
-    where = placed(view, pods("x", 4, **apart))["x"]
+    view = build_view(THREE_LEVELS, build_grid(2, 2, 2))
+    apart: dict[str, Any] = {"anti_affinity": (build_term("x", RACK),)}
+    where = place_pod_sets(view, build_pod_set("x", 4, **apart))["x"]
     assert sorted(name.rsplit("-", 1)[0] for name in where) == ["b0-r0", "b0-r1", "b1-r0", "b1-r1"]
-    assert f"Its pods go one to each {RACK}, by their own anti-affinity" in sentence(place(view, [pods("x", 5, **apart)], MIXED))
+    assert f"Its pods go one to each {RACK}, by their own anti-affinity" in get_sentence(
+        place(view, [build_pod_set("x", 5, **apart)], MIXED)
+    )
 
 
 def test_pods_apart_by_a_label_that_no_node_has_are_not_kept_apart():
-    assert placed(view_of(THREE_LEVELS, grid(1, 1, 1)), pods("x", 3, anti_affinity=(term("x", "zone"),))) == {"x": {"b0-r0-n0": 3}}
+    assert place_pod_sets(
+        build_view(THREE_LEVELS, build_grid(1, 1, 1)), build_pod_set("x", 3, anti_affinity=(build_term("x", "zone"),))
+    ) == {"x": {"b0-r0-n0": 3}}
 
 
 def test_pods_apart_that_prefer_a_level_stay_in_one_domain_of_it_if_one_lends_enough_nodes():
     zones = {"b0-r0-n0": "1", "b0-r0-n1": "1", "b0-r1-n0": "1", "b0-r1-n1": "2"}
-    nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in grid(1, 2, 2)]
-    apart: dict[str, Any] = {"anti_affinity": (term("x", "zone"),)}
-    view = view_of(THREE_LEVELS, nodes)
-    assert placed(view, pods("x", 2, Mode.PREFERRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
-    assert placed(view, pods("x", 2, Mode.REQUIRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
+    nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in build_grid(1, 2, 2)]
+    apart: dict[str, Any] = {"anti_affinity": (build_term("x", "zone"),)}
+    view = build_view(THREE_LEVELS, nodes)
+    assert place_pod_sets(view, build_pod_set("x", 2, Mode.PREFERRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
+    assert place_pod_sets(view, build_pod_set("x", 2, Mode.REQUIRED, RACK, **apart)) == {"x": {"b0-r1-n0": 1, "b0-r1-n1": 1}}
 
 
 def test_where_no_domain_of_the_preferred_level_lends_enough_the_next_one_up_does():
     zones = {"b0-r0-n0": "1", "b0-r0-n1": "1", "b0-r1-n0": "2", "b0-r1-n1": "2"}
-    nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in grid(1, 2, 2)]
-    where = placed(view_of(THREE_LEVELS, nodes), pods("x", 2, Mode.PREFERRED, RACK, anti_affinity=(term("x", "zone"),)))["x"]
+    nodes = [replace(node, labels={**node.labels, "zone": zones[node.name]}) for node in build_grid(1, 2, 2)]
+    where = place_pod_sets(
+        build_view(THREE_LEVELS, nodes), build_pod_set("x", 2, Mode.PREFERRED, RACK, anti_affinity=(build_term("x", "zone"),))
+    )["x"]
     assert sorted(zones[name] for name in where) == ["1", "2"]
 
 
@@ -220,36 +230,36 @@ def test_where_no_domain_of_the_preferred_level_lends_enough_the_next_one_up_doe
 
 
 def test_members_of_a_group_that_share_a_host_port_are_on_different_nodes():
-    view = view_of(THREE_LEVELS, grid(1, 1, 3))
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 3))
     leader, *workers = (
-        pods(name, count, Mode.REQUIRED, RACK, group="g", host_ports=(PORT,)) for name, count in (("l", 1), ("w", 2), ("w", 3))
+        build_pod_set(name, count, Mode.REQUIRED, RACK, group="g", host_ports=(PORT,)) for name, count in (("l", 1), ("w", 2), ("w", 3))
     )
-    where = placed(view, leader, workers[0])
+    where = place_pod_sets(view, leader, workers[0])
     assert sorted([*where["l"], *where["w"]]) == sorted(view.tree.names)
     refusal = place(view, [leader, workers[1]], MIXED).refusal
     assert refusal is not None
     assert (refusal.fit, refusal.wanted) == (2, 3)
 
 
-def test_a_group_whose_members_repel_each_other_is_refused_where_they_met():
-    view = view_of(THREE_LEVELS, grid(1, 1, 2))
-    worker = pods("worker", 1, Mode.REQUIRED, RACK, group="g", anti_affinity=(term("leader", RACK),))
-    text = sentence(place(view, [pods("leader", 1, Mode.REQUIRED, RACK, group="g"), worker], MIXED))
+def test_group_of_members_with_anti_affinity_to_each_other_is_refused_with_the_domain():
+    view = build_view(THREE_LEVELS, build_grid(1, 1, 2))
+    worker = build_pod_set("worker", 1, Mode.REQUIRED, RACK, group="g", anti_affinity=(build_term("leader", RACK),))
+    text = get_sentence(place(view, [build_pod_set("leader", 1, Mode.REQUIRED, RACK, group="g"), worker], MIXED))
     assert f"leader and worker are kept apart by pod anti-affinity by {RACK}" in text
 
 
 def test_a_group_with_ports_of_their_own_is_placed_together():
-    view = view_of(THREE_LEVELS, grid(1, 2, 1))
-    leader = pods("leader", 1, Mode.REQUIRED, RACK, group="g", host_ports=(PORT,))
-    worker = pods("worker", 1, Mode.REQUIRED, RACK, group="g", host_ports=(HostPort(81),))
-    where = placed(view, leader, worker)
+    view = build_view(THREE_LEVELS, build_grid(1, 2, 1))
+    leader = build_pod_set("leader", 1, Mode.REQUIRED, RACK, group="g", host_ports=(PORT,))
+    worker = build_pod_set("worker", 1, Mode.REQUIRED, RACK, group="g", host_ports=(HostPort(81),))
+    where = place_pod_sets(view, leader, worker)
     assert {*where["leader"]} == {*where["worker"]}
 
 
 def test_an_invalid_selector_is_reported_also_where_pods_mind_each_other():
     bad = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [BAD]}]}}}
-    asked = replace(pods("x", 1, affinity=(term("x", RACK),)), affinity=bad)
-    assert "operator 'Near' is none of" in sentence(place(view_of(THREE_LEVELS, grid(1, 1, 1)), [asked], MIXED))
+    asked = replace(build_pod_set("x", 1, affinity=(build_term("x", RACK),)), affinity=bad)
+    assert "operator 'Near' is none of" in get_sentence(place(build_view(THREE_LEVELS, build_grid(1, 1, 1)), [asked], MIXED))
 
 
 BAD = {"key": "a", "operator": "Near"}

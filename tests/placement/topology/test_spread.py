@@ -20,7 +20,7 @@ from core.placement.explain.choice import explain_choice
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.pod_affinity import NoNeighbours
 from core.placement.topology.topology_spread import require_labels
-from tests.builders import BLOCK, RACK, Node, request, view_of
+from tests.builders import BLOCK, RACK, Node, build_view, request
 
 LABELS = {"app": "train"}
 
@@ -34,14 +34,14 @@ def spreading(asked: PodSetRequest, *constraints: dict[str, Any]) -> PodSetReque
     return replace(asked, traits=traits_of_template(template, "team"))
 
 
-def cluster(rooms: list[list[int]]) -> FreeCapacity:
+def build_cluster(rooms: list[list[int]]) -> FreeCapacity:
     """Racks of one block, and how many pods each of their nodes holds."""
     nodes = []
     for r, rack in enumerate(rooms):
         for n, room in enumerate(rack):
             labels = {BLOCK: "b", RACK: f"r{r}", HOSTNAME_LABEL: f"r{r}n{n}"}
             nodes.append(Node(f"r{r}n{n}", labels, {"cpu": room * 1000, "pods": 100}))
-    return view_of((BLOCK, RACK, HOSTNAME_LABEL), nodes)
+    return build_view((BLOCK, RACK, HOSTNAME_LABEL), nodes)
 
 
 def placed(view: FreeCapacity, asked: PodSetRequest) -> tuple[Counter[str], tuple[str, ...]]:
@@ -53,7 +53,7 @@ def placed(view: FreeCapacity, asked: PodSetRequest) -> tuple[Counter[str], tupl
 
 
 def test_spread_by_hostname_is_met_where_there_is_room():
-    view, asked = cluster([[4, 4, 4, 4]]), request(4, Mode.REQUIRED, RACK)
+    view, asked = build_cluster([[4, 4, 4, 4]]), request(4, Mode.REQUIRED, RACK)
     assert len(placed(view, asked)[0]) == 1
     counts, unjudged = placed(view, spreading(asked, spread(HOSTNAME_LABEL)))
     assert sorted(counts.values()) == [1, 1, 1, 1]
@@ -64,7 +64,7 @@ def test_spread_by_hostname_is_met_where_there_is_room():
 
 
 def test_spread_by_a_level_is_met_where_there_is_room():
-    view = cluster([[4, 4], [4, 4], [4, 4]])
+    view = build_cluster([[4, 4], [4, 4], [4, 4]])
     counts, unjudged = placed(view, spreading(request(6, Mode.REQUIRED, BLOCK), spread(RACK, 2)))
     racks = Counter[str]()
     for name, count in counts.items():
@@ -74,7 +74,7 @@ def test_spread_by_a_level_is_met_where_there_is_room():
 
 
 def test_spread_that_cannot_be_met_is_named_and_the_pods_are_placed():
-    view, asked = cluster([[4, 4]]), request(4, Mode.REQUIRED, RACK)
+    view, asked = build_cluster([[4, 4]]), request(4, Mode.REQUIRED, RACK)
     counts, unjudged = placed(view, spreading(asked, spread(HOSTNAME_LABEL)))
     assert counts == placed(view, asked)[0]
     assert unjudged == (f"topologySpreadConstraints (4 pods in one {HOSTNAME_LABEL}, maxSkew is 1)",)
@@ -83,7 +83,7 @@ def test_spread_that_cannot_be_met_is_named_and_the_pods_are_placed():
 @pytest.mark.parametrize("selector", [None, {"matchLabels": {"app": "other"}}], ids=["none", "other pods"])
 def test_spread_that_does_not_select_its_own_pods_is_named(selector: dict[str, Any] | None):
     asked = spreading(request(4, Mode.REQUIRED, RACK), spread(HOSTNAME_LABEL, labelSelector=selector))
-    assert placed(cluster([[4, 4]]), asked)[1] == ("topologySpreadConstraints",)
+    assert placed(build_cluster([[4, 4]]), asked)[1] == ("topologySpreadConstraints",)
 
 
 def test_labels_of_hard_spread_are_required_of_nodes():
@@ -104,7 +104,7 @@ class OthersOnFirstNode(NoNeighbours):
 
 
 def test_spread_counts_pods_that_run_already():
-    view = cluster([[4, 4, 4]])
+    view = build_cluster([[4, 4, 4]])
     view.neighbours = OthersOnFirstNode()
     counts, unjudged = placed(view, spreading(request(2, Mode.REQUIRED, RACK), spread(HOSTNAME_LABEL)))
     assert counts == {"r0n1": 1, "r0n2": 1}
@@ -122,7 +122,7 @@ def test_spread_counts_pods_that_run_already():
     st.integers(1, 3),
 )
 def test_placement_meets_hard_spread_or_names_it(rooms: list[list[int]], count: int, mode: tuple[Mode, str | None], key: str, skew: int):
-    view, asked = cluster(rooms), request(count, *mode)
+    view, asked = build_cluster(rooms), request(count, *mode)
     own = spreading(asked, spread(key, skew))
     decision = place(view, [own], MIXED)
     assert (decision.refusal is None) == (place(view, [asked], MIXED).refusal is None)

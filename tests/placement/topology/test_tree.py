@@ -13,7 +13,7 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
 from core.placement.topology.placed_pods import find_failed
 from core.placement.topology.tree import NodeLabels, TopologyTree
-from tests.builders import BLOCK, RACK, THREE_LEVELS, Counted, Node, grid, request, view_of
+from tests.builders import BLOCK, RACK, THREE_LEVELS, Counted, Node, build_grid, build_view, request
 from tests.strategies import Cluster, clusters
 
 
@@ -72,7 +72,7 @@ def test_where_a_hostname_recurs_the_assignment_writes_all_levels():
         Node("y", {BLOCK: "b", RACK: "r2", HOSTNAME_LABEL: "h"}),
         Node("z", {BLOCK: "b", RACK: "r2", HOSTNAME_LABEL: "other"}),
     ]
-    (placement,) = place(view_of(THREE_LEVELS, nodes), [request(12, Mode.REQUIRED, BLOCK)], MIXED).placements
+    (placement,) = place(build_view(THREE_LEVELS, nodes), [request(12, Mode.REQUIRED, BLOCK)], MIXED).placements
     assert placement.assignment.levels == THREE_LEVELS
     assert [domain.values for domain in placement.assignment.domains] == [("b", "r1", "h"), ("b", "r2", "h"), ("b", "r2", "other")]
     assert placement.nodes == (("x", 4), ("y", 4), ("z", 4))
@@ -80,7 +80,7 @@ def test_where_a_hostname_recurs_the_assignment_writes_all_levels():
 
 def test_a_nodes_identity_is_its_name_whatever_its_hostname_label_says():
     nodes = [Node("n1", {RACK: "r", HOSTNAME_LABEL: "n2"}), Node("n2", {RACK: "r", HOSTNAME_LABEL: "n1"}, {"cpu": 1000, "pods": 10})]
-    view = view_of([RACK, HOSTNAME_LABEL], nodes)
+    view = build_view([RACK, HOSTNAME_LABEL], nodes)
     (placement,) = place(view, [request(5, Mode.REQUIRED, RACK)], MIXED).placements
     assert dict(placement.nodes) == {"n1": 4, "n2": 1}
     assert {domain.values: domain.count for domain in placement.assignment.domains} == {("n2",): 4, ("n1",): 1}
@@ -88,34 +88,34 @@ def test_a_nodes_identity_is_its_name_whatever_its_hostname_label_says():
 
 def test_racks_of_one_name_in_different_blocks_are_different_racks():
     nodes = [Node(f"n{b}", {BLOCK: f"b{b}", RACK: "r", HOSTNAME_LABEL: f"n{b}"}) for b in range(2)]
-    view = view_of(THREE_LEVELS, nodes)
+    view = build_view(THREE_LEVELS, nodes)
     assert place(view, [request(8, Mode.REQUIRED, RACK)], MIXED).refusal is not None
     assert place(view, [request(4, Mode.REQUIRED, RACK)], MIXED).refusal is None
 
 
-def test_a_rack_whose_nodes_have_room_only_together_takes_no_whole_pod():
+def test_rack_with_room_only_across_its_nodes_fits_no_pod():
     """Decision 4 of docs/decisions/0004: three nodes with half of a pod's CPU free each."""
     nodes = [Node(f"n{i}", {RACK: "r"}, {"cpu": 500, "pods": 10}) for i in range(3)]
-    refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
+    refusal = place(build_view([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.fit == 0
 
 
-def test_an_empty_tree_says_that_no_node_has_the_level():
-    refusal = place(view_of([RACK], []), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
+def test_refusal_in_an_empty_tree_names_the_missing_level():
+    refusal = place(build_view([RACK], []), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.detail == f"pod set main: no topology domains at level {RACK}; no node of the flavor has it"
 
 
-def test_a_tree_whose_nodes_are_all_out_says_by_what():
+def test_refusal_in_a_tree_without_usable_nodes_names_the_causes():
     nodes = [Node("a", {RACK: "r"}, ready=False), Node("b", {RACK: "r"}, unschedulable=True), Node("c", {RACK: "r"}, ready=False)]
-    refusal = place(view_of([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
+    refusal = place(build_view([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.detail.endswith("none of the flavor's 3 nodes can be used (NotReady: 2 (e.g. a), unschedulable: 1 (b))")
 
 
 def test_grid_of_the_builders_has_the_places_it_says():
-    tree = view_of(THREE_LEVELS, grid(2, 3, 4)).tree
+    tree = build_view(THREE_LEVELS, build_grid(2, 3, 4)).tree
     assert [level.count for level in tree.levels] == [2, 6, 24]
 
 

@@ -13,13 +13,13 @@ from core.names import FINISHED, QUEUE_NAME_LABEL, SLICE_NAME, SLICE_REPLACES
 from core.plan.jobs.workload_slices import build_successor, find_present, find_successor, keep_places
 from core.plan.workloads.desired_workload import build_workload
 from core.state.facts import WorkloadFacts, family_of
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
 
 
 def workload(name: str, *, replaces: str | None = None, finished: bool = False) -> Json:
-    wire = workload_json(name, [pod_set_json()], conditions=[condition_json(FINISHED)] if finished else [])
+    wire = build_workload_json(name, [build_pod_set_json()], conditions=[build_condition_json(FINISHED)] if finished else [])
     notes = {SLICE_NAME: "a"} | ({SLICE_REPLACES: f"ns/{replaces}"} if replaces else {})
     wire["metadata"] |= {"annotations": notes, "namespace": "ns"}
     return wire
@@ -39,7 +39,7 @@ def test_the_present_workload_is_the_one_that_waits_for_no_other():
 def test_pods_go_by_the_first_workload_of_the_job():
     facts = WorkloadFacts.read(workload("b", replaces="a"))
     assert (facts.key, facts.pods_key, facts.replaces) == ("ns/b", "ns/a", "ns/a")
-    assert WorkloadFacts.read(workload_json("x", [pod_set_json()])).pods_key.endswith("/x")
+    assert WorkloadFacts.read(build_workload_json("x", [build_pod_set_json()])).pods_key.endswith("/x")
 
 
 def test_a_successor_asks_for_all_pods_with_the_template_as_it_was():
@@ -66,17 +66,17 @@ def test_a_successor_asks_for_all_pods_with_the_template_as_it_was():
     assert later["metadata"]["name"] != name
 
 
-def assignment(counts: list[int]) -> TopologyAssignment:
+def build_assignment(counts: list[int]) -> TopologyAssignment:
     return TopologyAssignment(("host",), tuple(DomainCount((f"n{i}",), count) for i, count in enumerate(counts)))
 
 
 def test_the_most_scattered_places_go_where_no_pod_holds_them():
-    kept = keep_places(assignment([1, 3, 2]), 3, {})
+    kept = keep_places(build_assignment([1, 3, 2]), 3, {})
     assert kept == TopologyAssignment(("host",), (DomainCount(("n1",), 3),))
-    assert keep_places(assignment([1, 3, 2]), 3, {("n0",): 1, ("n2",): 2}) == TopologyAssignment(
+    assert keep_places(build_assignment([1, 3, 2]), 3, {("n0",): 1, ("n2",): 2}) == TopologyAssignment(
         ("host",), (DomainCount(("n0",), 1), DomainCount(("n2",), 2))
     )
-    assert keep_places(assignment([2, 2]), 1, {("n0",): 1, ("n1",): 1}) is None, "one of them is still to go"
+    assert keep_places(build_assignment([2, 2]), 1, {("n0",): 1, ("n1",): 1}) is None, "one of them is still to go"
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=6), st.data())
@@ -84,7 +84,7 @@ def test_places_of_pods_that_live_are_kept_and_as_many_as_are_wanted(domains: li
     given_counts = [count for count, _ in domains]
     live: dict[tuple[str, ...], int] = {(f"n{i}",): here for i, (_, here) in enumerate(domains)}
     count = data.draw(st.integers(1, sum(given_counts)))
-    kept = keep_places(assignment(given_counts), count, live)
+    kept = keep_places(build_assignment(given_counts), count, live)
     held = {(f"n{i}",): min(pair) for i, pair in enumerate(domains)}
     if kept is None:
         assert sum(held.values()) > count

@@ -15,37 +15,37 @@ from core.names import QUEUE_NAME_LABEL
 from core.plan.jobs.job_podgroup import build_pod_group, is_in_step, is_of
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.podgroup_facts import read_pod_group
-from tests.webhook.reviews.test_group_reviews import BY_NAME, RACK, made, template
+from tests.webhook.reviews.test_group_reviews import BY_NAME, RACK, build_object, build_template
 
 Obj = dict[str, Any]
 
 
 def member(obj: Obj) -> Obj:
     """The object as the webhook makes it and the API server stores it."""
-    return with_membership(kind_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": "u"}}, "g")
+    return with_membership(get_kind(obj), {**obj, "metadata": {**obj["metadata"], "uid": "u"}}, "g")
 
 
-def kind_of(obj: Obj) -> Grouping:
+def get_kind(obj: Obj) -> Grouping:
     return BY_NAME[obj["kind"]]
 
 
 def group(obj: Obj) -> Obj:
-    built = build_pod_group(kind_of(obj), member(obj))
+    built = build_pod_group(get_kind(obj), member(obj))
     assert built is not None
     PodGroup.model_validate(built)
     return built
 
 
-def counts(kind: str, **spec: Any) -> tuple[int, int]:
+def get_counts(kind: str, **spec: Any) -> tuple[int, int]:
     """Pods at once, and replicas."""
-    obj = made(kind)
+    obj = build_object(kind)
     facts = read_pod_group(group({**obj, "spec": {**obj["spec"], **spec}}))
     assert facts.min_count is not None
     return facts.min_count, facts.replicas
 
 
 def test_it_is_controlled_by_the_job_and_has_its_levels():
-    obj = made("Job", f"block, {RACK}:Preferred")
+    obj = build_object("Job", f"block, {RACK}:Preferred")
     built = group(obj)
     assert built["metadata"] == {
         "name": "g",
@@ -59,7 +59,7 @@ def test_it_is_controlled_by_the_job_and_has_its_levels():
 
 
 def test_it_is_in_step_while_its_job_is_the_same():
-    built, grown = (group({**made("Job"), "spec": {"parallelism": count, "template": template()}}) for count in (4, 5))
+    built, grown = (group({**build_object("Job"), "spec": {"parallelism": count, "template": build_template()}}) for count in (4, 5))
     assert is_in_step(built, built)
     assert not is_in_step(built, grown)
 
@@ -76,7 +76,7 @@ def test_it_is_in_step_while_its_job_is_the_same():
     ],
 )
 def test_a_job_is_all_pods_that_run_at_once(spec: Obj, expected: int):
-    assert counts("Job", **spec) == (expected, 1)
+    assert get_counts("Job", **spec) == (expected, 1)
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_a_job_is_all_pods_that_run_at_once(spec: Obj, expected: int):
     ],
 )
 def test_pods_of_a_job_that_have_succeeded_and_may_be_gone_are_not_waited_for(spec: Obj, succeeded: int, expected: int):
-    obj = {**made("Job"), "spec": {"template": template(), **spec}, "status": {"succeeded": succeeded}}
+    obj = {**build_object("Job"), "spec": {"template": build_template(), **spec}, "status": {"succeeded": succeeded}}
     assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": expected}}
 
 
-def test_nor_are_those_of_jobs_of_a_job_set():
-    obj = {**made("JobSet"), "status": {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}}
+def test_pod_group_of_a_job_set_keeps_pods_of_succeeded_jobs_and_counts_the_first_job_if_in_order():
+    obj = {**build_object("JobSet"), "status": {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}}
     assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 6}}
     obj["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
     assert group(obj)["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
 
 
 def replicated(name: str, count: int, **more: Any) -> Obj:
-    return {"name": name, "replicas": count, "template": {"spec": {"parallelism": 2, "template": template()}}, **more}
+    return {"name": name, "replicas": count, "template": {"spec": {"parallelism": 2, "template": build_template()}}, **more}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def replicated(name: str, count: int, **more: Any) -> Obj:
     ids=["all", "any order", "in order", "one after another"],
 )
 def test_a_job_set_is_all_pods_that_need_not_wait_for_others_of_it(spec: Obj, expected: int):
-    assert counts("JobSet", **spec) == (expected, 1)
+    assert get_counts("JobSet", **spec) == (expected, 1)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_a_job_set_is_all_pods_that_need_not_wait_for_others_of_it(spec: Obj, ex
         ({}, 4),
         ({"launcherCreationPolicy": "AtStartup"}, 4),
         ({"launcherCreationPolicy": "WaitForWorkersReady"}, 3),
-        ({"mpiReplicaSpecs": {"Launcher": {"template": template()}}}, 1),
+        ({"mpiReplicaSpecs": {"Launcher": {"template": build_template()}}}, 1),
     ],
 )
 def test_an_mpi_job_is_its_workers_and_a_launcher_that_does_not_wait_for_them(spec: Obj, expected: int):
-    assert counts("MPIJob", **spec) == (expected, 1)
+    assert get_counts("MPIJob", **spec) == (expected, 1)
 
 
 def surge(most: Any) -> Obj:
@@ -149,23 +149,23 @@ def surge(most: Any) -> Obj:
         (surge("1%"), (3, 3)),
         (surge("some"), (3, 2)),
         (surge(True), (3, 2)),
-        ({"leaderWorkerTemplate": {"size": 5, "workerTemplate": template()}}, (5, 2)),
+        ({"leaderWorkerTemplate": {"size": 5, "workerTemplate": build_template()}}, (5, 2)),
     ],
 )
 def test_a_leader_worker_set_is_a_group_per_replica(spec: Obj, expected: tuple[int, int]):
-    assert counts("LeaderWorkerSet", **spec) == expected
+    assert get_counts("LeaderWorkerSet", **spec) == expected
 
 
 @pytest.mark.parametrize("change", ["not asked", "no member", "queued", "no levels"])
-def test_who_does_not_ask_or_is_no_member_or_is_queued_has_none(change: str):
-    obj = made("Job", None if change == "not asked" else "rack of ours" if change == "no levels" else RACK)
+def test_job_that_requests_no_group_or_is_no_member_or_is_queued_has_no_pod_group(change: str):
+    obj = build_object("Job", None if change == "not asked" else "rack of ours" if change == "no levels" else RACK)
     if change == "queued":
         obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
     stored = {**obj, "metadata": {**obj["metadata"], "uid": "u"}} if change == "no member" else member(obj)
-    assert build_pod_group(kind_of(obj), stored) is None
+    assert build_pod_group(get_kind(obj), stored) is None
 
 
-def test_nobody_is_placed_by_a_part_of_what_was_asked_for():
+def test_pod_group_topology_with_an_invalid_level_has_no_levels():
     assert read_levels(f"{RACK},?") == ()
 
 

@@ -17,29 +17,29 @@ from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
 from core.plan.jobs.reclaimable import are_made_again, count_succeeded, plan_reclaimable
 from core.state.facts import WorkloadFacts
 from core.state.workload_state import less_reclaimed
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
-RESERVED = condition_json(QUOTA_RESERVED)
+RESERVED = build_condition_json(QUOTA_RESERVED)
 
 
-def workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) -> Json:
-    wire = workload_json("w", [pod_set_json("main", count)], conditions=conditions)
+def build_workload(*conditions: Json, count: int = 4, reclaimable: int | None = None) -> Json:
+    wire = build_workload_json("w", [build_pod_set_json("main", count)], conditions=conditions)
     wire["status"] |= {"reclaimablePods": [{"name": "main", "count": reclaimable}]} if reclaimable is not None else {}
     return wire
 
 
 def test_running_pods_give_no_quota_back_however_many_are_done() -> None:
     """A Job counts successes of pods that its user let it adopt."""
-    assert plan_reclaimable(workload(RESERVED, count=2), {"main": 2}, {"main": 2}) is None
-    assert plan_reclaimable(workload(RESERVED, count=2), {"main": 2}, {"main": 1}) == [{"name": "main", "count": 1}]
-    assert plan_reclaimable(workload(RESERVED, count=2, reclaimable=1), {"main": 2}, {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED, count=2), {"main": 2}, {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED, count=2), {"main": 2}, {"main": 1}) == [{"name": "main", "count": 1}]
+    assert plan_reclaimable(build_workload(RESERVED, count=2, reclaimable=1), {"main": 2}, {"main": 2}) is None
 
 
 # --- kinds ----------------------------------------------------------------------------------------------
 
 
-def job(succeeded: int, parallelism: int | None, completions: int | None) -> Json:
+def build_job(succeeded: int, parallelism: int | None, completions: int | None) -> Json:
     spec = {"parallelism": parallelism, "completions": completions}
     return {"spec": {name: value for name, value in spec.items() if value is not None}, "status": {"succeeded": succeeded}}
 
@@ -61,13 +61,13 @@ def job(succeeded: int, parallelism: int | None, completions: int | None) -> Jso
     ids=str,
 )
 def test_a_job_needs_no_more_pods_than_completions_are_missing(succeeded: int, parallelism: int, completions: int, done: int):
-    assert Job().reclaimable_pods(job(succeeded, parallelism, completions)) == ({"main": done} if done else {})
+    assert Job().reclaimable_pods(build_job(succeeded, parallelism, completions)) == ({"main": done} if done else {})
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.data())
 def test_a_job_that_runs_keeps_at_least_one_pod_and_at_most_those_it_runs_at_once(parallelism: int, completions: int, data: st.DataObject):
     succeeded = data.draw(st.integers(0, completions - 1))
-    done = Job().reclaimable_pods(job(succeeded, parallelism, completions)).get("main", 0)
+    done = Job().reclaimable_pods(build_job(succeeded, parallelism, completions)).get("main", 0)
     needed = min(parallelism, completions) - done
     assert needed == min(parallelism, completions, completions - succeeded)
 
@@ -82,7 +82,7 @@ def test_a_jobset_gives_back_the_jobs_that_have_succeeded():
     assert JobSet().reclaimable_pods({"spec": {"replicatedJobs": spec}}) == {}
 
 
-def test_only_kinds_whose_status_tells_reclaim():
+def test_only_kinds_with_succeeded_pods_in_their_status_have_reclaimable_pods():
     assert {kind.kind for kind in KINDS if isinstance(kind, Reclaiming)} == {"Job", "JobSet", "TrainJob"}
 
 
@@ -97,28 +97,28 @@ def test_pods_of_a_group_are_counted_by_role():
 
 
 def test_it_is_written_once():
-    assert plan_reclaimable(workload(RESERVED), {}) is None
-    assert plan_reclaimable(workload(RESERVED), {"main": 2}) == [{"name": "main", "count": 2}]
-    assert plan_reclaimable(workload(RESERVED, reclaimable=2), {"main": 2}) is None
-    assert plan_reclaimable(workload(RESERVED), {"main": 9, "other": 3}) == [{"name": "main", "count": 4}]
-    assert plan_reclaimable(workload(RESERVED, condition_json(FINISHED)), {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED), {}) is None
+    assert plan_reclaimable(build_workload(RESERVED), {"main": 2}) == [{"name": "main", "count": 2}]
+    assert plan_reclaimable(build_workload(RESERVED, reclaimable=2), {"main": 2}) is None
+    assert plan_reclaimable(build_workload(RESERVED), {"main": 9, "other": 3}) == [{"name": "main", "count": 4}]
+    assert plan_reclaimable(build_workload(RESERVED, build_condition_json(FINISHED)), {"main": 2}) is None
 
 
 def test_it_goes_down_only_once_the_quota_is_given_back():
-    assert plan_reclaimable(workload(RESERVED, reclaimable=3), {"main": 1}) is None
-    assert are_made_again(workload(RESERVED, reclaimable=3), {"main": 1})
-    assert not are_made_again(workload(RESERVED, reclaimable=3), {"main": 3})
-    assert plan_reclaimable(workload(reclaimable=3), {"main": 1}) == [{"name": "main", "count": 1}]
-    assert plan_reclaimable(workload(reclaimable=3), {}) == []
+    assert plan_reclaimable(build_workload(RESERVED, reclaimable=3), {"main": 1}) is None
+    assert are_made_again(build_workload(RESERVED, reclaimable=3), {"main": 1})
+    assert not are_made_again(build_workload(RESERVED, reclaimable=3), {"main": 3})
+    assert plan_reclaimable(build_workload(reclaimable=3), {"main": 1}) == [{"name": "main", "count": 1}]
+    assert plan_reclaimable(build_workload(reclaimable=3), {}) == []
 
 
 # --- what it is good for ------------------------------------------------------------------------------------
 
 
-def test_what_waits_asks_for_what_it_still_needs():
-    (pod_set,) = WorkloadFacts.read(workload(reclaimable=3)).pod_sets
+def test_waiting_workload_with_reclaimable_pods_requests_its_remaining_pods():
+    (pod_set,) = WorkloadFacts.read(build_workload(reclaimable=3)).pod_sets
     assert (pod_set.count, pod_set.reclaimed) == (1, 3)
-    (pod_set,) = WorkloadFacts.read(workload(reclaimable=9)).pod_sets
+    (pod_set,) = WorkloadFacts.read(build_workload(reclaimable=9)).pod_sets
     assert (pod_set.count, pod_set.reclaimed) == (0, 4), "who wrote nonsense frees no more than there is"
 
 
@@ -126,7 +126,7 @@ def test_what_waits_asks_for_what_it_still_needs():
 def test_quota_is_used_for_pods_that_are_needed(count: int, given: int, reclaimed: int, each: int):
     given = min(given, count)
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": each * given}, given),))
-    facts = WorkloadFacts.read(workload(count=count, reclaimable=reclaimed))
+    facts = WorkloadFacts.read(build_workload(count=count, reclaimable=reclaimed))
     (held,) = less_reclaimed(admission, facts).pod_sets
     assert held.usage == {"cpu": each * min(given, max(0, count - reclaimed))}
     assert held.count == given

@@ -18,10 +18,10 @@ from core.plan.steps import writes as w
 from core.plan.steps.steps import Overtaken, ParallelSteps, Plan, Step, Then
 from core.plan.workloads.workload_steps import EVICT
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import pod_json, pod_set_json, workload_json
+from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
 
 
-def each_of(found: Plan) -> list[Step]:
+def list_first_steps(found: Plan) -> list[Step]:
     """Steps of the first of a plan, which are done together."""
     together = found.steps[0].write
     assert isinstance(together, ParallelSteps)
@@ -33,13 +33,13 @@ NODES = ("n0", "n1", "n2")
 SOME = list(chain.from_iterable(combinations(NODES, size) for size in range(3)))
 
 
-def pinned(node: str) -> dict[str, Any]:
-    return pod_json(f"on-{node}", workload="w", owner="uid-job", node_selector={HOSTNAME_LABEL: node})
+def build_pinned_pod(node: str) -> dict[str, Any]:
+    return build_pod_json(f"on-{node}", workload="w", owner="uid-job", node_selector={HOSTNAME_LABEL: node})
 
 
 def plan(lost: Sequence[str], named: Sequence[str] = (), *, rules: HealthRules | None = None, is_just_reported: bool = False) -> Plan:
     """Of a workload on three nodes, of which its Workload names some as lost."""
-    workload = workload_json("w", [pod_set_json(count=3)], owner="uid-job")
+    workload = build_workload_json("w", [build_pod_set_json(count=3)], owner="uid-job")
     workload["status"] = {"unhealthyNodes": [{"name": name} for name in named]}
     facts = WorkloadFacts.read(workload)
     return plan_report(NodesFacts(workload, facts, dict.fromkeys(lost, "it is gone"), 3, is_just_reported), rules or HealthRules(), NOW)
@@ -63,10 +63,10 @@ def test_lost_nodes_are_named_in_one_write_where_the_workload_names_others(lost:
 
 @pytest.mark.parametrize("lost", SOME)
 def test_pods_that_wait_for_nodes_are_ended_together(lost: Sequence[str]):
-    verdicts = [(node, NodeVerdict("gone" if node in lost else "", in_the_way=(PodFacts.read(pinned(node)),))) for node in NODES]
-    pods = {f"ns/on-{node}": pinned(node) for node in NODES}
+    verdicts = [(node, NodeVerdict("gone" if node in lost else "", in_the_way=(PodFacts.read(build_pinned_pod(node)),))) for node in NODES]
+    pods = {f"ns/on-{node}": build_pinned_pod(node) for node in NODES}
     found = plan_ends(list_waiting(verdicts), lambda pod: pods.get(pod.key), NOW)
-    for step, node in zip(each_of(found), NODES, strict=True):
+    for step, node in zip(list_first_steps(found), NODES, strict=True):
         assert [event.reason for event in step.events] == [EVENT_POD_TERMINATED]
         assert isinstance(step.write, w.Patch)
         assert step.write.guard is w.Guard.WAITING
@@ -75,7 +75,7 @@ def test_pods_that_wait_for_nodes_are_ended_together(lost: Sequence[str]):
 
 
 def test_pod_that_is_gone_is_passed_over():
-    verdicts = [("n0", NodeVerdict("it is gone", in_the_way=(PodFacts.read(pinned("n0")),)))]
+    verdicts = [("n0", NodeVerdict("it is gone", in_the_way=(PodFacts.read(build_pinned_pod("n0")),)))]
     assert plan_ends(list_waiting(verdicts), lambda _: None, NOW).names == ()
 
 
@@ -99,17 +99,17 @@ def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch
 
 
 def test_pods_of_an_admission_that_is_over_are_ended():
-    pods = {f"ns/on-{node}": pinned(node) for node in NODES[:2]}
-    found = plan_leftovers([PodFacts.read(pinned(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
-    assert len(each_of(found)) == 2
-    for step in each_of(found):
+    pods = {f"ns/on-{node}": build_pinned_pod(node) for node in NODES[:2]}
+    found = plan_leftovers([PodFacts.read(build_pinned_pod(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
+    assert len(list_first_steps(found)) == 2
+    for step in list_first_steps(found):
         assert step.passes == {Overtaken.GONE, Overtaken.CHANGED}
         assert "of which its workload has nothing" in step.events[0].message
 
 
 def test_eviction_behind_its_annotation_is_guarded_as_judged():
     """By a review: it was guarded by the version, and the pods that showed the loss were ended before."""
-    seen = workload_json("w", [pod_set_json(count=3)], owner="uid-job")
+    seen = build_workload_json("w", [build_pod_set_json(count=3)], owner="uid-job")
     seen["status"] = {"schedulingStats": {"evictions": [{"reason": "NodeFailures", "count": 2}]}}
     seen["status"]["conditions"] = [{"type": "Admitted", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]
     facts = WorkloadFacts.read(seen)

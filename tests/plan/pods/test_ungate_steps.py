@@ -20,30 +20,30 @@ from core.plan.steps import writes as w
 from core.plan.steps.steps import Hold, ParallelSteps, Plan, Step
 from core.state.facts import PodFacts, WorkloadFacts
 from core.state.flavor_view import AssignedPlaces
-from tests.builders import pod_json, pod_set_json, workload_json
+from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
 
 OWNER = "uid-job"
 UNGATED = ("pods are there", "ungate pods")
 NODES = Nodes(("n0", "n1", "other").__contains__, ("n0", "n1").__contains__, ("n0", "n1").__contains__)
 
 
-def gated(index: int, cpu: str = "1") -> dict[str, Any]:
-    return pod_json(f"p{index}", workload="w", owner=OWNER, gated=True, cpu=cpu)
+def build_gated_pod(index: int, cpu: str = "1") -> dict[str, Any]:
+    return build_pod_json(f"p{index}", workload="w", owner=OWNER, gated=True, cpu=cpu)
 
 
-def running(index: int, node: str) -> dict[str, Any]:
-    return pod_json(f"p{index}", workload="w", owner=OWNER, node=node, node_selector={HOSTNAME_LABEL: node})
+def build_running_pod(index: int, node: str) -> dict[str, Any]:
+    return build_pod_json(f"p{index}", workload="w", owner=OWNER, node=node, node_selector={HOSTNAME_LABEL: node})
 
 
 def sent(index: int, node: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Without a gate, and bound to no node yet."""
-    made = pod_json(f"p{index}", workload="w", owner=OWNER, node_selector={HOSTNAME_LABEL: node})
+    made = build_pod_json(f"p{index}", workload="w", owner=OWNER, node_selector={HOSTNAME_LABEL: node})
     made["metadata"]["labels"] |= labels or {}
     return made
 
 
-def facts(*pods: dict[str, Any], owner: str | None = OWNER, **more: Any) -> UngatingFacts:
-    workload = workload_json("w", [pod_set_json(count=2)], owner=owner)
+def build_facts(*pods: dict[str, Any], owner: str | None = OWNER, **more: Any) -> UngatingFacts:
+    workload = build_workload_json("w", [build_pod_set_json(count=2)], owner=owner)
     hosts = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((node,), 1) for node in ("n0", "n1")))
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {}, 2, hosts),))
     seen = {f"ns/{pod['metadata']['name']}": pod for pod in pods}
@@ -65,29 +65,29 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
     ("pods", "more", "names", "again_s"),
     [
         ([], {}, (), None),
-        ([gated(0), gated(1)], {}, UNGATED, None),
-        ([gated(0), gated(1)], {"began": BEGAN}, ("ungate pods",), None),
-        ([running(0, "n0"), gated(1)], {}, UNGATED, None),
-        ([running(0, "n0"), running(1, "n1")], {}, (), None),
-        ([running(0, "n0"), running(1, "n1")], {"began": BEGAN}, ("all pods are bound",), None),
-        ([running(0, "n0")], {"began": BEGAN}, (), None),
-        ([gated(0, "9")], {}, ("report",), pacing.EXCESS_S),
-        ([gated(0)], {"waits_for_nodes": True}, (), pacing.PODS_HELD_S),
+        ([build_gated_pod(0), build_gated_pod(1)], {}, UNGATED, None),
+        ([build_gated_pod(0), build_gated_pod(1)], {"began": BEGAN}, ("ungate pods",), None),
+        ([build_running_pod(0, "n0"), build_gated_pod(1)], {}, UNGATED, None),
+        ([build_running_pod(0, "n0"), build_running_pod(1, "n1")], {}, (), None),
+        ([build_running_pod(0, "n0"), build_running_pod(1, "n1")], {"began": BEGAN}, ("all pods are bound",), None),
+        ([build_running_pod(0, "n0")], {"began": BEGAN}, (), None),
+        ([build_gated_pod(0, "9")], {}, ("report",), pacing.EXCESS_S),
+        ([build_gated_pod(0)], {"waits_for_nodes": True}, (), pacing.PODS_HELD_S),
     ],
     ids=["none", "all new", "again", "one runs", "all run", "all are bound", "one is not there", "more than admitted", "no node is ready"],
 )
 def test_pods_of_a_workload_lead_to_these_steps(
     pods: Sequence[dict[str, Any]], more: Mapping[str, Any], names: tuple[str, ...], again_s: float | None
 ):
-    found = plan(facts(*pods, **more))
+    found = plan(build_facts(*pods, **more))
     assert (found.names, found.again_s) == (names, again_s)
 
 
 @pytest.mark.parametrize(
     ("stray", "waits_for_nodes", "write"),
     [
-        (running(0, "other"), False, None),
-        (running(0, "gone"), False, ...),
+        (build_running_pod(0, "other"), False, None),
+        (build_running_pod(0, "gone"), False, ...),
         (sent(0, "other"), False, w.Delete),
         (sent(0, "other", {f"{COORDINATE_PREFIXES[0]}rank": "0"}), True, ...),
         (sent(0, "n0", {f"{COORDINATE_PREFIXES[0]}rank": "0"}), True, ...),
@@ -95,7 +95,7 @@ def test_pods_of_a_workload_lead_to_these_steps(
     ids=["it runs", "its node is gone", "it is not bound", "node health ends it", "it is where it should be"],
 )
 def test_stray_pod_is_deleted_reported_or_left_alone(stray: dict[str, Any], waits_for_nodes: bool, write: Any):
-    found = [step for step in plan(facts(stray, waits_for_nodes=waits_for_nodes)).steps if "stray" in step.name]
+    found = [step for step in plan(build_facts(stray, waits_for_nodes=waits_for_nodes)).steps if "stray" in step.name]
     if write is ...:
         assert found == []
         return
@@ -115,7 +115,7 @@ def test_strays_that_run_leave_room_for_those_that_are_deleted(monkeypatch: pyte
     """By a review: many of the first, which never go, kept the others from being deleted."""
     monkeypatch.setattr(pacing, "MOST_EXCESSIVE", 2)
     monkeypatch.setattr(pacing, "MOST_PLANNED", 3)
-    found = plan(facts(*(running(index, "other") for index in range(5)), *(sent(index, "other") for index in range(5, 10))))
+    found = plan(build_facts(*(build_running_pod(index, "other") for index in range(5)), *(sent(index, "other") for index in range(5, 10))))
     assert found.names == ("report stray", "report stray", "delete strays")
     together = found.steps[-1].write
     assert isinstance(together, ParallelSteps)
@@ -125,7 +125,7 @@ def test_strays_that_run_leave_room_for_those_that_are_deleted(monkeypatch: pyte
 @pytest.mark.parametrize("owner", [None, OWNER])
 @pytest.mark.parametrize("finalizers", [[], [RESOURCE_IN_USE_FINALIZER], ["other"]])
 def test_unowned_workload_gets_its_finalizer_before_the_first_gate_goes(owner: str | None, finalizers: list[str]):
-    f = facts(gated(0), owner=owner)
+    f = build_facts(build_gated_pod(0), owner=owner)
     f.workload["metadata"]["finalizers"] = finalizers
     if owner is None:
         named = get_owner_of_named("ns/w")
@@ -143,7 +143,7 @@ def test_unowned_workload_gets_its_finalizer_before_the_first_gate_goes(owner: s
 
 
 def test_ungating_says_where_the_pods_go_and_why_one_stays():
-    f = facts(gated(0), gated(1))
+    f = build_facts(build_gated_pod(0), build_gated_pod(1))
     (step,) = [step for step in plan(f).steps if step.name == "ungate pods"]
     assert isinstance(step.write, ParallelSteps)
     assert step.span is not None
@@ -166,7 +166,7 @@ def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_nod
         def domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
             return values if values == ("n0",) else ("n1", "n2")
 
-    found = plan(replace(facts(gated(0), gated(1), nominates=nominates), places=OneNode({"main": None})))
+    found = plan(replace(build_facts(build_gated_pod(0), build_gated_pod(1), nominates=nominates), places=OneNode({"main": None})))
     assert found.names == UNGATED
     together = found.steps[-1].write
     assert isinstance(together, ParallelSteps)
@@ -184,7 +184,7 @@ def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_nod
 
 
 def test_event_of_a_pod_that_is_gone_is_left_out():
-    f = facts(gated(0, "9"))
+    f = build_facts(build_gated_pod(0, "9"))
     decided = decide_ungating(f)
     assert isinstance(decided, UngateDecision)
     assert plan_pods(replace(f, find_pod=lambda _: None), decided).names == ()

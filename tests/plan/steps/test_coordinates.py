@@ -21,13 +21,13 @@ from core.names import (
 from core.plan.steps.coordinates import coordinates_of
 from core.plan.steps.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import RACK, pod_json, pod_set_json, workload_json
+from tests.builders import RACK, build_pod_json, build_pod_set_json, build_workload_json
 
 VALUES = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=70)
 
 
 @given(st.lists(VALUES, max_size=4), st.one_of(st.none(), st.integers(0, 9)), st.lists(st.integers(0, 17)))
-def test_every_level_is_told_once_and_nothing_else_of_these_names_is_left(values: list[str], rank: int | None, there: list[int]):
+def test_coordinates_contain_each_level_once_and_no_other_coordinate_name(values: list[str], rank: int | None, there: list[int]):
     present = [f"{LEVEL_PREFIX}{i}" for i in there]
     stamp = coordinates_of(values, 2, 8, rank, present)
     for i, value in enumerate(values):
@@ -53,27 +53,27 @@ def planned(pods: list[dict[str, object]], *domains: tuple[str, int], offset: in
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), count) for host, count in domains))
     given = PodSetAdmission("main", {"cpu": "f"}, {}, assignment.count, assignment)
     admission = Admission("cq", (given,))
-    pod_set = pod_set_json("main", assignment.count, topology={"podIndexLabel": JOB_COMPLETION_INDEX_LABEL})
+    pod_set = build_pod_set_json("main", assignment.count, topology={"podIndexLabel": JOB_COMPLETION_INDEX_LABEL})
     if offset:
         pod_set["template"]["metadata"]["annotations"] = {POD_INDEX_OFFSET: str(offset)}
-    workload = WorkloadFacts.read(workload_json("w", [pod_set], admission=admission_to_wire(admission)))
+    workload = WorkloadFacts.read(build_workload_json("w", [pod_set], admission=admission_to_wire(admission)))
     return plan_ungating(workload, admission, [PodFacts.read(pod) for pod in pods], lambda given, i: ("b1", f"rack-{i}", domains[i][0]))
 
 
-def indexed(index: int, **pod: object) -> dict[str, object]:
-    return pod_json(f"p{index}", workload="w", labels={JOB_COMPLETION_INDEX_LABEL: str(index)}, **pod)  # type: ignore[arg-type]
+def build_indexed_pod(index: int, **pod: object) -> dict[str, object]:
+    return build_pod_json(f"p{index}", workload="w", labels={JOB_COMPLETION_INDEX_LABEL: str(index)}, **pod)  # type: ignore[arg-type]
 
 
-def test_a_pod_is_told_its_levels_its_rank_and_its_domain():
-    plan = planned([indexed(i, gated=True) for i in range(1, 4)], ("h0", 2), ("h1", 1), offset=1)
+def test_ungated_pod_gets_its_levels_rank_and_domain():
+    plan = planned([build_indexed_pod(i, gated=True) for i in range(1, 4)], ("h0", 2), ("h1", 1), offset=1)
     stamps = {action.pod.key: action.coordinates for action in plan.actions}
     assert stamps["ns/p3"].labels == {f"{LEVEL_PREFIX}0": "b1", f"{LEVEL_PREFIX}1": "rack-1", f"{LEVEL_PREFIX}2": "h1"}
     assert stamps["ns/p3"].annotations == {RANK_ANNOTATION: "3", DOMAIN_INDEX_ANNOTATION: "1", DOMAIN_SIZE_ANNOTATION: "1"}
     assert stamps["ns/p2"].annotations[DOMAIN_SIZE_ANNOTATION] == "2"
 
 
-def test_what_a_user_wrote_under_these_names_is_overwritten():
-    pod = indexed(0, gated=True)
+def test_coordinates_written_by_a_user_are_overwritten():
+    pod = build_indexed_pod(0, gated=True)
     pod["metadata"]["labels"] |= {f"{LEVEL_PREFIX}0": "forged", f"{LEVEL_PREFIX}7": "forged"}  # type: ignore[index]
     pod["metadata"]["annotations"] |= {f"{LEVEL_PREFIX}1": "forged", RANK_ANNOTATION: "99"}  # type: ignore[index]
     (action,) = planned([pod], ("h0", 1)).actions
@@ -86,20 +86,32 @@ def test_what_a_user_wrote_under_these_names_is_overwritten():
 
 def test_pods_that_another_assignment_ungated_are_noticed():
     there, elsewhere = {HOSTNAME_LABEL: "h0"}, {HOSTNAME_LABEL: "h9"}
-    pods = [indexed(0, node_selector=there, node="n0"), indexed(1, node_selector=elsewhere), indexed(2, gated=True)]
+    pods = [
+        build_indexed_pod(0, node_selector=there, node="n0"),
+        build_indexed_pod(1, node_selector=elsewhere),
+        build_indexed_pod(2, gated=True),
+    ]
     plan = planned(pods, ("h0", 2), ("h1", 1))
     assert [pod.key for pod in plan.strays] == ["ns/p1"]
 
 
 def test_of_too_many_pods_in_one_domain_those_that_are_not_bound_are_too_many():
     there = {HOSTNAME_LABEL: "h0"}
-    pods = [indexed(0, node_selector=there), indexed(1, node_selector=there, node="n0"), indexed(2, node_selector=there, terminating=True)]
+    pods = [
+        build_indexed_pod(0, node_selector=there),
+        build_indexed_pod(1, node_selector=there, node="n0"),
+        build_indexed_pod(2, node_selector=there, terminating=True),
+    ]
     assert [pod.key for pod in planned(pods, ("h0", 1)).strays] == ["ns/p0"]
 
 
 def test_pods_where_they_should_be_are_no_strays():
     there = {HOSTNAME_LABEL: "h0"}
-    pods = [indexed(0, node_selector=there), indexed(1, node_selector=there, node="n0", phase="Failed"), indexed(2, gated=True)]
+    pods = [
+        build_indexed_pod(0, node_selector=there),
+        build_indexed_pod(1, node_selector=there, node="n0", phase="Failed"),
+        build_indexed_pod(2, gated=True),
+    ]
     assert planned(pods, ("h0", 1), ("h1", 1)).strays == ()
 
 
@@ -107,17 +119,17 @@ def test_pods_where_they_should_be_are_no_strays():
 def test_ranks_in_a_group_begin_where_the_annotation_says(offset: str | None, first: int):
     """The workers of an MPIJob with a launcher that is no worker have indexes from 0 in a group, too: their order was lost."""
     topology = {"required": RACK, "podSetGroupName": "all"}
-    leader = pod_set_json("launcher", 1, topology=topology)
-    workers = pod_set_json("worker", 2, topology=topology | {"podIndexLabel": JOB_COMPLETION_INDEX_LABEL})
+    leader = build_pod_set_json("launcher", 1, topology=topology)
+    workers = build_pod_set_json("worker", 2, topology=topology | {"podIndexLabel": JOB_COMPLETION_INDEX_LABEL})
     workers["template"]["metadata"]["annotations"] = {} if offset is None else {POD_INDEX_OFFSET: offset}
     parts = []
     for name, hosts in (("launcher", ["h0"]), ("worker", ["h1", "h2"])):
         assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), 1) for host in hosts))
         parts.append(PodSetAdmission(name, {"cpu": "f"}, {}, len(hosts), assignment))
     admission = Admission("cq", tuple(parts))
-    workload = WorkloadFacts.read(workload_json("w", [leader, workers], admission=admission_to_wire(admission)))
+    workload = WorkloadFacts.read(build_workload_json("w", [leader, workers], admission=admission_to_wire(admission)))
     pods = [
-        PodFacts.read(pod_json(f"p{i}", workload="w", pod_set="worker", gated=True, labels={JOB_COMPLETION_INDEX_LABEL: str(i)}))
+        PodFacts.read(build_pod_json(f"p{i}", workload="w", pod_set="worker", gated=True, labels={JOB_COMPLETION_INDEX_LABEL: str(i)}))
         for i in (first, first + 1)
     ]
     plan = plan_ungating(workload, admission, pods, lambda given, i: (f"h{i}",))

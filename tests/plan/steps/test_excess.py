@@ -10,7 +10,7 @@ from core.plan.steps.excess import explain_excess
 SIDECAR = {"name": "proxy", "resources": {"requests": {"cpu": "500m"}}}
 
 
-def template(cpu: str, **spec: Any) -> dict[str, Any]:
+def build_template(cpu: str, **spec: Any) -> dict[str, Any]:
     return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **spec}
 
 
@@ -25,12 +25,12 @@ def explain(spec: dict[str, Any]) -> str:
 
 
 def test_excess_of_a_sidecar_names_the_ways_that_help():
-    message = explain(template("1"))
+    message = explain(build_template("1"))
     assert message.startswith("the pod requests 500m cpu more than the pods that were admitted as main, and stays gated.")
     assert "with the same container in the pod template" in message
     assert "in spec.resources of the pod template" in message
     assert "Higher requests of the other containers do not help" in message
     assert len(message) <= 1024
-    assert explain(template("1500m")), "which the message used to advise"
-    assert not explain({"containers": [*template("1")["containers"], SIDECAR]})
-    assert not explain(template("1", resources={"requests": {"cpu": "1500m"}}))
+    assert explain(build_template("1500m")), "which the message used to advise"
+    assert not explain({"containers": [*build_template("1")["containers"], SIDECAR]})
+    assert not explain(build_template("1", resources={"requests": {"cpu": "1500m"}}))

@@ -37,7 +37,7 @@ from core.plan.workloads.admission_status import (
     waiting_status,
 )
 from core.state.facts import WorkloadFacts
-from tests.builders import pod_set_json, workload_json
+from tests.builders import build_pod_set_json, build_workload_json
 
 NOW = "2026-01-01T01:00:00Z"
 ADMISSIONS, EVICTIONS = Stop("admissions", NOW, "alice", "why"), Stop("evictions", NOW, "bob", "because")
@@ -46,12 +46,12 @@ Json = dict[str, Any]
 Change = Callable[[Json], Mapping[str, Any]]
 
 
-def admission() -> Admission:
+def build_admission() -> Admission:
     return Admission("cq", (PodSetAdmission("main", {"cpu": "gpu"}, {"cpu": 1000}, 1),))
 
 
 def waiting() -> Json:
-    return workload_json("w", [pod_set_json("main", 1)])
+    return build_workload_json("w", [build_pod_set_json("main", 1)])
 
 
 def with_status(status: Mapping[str, Any]) -> Json:
@@ -60,11 +60,11 @@ def with_status(status: Mapping[str, Any]) -> Json:
 
 def reserved() -> Json:
     """Has quota, waits for a check."""
-    return with_status(admitted_status(waiting(), admission(), NOW, ["check"]))
+    return with_status(admitted_status(waiting(), build_admission(), NOW, ["check"]))
 
 
 def running() -> Json:
-    return with_status(admitted_status(waiting(), admission(), NOW))
+    return with_status(admitted_status(waiting(), build_admission(), NOW))
 
 
 def broken() -> Json:
@@ -77,7 +77,7 @@ def evicted() -> Json:
 
 
 def admit(workload: Json) -> Mapping[str, Any]:
-    return admitted_status(workload, admission(), NOW, [])
+    return admitted_status(workload, build_admission(), NOW, [])
 
 
 def evict_for(reason: str) -> Change:
@@ -92,7 +92,7 @@ def ready(workload: Json) -> Mapping[str, Any]:
     return amended_status(workload, [Condition("PodsReady", True, "Started", "")], NOW, None)
 
 
-def placed(**pods: int) -> Admission:
+def build_admission_on(**pods: int) -> Admission:
     """On nodes of these names."""
     assignment = TopologyAssignment(("kubernetes.io/hostname",), tuple(DomainCount((node,), count) for node, count in pods.items()))
     return Admission("cq", (PodSetAdmission("main", {"cpu": "gpu"}, {"cpu": 1000}, assignment.count, assignment),))
@@ -100,11 +100,11 @@ def placed(**pods: int) -> Admission:
 
 def spread() -> Json:
     """Runs on two nodes."""
-    return with_status(admitted_status(waiting(), placed(a=1, b=2), NOW))
+    return with_status(admitted_status(waiting(), build_admission_on(a=1, b=2), NOW))
 
 
 def place_on(**pods: int) -> Change:
-    return lambda workload: admitted_status(workload, placed(**pods), NOW)
+    return lambda workload: admitted_status(workload, build_admission_on(**pods), NOW)
 
 
 def shrink(workload: Json) -> Mapping[str, Any]:
@@ -113,9 +113,9 @@ def shrink(workload: Json) -> Mapping[str, Any]:
 
 ADMITS: list[tuple[Callable[[], Json], Change]] = [
     (waiting, admit),
-    (waiting, lambda workload: admitted_status(workload, admission(), NOW, ["check"])),
+    (waiting, lambda workload: admitted_status(workload, build_admission(), NOW, ["check"])),
     (reserved, admit),
-    (broken, lambda workload: admitted_status(workload, replace(admission(), cluster_queue="other"), NOW)),
+    (broken, lambda workload: admitted_status(workload, replace(build_admission(), cluster_queue="other"), NOW)),
     (lambda: with_status(released_status(evicted(), "stopped", NOW)), admit),
     (spread, place_on(a=1, c=2)),  # pods that are stuck
     (spread, place_on(a=2, b=1)),
@@ -144,21 +144,21 @@ NEITHER: list[tuple[Callable[[], Json], Change]] = [
 ]
 
 
-def stopped_by(pause: Pause, before: Callable[[], Json], change: Change) -> str | None:
+def get_stop(pause: Pause, before: Callable[[], Json], change: Change) -> str | None:
     workload = before()
     found = find_stopped(pause, workload, change(workload))
     return found.stop.what if found is not None else None
 
 
 @pytest.mark.parametrize(("before", "change"), ADMITS)
-def test_what_admits_waits_while_admissions_are_paused_and_only_then(before: Callable[[], Json], change: Change):
-    by = {pause: stopped_by(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
+def test_admitting_write_is_stopped_only_while_admissions_are_paused(before: Callable[[], Json], change: Change):
+    by = {pause: get_stop(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
     assert by == {Pause(): None, BY_ADMISSIONS: "admissions", BY_EVICTIONS: None, BY_BOTH: "admissions"}
 
 
 @pytest.mark.parametrize(("before", "change"), EVICTS)
-def test_what_evicts_waits_while_evictions_are_paused_and_only_then(before: Callable[[], Json], change: Change):
-    by = {pause: stopped_by(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
+def test_evicting_write_is_stopped_only_while_evictions_are_paused(before: Callable[[], Json], change: Change):
+    by = {pause: get_stop(pause, before, change) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)}
     assert by == {Pause(): None, BY_ADMISSIONS: None, BY_EVICTIONS: "evictions", BY_BOTH: "evictions"}
 
 
@@ -166,16 +166,16 @@ def test_no_preemption_is_begun_while_either_is_paused():
     def preempt(workload: Json) -> Mapping[str, Any]:
         return preempted_status(workload, "InClusterQueue", "for another", NOW)
 
-    by = [stopped_by(pause, running, preempt) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)]
+    by = [get_stop(pause, running, preempt) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)]
     assert by == [None, "admissions", "evictions", "evictions"]
 
 
 @pytest.mark.parametrize(("before", "change"), [*BY_USERS, *NEITHER])
-def test_what_its_user_says_and_what_neither_admits_nor_evicts_is_written_whatever_is_paused(before: Callable[[], Json], change: Change):
-    assert [stopped_by(pause, before, change) for pause in (BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)] == [None, None, None]
+def test_write_of_a_user_or_without_admission_or_eviction_is_never_stopped(before: Callable[[], Json], change: Change):
+    assert [get_stop(pause, before, change) for pause in (BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)] == [None, None, None]
 
 
-def test_who_is_kept_is_told_why_it_would_go_and_who_keeps_it():
+def test_stopped_eviction_reports_its_reason_and_the_pause():
     workload = running()
     found = find_stopped(BY_EVICTIONS, workload, evict_for(REASON_PODS_READY_TIMEOUT)(workload))
     assert found is not None
@@ -184,7 +184,7 @@ def test_who_is_kept_is_told_why_it_would_go_and_who_keeps_it():
 
 
 @pytest.mark.parametrize(("before", "holds"), [(waiting, False), (reserved, True), (running, True), (evicted, False)])
-def test_deactivating_takes_something_from_who_has_quota(before: Callable[[], Json], holds: bool):
+def test_workload_runs_or_holds_quota_from_reservation_until_eviction(before: Callable[[], Json], holds: bool):
     assert runs_or_holds(before()) == holds
 
 
@@ -193,7 +193,7 @@ def test_a_deactivation_of_ours_begins_an_eviction():
     assert find_held_eviction(BY_EVICTIONS, REASON_SUSPENDED_BY_USER, "") is None
 
 
-def test_nobody_deactivates_or_writes_an_admission_past_the_gate():
+def test_deactivation_and_admission_writes_exist_only_behind_the_pause_gate():
     """A new way to evict that is not one of these writes would not be held by a pause (`reconciler.execute.executor`)."""
     root = Path(__file__).parents[3]
     found: dict[str, set[str]] = {}

@@ -27,7 +27,7 @@ WORKLOAD = {
 }
 
 
-def pod(name: str, node: str = "", *, ending: bool = False) -> PodFacts:
+def build_pod(name: str, node: str = "", *, ending: bool = False) -> PodFacts:
     """On a node, or gated."""
     metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": name, "labels": {PODSET_LABEL: "main"}}
     metadata |= {"annotations": {WORKLOAD_ANNOTATION: "w"}} | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if ending else {})
@@ -43,7 +43,7 @@ def pod(name: str, node: str = "", *, ending: bool = False) -> PodFacts:
 def test_a_pod_waits_for_the_one_it_follows(up: set[str], sent: list[str]):
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
-    pods = [pod("stays", "n1"), pod("ends", "n0", ending=True), pod("new")]
+    pods = [build_pod("stays", "n1"), build_pod("ends", "n0", ending=True), build_pod("new")]
     plan = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, pods, is_up=up.__contains__)
     assert [action.pod.key for action in plan.actions] == sent
     gone = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, [pods[0], pods[2]], is_up=up.__contains__)
@@ -54,12 +54,15 @@ def test_of_several_only_as_many_wait_as_are_followed():
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
     plan = plan_ungating(
-        WorkloadFacts.read(WORKLOAD), admission, [pod("ends", "n0", ending=True), pod("a"), pod("b")], is_up=lambda _: True
+        WorkloadFacts.read(WORKLOAD),
+        admission,
+        [build_pod("ends", "n0", ending=True), build_pod("a"), build_pod("b")],
+        is_up=lambda _: True,
     )
     assert [action.pod.key for action in plan.actions] == ["ns/a"]
 
 
-def test_what_has_succeeded_needs_no_place():
+def test_succeeded_pod_needs_no_node_and_a_pending_pod_waits_for_a_terminating_one():
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
     done = PodFacts.read(
@@ -69,18 +72,20 @@ def test_what_has_succeeded_needs_no_place():
             "status": {"phase": "Succeeded"},
         }
     )
-    plan = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, [done, pod("ends", "n0", ending=True), pod("new")], is_up=lambda _: True)
+    plan = plan_ungating(
+        WorkloadFacts.read(WORKLOAD), admission, [done, build_pod("ends", "n0", ending=True), build_pod("new")], is_up=lambda _: True
+    )
     assert (plan.actions, plan.held) == ((), 1)
 
 
-def test_of_ranks_those_wait_whose_own_predecessor_ends():
+def test_ranked_pod_waits_only_for_its_own_terminating_predecessor():
     admission = admission_from_wire(ADMISSION)
     assert admission is not None
-    pods = [ranked("ends", 0, "n0", ending=True), ranked("first", 0), ranked("second", 1)]
+    pods = [build_ranked_pod("ends", 0, "n0", ending=True), build_ranked_pod("first", 0), build_ranked_pod("second", 1)]
     plan = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, pods, is_up=lambda _: True)
     assert [action.pod.key for action in plan.actions] == ["ns/second"]
 
 
-def ranked(name: str, index: int, node: str = "", *, ending: bool = False) -> PodFacts:
-    made = pod(name, node, ending=ending)
+def build_ranked_pod(name: str, index: int, node: str = "", *, ending: bool = False) -> PodFacts:
+    made = build_pod(name, node, ending=ending)
     return replace(made, labels={**made.labels, JOB_COMPLETION_INDEX_LABEL: str(index)})

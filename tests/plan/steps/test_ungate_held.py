@@ -13,25 +13,25 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL
 from core.plan.steps.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
-from tests.builders import pod_json, pod_set_json, workload_json
+from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
 
 OWNER = "uid-job"
 
 
-def pods(count: int) -> list[PodFacts]:
-    return [PodFacts.read(pod_json(f"p{i}", workload="w", owner=OWNER, gated=True)) for i in range(count)]
+def build_pods(count: int) -> list[PodFacts]:
+    return [PodFacts.read(build_pod_json(f"p{i}", workload="w", owner=OWNER, gated=True)) for i in range(count)]
 
 
-def workload(count: int) -> tuple[WorkloadFacts, Admission]:
+def build_workload(count: int) -> tuple[WorkloadFacts, Admission]:
     hosts = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((f"n{i}",), 1) for i in range(count)))
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {}, count, hosts),))
-    return WorkloadFacts.read(workload_json("w", [pod_set_json(count=count)], owner=OWNER)), admission
+    return WorkloadFacts.read(build_workload_json("w", [build_pod_set_json(count=count)], owner=OWNER)), admission
 
 
 def test_a_pod_stays_gated_while_its_node_is_not_ready():
     """Found defect E19: it was ungated there, ended as Failed half a minute later, and cost the job a retry."""
-    facts, admission = workload(3)
-    plan = plan_ungating(facts, admission, pods(3), is_ready=lambda given, values: values != ("n1",))
+    facts, admission = build_workload(3)
+    plan = plan_ungating(facts, admission, build_pods(3), is_ready=lambda given, values: values != ("n1",))
     assert sorted(action.node_selector[HOSTNAME_LABEL] for action in plan.actions) == ["n0", "n2"]
     assert plan.held == 1
 
@@ -39,9 +39,9 @@ def test_a_pod_stays_gated_while_its_node_is_not_ready():
 @pytest.mark.parametrize(("others", "ungated"), [(0, 4), (1, 3), (4, 0), (9, 0)])
 def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
     """Found defect C1: the Job controller made replacements for pods that a user took from it, and twice as many ran."""
-    facts, admission = workload(4)
-    released = [replace(pod, key=f"ns/released-{i}", gated=False) for i, pod in enumerate(pods(others))]
-    plan = plan_ungating(facts, admission, pods(4), others=released)
+    facts, admission = build_workload(4)
+    released = [replace(pod, key=f"ns/released-{i}", gated=False) for i, pod in enumerate(build_pods(others))]
+    plan = plan_ungating(facts, admission, build_pods(4), others=released)
     assert len(plan.actions) == ungated
     assert plan.held == 4 - ungated
 
@@ -52,14 +52,14 @@ def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
 @pytest.mark.parametrize("ended", [0, 7])
 def test_pods_outside_of_the_assignment_count_among_those_admitted(inside: int, strays: int, waiting: int, ended: int):
     """Attack 27: pods of an elastic job ran outside of its assignment, and 24 GPUs of a quota of 16 were used."""
-    facts, admission = workload(3)
+    facts, admission = build_workload(3)
     there = [*(f"n{i}" for i in range(inside)), *(f"elsewhere{i}" for i in range(strays))]
     run = [
-        PodFacts.read(pod_json(f"r{i}", workload="w", owner=OWNER, node=node, node_selector={HOSTNAME_LABEL: node}))
+        PodFacts.read(build_pod_json(f"r{i}", workload="w", owner=OWNER, node=node, node_selector={HOSTNAME_LABEL: node}))
         for i, node in enumerate(there)
     ]
-    over = [PodFacts.read(pod_json(f"e{i}", workload="w", owner=OWNER, node="n2", phase="Succeeded")) for i in range(ended)]
-    plan = plan_ungating(facts, admission, [*run, *over, *pods(waiting)])
+    over = [PodFacts.read(build_pod_json(f"e{i}", workload="w", owner=OWNER, node="n2", phase="Succeeded")) for i in range(ended)]
+    plan = plan_ungating(facts, admission, [*run, *over, *build_pods(waiting)])
     assert len(plan.actions) == min(waiting, max(0, 3 - inside - strays))
     assert len(plan.strays) == strays
 
@@ -67,12 +67,12 @@ def test_pods_outside_of_the_assignment_count_among_those_admitted(inside: int, 
 def test_pod_of_the_same_index_as_a_released_pod_waits_for_the_place_of_that_pod():
     """Seed 2039 of an attack: another pod of the pod set had no place at that time, and three pods ran in a domain for two."""
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
-    facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=3, topology=topology)], owner=OWNER))
-    _, admission = workload(3)
+    facts = WorkloadFacts.read(build_workload_json("w", [build_pod_set_json(count=3, topology=topology)], owner=OWNER))
+    _, admission = build_workload(3)
 
     def build(name: str, index: int, *, runs: bool) -> PodFacts:
         where = {"node": f"n{index}", "node_selector": {HOSTNAME_LABEL: f"n{index}"}} if runs else {"gated": True}
-        return PodFacts.read(pod_json(name, workload="w", owner=OWNER, labels={JOB_COMPLETION_INDEX_LABEL: str(index)}, **where))
+        return PodFacts.read(build_pod_json(name, workload="w", owner=OWNER, labels={JOB_COMPLETION_INDEX_LABEL: str(index)}, **where))
 
     own = [build("p0", 0, runs=True), build("new", 2, runs=False)]  # the pod of index 1 is not made anew yet
     plan = plan_ungating(facts, admission, own, others=[build("released", 2, runs=True)])
@@ -86,11 +86,13 @@ def test_pod_of_the_same_index_as_a_released_pod_waits_for_the_place_of_that_pod
 def test_a_pod_that_ends_keeps_its_place_from_the_one_made_instead(up: bool, ungated: int):
     """A pod with a long grace period runs on after it is deleted: its user must not double what runs by that."""
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
-    facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=1, topology=topology)], owner=OWNER))
-    _, admission = workload(1)
+    facts = WorkloadFacts.read(build_workload_json("w", [build_pod_set_json(count=1, topology=topology)], owner=OWNER))
+    _, admission = build_workload(1)
     labels = {JOB_COMPLETION_INDEX_LABEL: "0"}
-    there = pod_json("ends", workload="w", owner=OWNER, node="n0", node_selector={HOSTNAME_LABEL: "n0"}, terminating=True, labels=labels)
-    new = PodFacts.read(pod_json("new", workload="w", owner=OWNER, gated=True, labels=labels))
+    there = build_pod_json(
+        "ends", workload="w", owner=OWNER, node="n0", node_selector={HOSTNAME_LABEL: "n0"}, terminating=True, labels=labels
+    )
+    new = PodFacts.read(build_pod_json("new", workload="w", owner=OWNER, gated=True, labels=labels))
     ends = PodFacts.read(there)
     assert len(plan_ungating(facts, admission, [ends, new], is_up=lambda node: up).actions) == ungated
     assert len(plan_ungating(facts, admission, [replace(ends, dropped=True), new], is_up=lambda node: True).actions) == 1
@@ -99,15 +101,15 @@ def test_a_pod_that_ends_keeps_its_place_from_the_one_made_instead(up: bool, ung
 @pytest.mark.parametrize(("lost", "ungated"), [("", ["n1"]), ("n1", [])])
 def test_pod_ending_in_a_domain_keeps_that_place_and_not_the_one_in_another_domain(lost: str, ungated: list[str]):
     """Seed 171 of failing nodes, kube-scheduler 0.7 s late: the new pod took room on n0 that was promised to another workload."""
-    _, admission = workload(2)
+    _, admission = build_workload(2)
     topology = {"required": "rack", "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
-    facts = WorkloadFacts.read(workload_json("w", [pod_set_json(count=2, topology=topology)], owner=OWNER))
+    facts = WorkloadFacts.read(build_workload_json("w", [build_pod_set_json(count=2, topology=topology)], owner=OWNER))
     new = [
-        PodFacts.read(pod_json(f"p{i}", workload="w", owner=OWNER, gated=True, labels={JOB_COMPLETION_INDEX_LABEL: str(i)}))
+        PodFacts.read(build_pod_json(f"p{i}", workload="w", owner=OWNER, gated=True, labels={JOB_COMPLETION_INDEX_LABEL: str(i)}))
         for i in range(2)
     ]
     there: dict[str, Any] = {"node": "n0", "node_selector": {HOSTNAME_LABEL: "n0"}, "labels": {JOB_COMPLETION_INDEX_LABEL: "0"}}
-    ends = PodFacts.read(pod_json("ends", workload="w", owner=OWNER, terminating=True, **there))
+    ends = PodFacts.read(build_pod_json("ends", workload="w", owner=OWNER, terminating=True, **there))
     plan = plan_ungating(replace(facts, unhealthy_nodes=frozenset({lost})), admission, [ends, *new], is_up=lambda node: True)
     assert [action.node_selector[HOSTNAME_LABEL] for action in plan.actions] == ungated
 
@@ -125,22 +127,24 @@ class CountedDomains(tuple[DomainCount, ...]):
 def test_plan_with_many_pods_that_end_reads_the_assignment_as_often_as_with_few():
     rounds = []
     for ending in (2, 20):
-        facts, admission = workload(20)
+        facts, admission = build_workload(20)
         given = admission.pod_sets[0]
         assert given.assignment is not None
         counted = replace(given, assignment=replace(given.assignment, domains=CountedDomains(given.assignment.domains)))
         there = [
-            PodFacts.read(pod_json(f"e{i}", workload="w", owner=OWNER, node="x", node_selector={HOSTNAME_LABEL: "x"}, terminating=True))
+            PodFacts.read(
+                build_pod_json(f"e{i}", workload="w", owner=OWNER, node="x", node_selector={HOSTNAME_LABEL: "x"}, terminating=True)
+            )
             for i in range(ending)
         ]
         CountedDomains.rounds = 0
-        plan_ungating(facts, replace(admission, pod_sets=(counted,)), [*there, *pods(20)], is_up=lambda node: True)
+        plan_ungating(facts, replace(admission, pod_sets=(counted,)), [*there, *build_pods(20)], is_up=lambda node: True)
         rounds.append(CountedDomains.rounds)
     assert rounds[0] == rounds[1]
 
 
 def test_whether_a_domain_is_ready_is_asked_once_for_all_its_pods():
-    facts, admission = workload(1)
+    facts, admission = build_workload(1)
     given, asked = admission.pod_sets[0], list[tuple[str, ...]]()
     wide = replace(given, count=20, assignment=TopologyAssignment(("rack",), (DomainCount(("r0",), 20),)))
 
@@ -149,7 +153,7 @@ def test_whether_a_domain_is_ready_is_asked_once_for_all_its_pods():
         return True
 
     plan = plan_ungating(
-        replace(facts, pod_sets=(replace(facts.pod_sets[0], count=20),)), Admission("cq", (wide,)), pods(20), is_ready=is_ready
+        replace(facts, pod_sets=(replace(facts.pod_sets[0], count=20),)), Admission("cq", (wide,)), build_pods(20), is_ready=is_ready
     )
     assert len(plan.actions) == 20
     assert asked == [("r0",)]

@@ -14,7 +14,7 @@ from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evi
 from core.plan.workloads.activity import plan_activity
 from core.plan.workloads.admission_status import admitted_status, amended_status, evicted_status, released_status
 from core.state.facts import find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_status import ADMISSION
 
 Json = dict[str, Any]
@@ -22,36 +22,36 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
 
 
-def at(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return (T0 + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
-    return condition_json(kind, status, reason=reason, time=at(since), message=message)
+def build_condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
+    return build_condition_json(kind, status, reason=reason, time=format_time(since), message=message)
 
 
-def workload(*conditions: Json, active: bool = True, limit: int | None = None, **status: Any) -> Json:
-    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions, active=active)
+def build_workload(*conditions: Json, active: bool = True, limit: int | None = None, **status: Any) -> Json:
+    wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=conditions, active=active)
     wire["status"] |= status
     wire["spec"] |= {"maximumExecutionTimeSeconds": limit} if limit is not None else {}
     return wire
 
 
-def admitted(*conditions: Json, since: float = 0, **more: Any) -> Json:
-    return workload(condition(QUOTA_RESERVED), condition(ADMITTED, since=since), *conditions, **more)
+def build_admitted_workload(*conditions: Json, since: float = 0, **more: Any) -> Json:
+    return build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, since=since), *conditions, **more)
 
 
 def plan(wire: Json, now_s: float) -> Action | None:
     return plan_activity(wire, T0 + timedelta(seconds=now_s))
 
 
-def test_who_has_no_maximum_runs_for_ever():
-    assert plan(admitted(), 1e6) is None
+def test_workload_without_maximum_execution_time_runs_without_limit():
+    assert plan(build_admitted_workload(), 1e6) is None
 
 
 @pytest.mark.parametrize("past", [None, 40])
 def test_the_time_of_all_admissions_counts(past: int | None):
-    wire = admitted(since=100, limit=60, **({"accumulatedPastExecutionTimeSeconds": past} if past else {}))
+    wire = build_admitted_workload(since=100, limit=60, **({"accumulatedPastExecutionTimeSeconds": past} if past else {}))
     end = 100 + 60 - (past or 0) + RESOLUTION_S
     assert plan(wire, 100) == Wait(end - 100)
     assert plan(wire, end - 0.5) == Wait(0.5)
@@ -67,59 +67,63 @@ def test_the_time_of_all_admissions_counts(past: int | None):
 
 
 def test_time_that_was_used_up_by_an_older_process_is_over_at_once():
-    assert isinstance(plan(admitted(limit=60, accumulatedPastExecutionTimeSeconds=1000), RESOLUTION_S), Evict)
+    assert isinstance(plan(build_admitted_workload(limit=60, accumulatedPastExecutionTimeSeconds=1000), RESOLUTION_S), Evict)
 
 
 @pytest.mark.parametrize(
     "wire",
     [
-        workload(limit=1),
-        workload(condition(QUOTA_RESERVED), condition(ADMITTED, False), limit=1),
-        admitted(condition(EVICTED), limit=1),
-        admitted(condition(FINISHED), limit=1),
-        {**admitted(limit=1), "metadata": {**admitted()["metadata"], "deletionTimestamp": at(0)}},
-        admitted(active=False, limit=1),
+        build_workload(limit=1),
+        build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, False), limit=1),
+        build_admitted_workload(build_condition(EVICTED), limit=1),
+        build_admitted_workload(build_condition(FINISHED), limit=1),
+        {**build_admitted_workload(limit=1), "metadata": {**build_admitted_workload()["metadata"], "deletionTimestamp": format_time(0)}},
+        build_admitted_workload(active=False, limit=1),
     ],
     ids=["waits", "has quota only", "is being stopped", "is over", "is deleted", "is deactivated by hand"],
 )
-def test_only_what_runs_has_its_time_counted(wire: Json):
+def test_workload_that_does_not_run_is_not_evicted_for_execution_time(wire: Json):
     assert plan(wire, 1000) is None or isinstance(plan(wire, 1000), Amend)
     assert not isinstance(plan(wire, 1000), Evict)
 
 
 def test_deactivation_goes_on_from_wherever_it_stopped():
-    target = condition(DEACTIVATION_TARGET, reason="MaximumExecutionTimeExceeded", message="exceeding the maximum execution time of 60 s")
-    stop = plan(admitted(target), 0)
+    target = build_condition(
+        DEACTIVATION_TARGET, reason="MaximumExecutionTimeExceeded", message="exceeding the maximum execution time of 60 s"
+    )
+    stop = plan(build_admitted_workload(target), 0)
     assert isinstance(stop, Evict), "whoever set the target"
     assert stop.reason == BY_TIME
-    evicted, mark = condition(EVICTED, reason=BY_TIME), condition(REQUEUED, False, reason=BY_TIME)
-    assert plan(admitted(target, evicted, mark), 0) == Deactivate()
-    assert plan(workload(target, evicted, mark), 0) == Deactivate()
-    assert plan(workload(target, evicted, mark, active=False), 0) == Amend((), {}, (DEACTIVATION_TARGET,))
-    assert plan(workload(evicted, mark, active=False), 0) is None
+    evicted, mark = build_condition(EVICTED, reason=BY_TIME), build_condition(REQUEUED, False, reason=BY_TIME)
+    assert plan(build_admitted_workload(target, evicted, mark), 0) == Deactivate()
+    assert plan(build_workload(target, evicted, mark), 0) == Deactivate()
+    assert plan(build_workload(target, evicted, mark, active=False), 0) == Amend((), {}, (DEACTIVATION_TARGET,))
+    assert plan(build_workload(evicted, mark, active=False), 0) is None
 
 
-def test_who_is_deactivated_by_hand_is_marked_once_it_has_stopped_and_begins_anew():
-    state = {"count": 2, "requeueAt": at(60)}
-    assert plan(admitted(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
-    assert plan(workload(condition(QUOTA_RESERVED), active=False), 0) is None, "whoever judges its checks gives its quota back"
-    wire = admitted(condition(EVICTED, reason="Deactivated", message="The workload is deactivated"), active=False, requeueState=state)
+def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_reactivation():
+    state = {"count": 2, "requeueAt": format_time(60)}
+    assert plan(build_admitted_workload(active=False, requeueState=state), 0) is None, "its job is to be stopped first"
+    assert plan(build_workload(build_condition(QUOTA_RESERVED), active=False), 0) is None, "whoever judges its checks gives its quota back"
+    wire = build_admitted_workload(
+        build_condition(EVICTED, reason="Deactivated", message="The workload is deactivated"), active=False, requeueState=state
+    )
     mark = plan(wire, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].status, mark.set[0].reason, mark.requeue_state) == (REQUEUED, False, "Deactivated", {"count": 2})
-    wire["status"] = amended_status(wire, mark.set, at(0), mark.requeue_state, mark.drop)
+    wire["status"] = amended_status(wire, mark.set, format_time(0), mark.requeue_state, mark.drop)
     assert plan(wire, 0) is None
     wire["spec"]["active"] = True
     again = plan(wire, 0)
     assert isinstance(again, Amend)
     assert (again.set[0].status, again.set[0].reason, again.requeue_state) == (True, "Reactivated", None)
-    wire["status"] = amended_status(wire, again.set, at(0), again.requeue_state, again.drop)
+    wire["status"] = amended_status(wire, again.set, format_time(0), again.requeue_state, again.drop)
     assert "requeueState" not in wire["status"]
     assert plan(wire, 0) is None
 
 
 def test_a_mark_has_no_reason_of_an_eviction_for_something_else():
-    mark = plan(workload(condition(EVICTED, reason="Preempted"), active=False), 0)
+    mark = plan(build_workload(build_condition(EVICTED, reason="Preempted"), active=False), 0)
     assert isinstance(mark, Amend)
     assert mark.set[0].reason == "Deactivated"
 
@@ -128,23 +132,25 @@ def test_a_mark_has_no_reason_of_an_eviction_for_something_else():
 
 
 @pytest.mark.parametrize(("reason", "left"), [("Preempted", 12 + 30), (BY_TIME, None)], ids=["kept", "begins anew"])
-def test_the_end_of_an_admission_adds_its_time_but_for_who_has_used_all_of_it(reason: str, left: int | None):
-    wire = admitted(condition(EVICTED, reason=reason), since=20, accumulatedPastExecutionTimeSeconds=12, admission={"clusterQueue": "q"})
-    assert released_status(wire, "m", at(50)).get("accumulatedPastExecutionTimeSeconds") == left
-    assert evicted_status(wire, reason, "m", at(50))["accumulatedPastExecutionTimeSeconds"] == 12, "it still runs"
+def test_released_workload_adds_its_execution_time_unless_it_used_all_of_it(reason: str, left: int | None):
+    wire = build_admitted_workload(
+        build_condition(EVICTED, reason=reason), since=20, accumulatedPastExecutionTimeSeconds=12, admission={"clusterQueue": "q"}
+    )
+    assert released_status(wire, "m", format_time(50)).get("accumulatedPastExecutionTimeSeconds") == left
+    assert evicted_status(wire, reason, "m", format_time(50))["accumulatedPastExecutionTimeSeconds"] == 12, "it still runs"
 
 
 class Life:
     """A workload that is admitted and stopped again and again."""
 
     def __init__(self, limit: int) -> None:
-        self.wire, self.now, self.used, self.admissions = workload(limit=limit), 0.0, 0.0, 0
+        self.wire, self.now, self.used, self.admissions = build_workload(limit=limit), 0.0, 0.0, 0
 
     def write(self, status: Json) -> None:
         self.wire = {**self.wire, "status": status}
 
     def admit(self) -> None:
-        self.write(admitted_status(self.wire, ADMISSION, at(self.now)))
+        self.write(admitted_status(self.wire, ADMISSION, format_time(self.now)))
         self.admissions += 1
 
     def run(self, seconds: float) -> bool:
@@ -157,14 +163,14 @@ class Life:
         if seconds >= rest:
             over = plan(self.wire, self.now + 1e-3)
             assert isinstance(over, Evict)
-            self.write(evicted_status(self.wire, over.reason, over.message, at(self.now), over.also, over.requeue_state))
+            self.write(evicted_status(self.wire, over.reason, over.message, format_time(self.now), over.also, over.requeue_state))
             return True
         return False
 
     def stop(self) -> None:
         if (find_condition(self.wire, EVICTED) or {}).get("status") != "True":
-            self.write(evicted_status(self.wire, "Preempted", "", at(self.now)))
-        self.write(released_status(self.wire, "stopped", at(self.now)))
+            self.write(evicted_status(self.wire, "Preempted", "", format_time(self.now)))
+        self.write(released_status(self.wire, "stopped", format_time(self.now)))
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.floats(0, 80), st.floats(0, 80)), min_size=1, max_size=20))
@@ -184,8 +190,8 @@ def test_it_runs_for_its_time_whatever_it_was_evicted_for_and_for_as_long_once_r
         if over:
             assert "accumulatedPastExecutionTimeSeconds" not in life.wire["status"]
             assert plan(life.wire, life.now) == Deactivate()
-            life.wire["status"] = amended_status(life.wire, (), at(life.now), None, (DEACTIVATION_TARGET,))
+            life.wire["status"] = amended_status(life.wire, (), format_time(life.now), None, (DEACTIVATION_TARGET,))
             again = plan(life.wire, life.now)
             assert isinstance(again, Amend)
-            life.wire["status"] = amended_status(life.wire, again.set, at(life.now), again.requeue_state, again.drop)
+            life.wire["status"] = amended_status(life.wire, again.set, format_time(life.now), again.requeue_state, again.drop)
             life.used, life.admissions = 0.0, 0

@@ -21,23 +21,23 @@ LEVELS = (RACK, HOSTNAME_LABEL)
 Nodes = Mapping[str, NodeFacts]
 
 
-def node(name: str, rack: str, host: str | None = None) -> NodeFacts:
+def build_node(name: str, rack: str, host: str | None = None) -> NodeFacts:
     return NodeFacts.read({"metadata": {"name": name, "labels": {RACK: rack, HOSTNAME_LABEL: host or name}}})
 
 
-def nodes(**racks: str) -> Nodes:
+def build_nodes(**racks: str) -> Nodes:
     """Nodes and the racks they are in now."""
-    return {name: node(name, rack) for name, rack in racks.items()}
+    return {name: build_node(name, rack) for name, rack in racks.items()}
 
 
-def pod(name: str, on: str, pod_set: str = "main", *, ending: bool = False) -> PodFacts:
+def build_pod(name: str, on: str, pod_set: str = "main", *, ending: bool = False) -> PodFacts:
     metadata: dict[str, Any] = {"name": name, "namespace": "ns", "labels": {PODSET_LABEL: pod_set}}
     metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"} if ending else {}
     spec = {"nodeName": on, "nodeSelector": {HOSTNAME_LABEL: on}, "containers": []}
     return PodFacts.read({"metadata": metadata, "spec": spec})
 
 
-def workload(*hosts: str, required: bool = True, together: bool = False) -> WorkloadFacts:
+def build_workload(*hosts: str, required: bool = True, together: bool = False) -> WorkloadFacts:
     """A pod on each host, all of one pod set; `together`: each of a pod set called as the host's first letter."""
     sets: dict[str, list[str]] = {}
     for host in hosts:
@@ -64,52 +64,62 @@ def drift(facts: WorkloadFacts, pods: list[PodFacts], there: Nodes) -> list[tupl
 
 
 def test_where_pods_were_sent_is_no_drift():
-    assert drift(workload("a1", "a2"), [pod("p", "a1"), pod("q", "a2")], nodes(a1="r1", a2="r1")) == []
+    assert drift(build_workload("a1", "a2"), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r1")) == []
 
 
-def test_a_node_in_another_rack_splits_what_requires_one():
-    found = drift(workload("a1", "a2"), [pod("p", "a1"), pod("q", "a2")], nodes(a1="r1", a2="r2"))
+def test_pods_in_two_racks_are_drift_only_if_one_rack_is_required():
+    found = drift(build_workload("a1", "a2"), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r2"))
     assert found == [(DriftKind.SPLIT, "pods of pod set main run in r1 (1), r2 (1), though one rack is required")]
-    assert drift(workload("a1", "a2", required=False), [pod("p", "a1"), pod("q", "a2")], nodes(a1="r1", a2="r2")) == []
+    assert (
+        drift(build_workload("a1", "a2", required=False), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r2")) == []
+    )
 
 
 def test_the_domain_of_a_whole_workload_counts_too():
-    facts = workload("a1", "b1", required=False, together=True)
-    found = drift(facts, [pod("p", "a1", "a"), pod("q", "b1", "b")], nodes(a1="r1", b1="r2"))
+    facts = build_workload("a1", "b1", required=False, together=True)
+    found = drift(facts, [build_pod("p", "a1", "a"), build_pod("q", "b1", "b")], build_nodes(a1="r1", b1="r2"))
     assert found == [(DriftKind.SPLIT, "its pods run in r1 (1), r2 (1), though one rack is required")]
 
 
-def test_a_node_with_another_hostname_is_told_as_it_is_and_was():
-    there = {"a1": node("a1", "r1", "other")}
-    assert drift(workload("a1"), [pod("p", "a1")], there) == [(DriftKind.RELABELLED, "pod set main: node a1 is other now, and was a1")]
+def test_node_with_a_changed_hostname_is_reported_with_both_names():
+    there = {"a1": build_node("a1", "r1", "other")}
+    assert drift(build_workload("a1"), [build_pod("p", "a1")], there) == [
+        (DriftKind.RELABELLED, "pod set main: node a1 is other now, and was a1")
+    ]
 
 
-def test_a_pod_that_somebody_bound_elsewhere_is_outside():
-    found = drift(workload("a1"), [pod("p", "a9")], nodes(a1="r1", a9="r1"))
+def test_pod_bound_outside_its_assignment_is_reported_as_drift():
+    found = drift(build_workload("a1"), [build_pod("p", "a9")], build_nodes(a1="r1", a9="r1"))
     assert found == [(DriftKind.OUTSIDE, "pod set main: outside of its assignment: p on node a9")]
 
 
-@pytest.mark.parametrize("there", [pod("p", "gone"), pod("p", "a9", ending=True)])
+@pytest.mark.parametrize("there", [build_pod("p", "gone"), build_pod("p", "a9", ending=True)])
 def test_pods_of_lost_nodes_and_pods_that_end_are_not_adrift(there: PodFacts):
-    assert drift(workload("a1"), [there], nodes(a1="r1", a9="r2")) == []
+    assert drift(build_workload("a1"), [there], build_nodes(a1="r1", a9="r2")) == []
 
 
 @given(st.lists(st.sampled_from(["r1", "r2", "r3"]), min_size=1, max_size=8))
 def test_it_is_split_if_and_only_if_its_nodes_are_in_several_racks(racks: list[str]):
     names = [f"a{i}" for i in range(len(racks))]
-    found = drift(workload(*names), [pod(f"p{i}", name) for i, name in enumerate(names)], nodes(**dict(zip(names, racks, strict=True))))
+    found = drift(
+        build_workload(*names),
+        [build_pod(f"p{i}", name) for i, name in enumerate(names)],
+        build_nodes(**dict(zip(names, racks, strict=True))),
+    )
     assert [kind for kind, _ in found] == ([DriftKind.SPLIT] if len(set(racks)) > 1 else [])
 
 
 def test_more_pods_than_assigned_on_one_host_are_reported():
-    found = find_drift(workload("n1", "n2"), [pod("1", "n1"), pod("2", "n1")], nodes(n1="r", n2="r"), lambda given: LEVELS)
+    found = find_drift(
+        build_workload("n1", "n2"), [build_pod("1", "n1"), build_pod("2", "n1")], build_nodes(n1="r", n2="r"), lambda given: LEVELS
+    )
     assert [(drift.kind, drift.says) for drift in found] == [(DriftKind.OUTSIDE, "pod set main: outside of its assignment: 2 on node n1")]
 
 
 def test_pods_that_a_controller_has_yet_to_delete_are_not_reported():
     """A job was scaled down: which of its pods go its controller decides."""
-    there = [pod("1", "n1"), pod("2", "n1"), pod("3", "n2")]
-    assert find_drift(workload("n1", "n2"), there, nodes(n1="r", n2="r"), lambda given: LEVELS) == ()
+    there = [build_pod("1", "n1"), build_pod("2", "n1"), build_pod("3", "n2")]
+    assert find_drift(build_workload("n1", "n2"), there, build_nodes(n1="r", n2="r"), lambda given: LEVELS) == ()
 
 
 def test_racks_that_swapped_their_nodes_are_reported_where_more_pods_run_in_one_than_assigned():
@@ -119,18 +129,18 @@ def test_racks_that_swapped_their_nodes_are_reported_where_more_pods_run_in_one_
     status = {"admission": admission_to_wire(Admission("q", (given,)))}
     swapped = WorkloadFacts.read({"metadata": {"name": "w", "namespace": "ns", "uid": "w"}, "spec": spec, "status": status})
     there = [
-        replace(pod(name, on_node), node_selector={RACK: rack})
+        replace(build_pod(name, on_node), node_selector={RACK: rack})
         for name, on_node, rack in (("1", "a", "A"), ("2", "a", "A"), ("3", "b", "B"))
     ]
-    assert find_drift(swapped, there, nodes(a="A", b="B"), lambda given: LEVELS) == ()
-    (found,) = find_drift(swapped, there, nodes(a="B", b="A"), lambda given: LEVELS)
+    assert find_drift(swapped, there, build_nodes(a="A", b="B"), lambda given: LEVELS) == ()
+    (found,) = find_drift(swapped, there, build_nodes(a="B", b="A"), lambda given: LEVELS)
     assert (found.kind, found.says) == (DriftKind.RELABELLED, "pod set main: node a is B now, and was A")
 
 
 def test_pods_on_a_node_that_left_the_flavor_are_reported():
     """`All pods run where they were placed` was said of them, while no pod made in their place could run there."""
-    there, placed = nodes(n1="r", n2="r"), workload("n1", "n2")
+    there, placed = build_nodes(n1="r", n2="r"), build_workload("n1", "n2")
     found = find_drift(
-        placed, [pod("1", "n1"), pod("2", "n2")], there, lambda given: LEVELS, lambda _, at: "gone" if at.name == "n2" else ""
+        placed, [build_pod("1", "n1"), build_pod("2", "n2")], there, lambda given: LEVELS, lambda _, at: "gone" if at.name == "n2" else ""
     )
     assert [(drift.kind, drift.says) for drift in found] == [(DriftKind.RELABELLED, "pod set main: node n2: gone")]

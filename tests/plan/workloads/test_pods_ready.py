@@ -23,7 +23,7 @@ from core.plan.workloads.admission_status import (
 )
 from core.plan.workloads.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, plan_pods_ready, pods_are_ready
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_status import ADMISSION
 
 Json = dict[str, Any]
@@ -33,22 +33,22 @@ JITTER = st.floats(0.0, 0.1)
 READY, NOT_READY = Seen(ready=True), Seen(ready=False)
 
 
-def at(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return (T0 + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
-    return condition_json(kind, status, reason=reason, time=at(since), message=message)
+def build_condition(kind: str, status: bool = True, *, reason: str = "", since: float = 0, message: str = "") -> Json:
+    return build_condition_json(kind, status, reason=reason, time=format_time(since), message=message)
 
 
-def workload(*conditions: Json, active: bool = True, requeue_state: Json | None = None) -> Json:
-    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions, active=active)
+def build_workload(*conditions: Json, active: bool = True, requeue_state: Json | None = None) -> Json:
+    wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=conditions, active=active)
     wire["status"] |= {"requeueState": requeue_state} if requeue_state is not None else {}
     return wire
 
 
-def admitted(*conditions: Json, since: float = 0, requeue_state: Json | None = None) -> Json:
-    return workload(condition(QUOTA_RESERVED), condition(ADMITTED, since=since), *conditions, requeue_state=requeue_state)
+def build_admitted_workload(*conditions: Json, since: float = 0, requeue_state: Json | None = None) -> Json:
+    return build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, since=since), *conditions, requeue_state=requeue_state)
 
 
 def plan(wire: Json, seen: Seen, now_s: float, rules: PodsReadyRules = RULES, jitter: float = 0.0) -> Action | None:
@@ -57,12 +57,12 @@ def plan(wire: Json, seen: Seen, now_s: float, rules: PodsReadyRules = RULES, ji
     return plan_activity(wire, now) or plan_pods_ready(wire, seen, rules, now, jitter)
 
 
-WAITS = condition(PODS_READY, False, reason="WaitForStart", message="Not all pods are ready or succeeded")
-LOST = condition(PODS_READY, False, reason="WaitForRecovery", since=100, message="At least one pod has failed, waiting for recovery")
-RUNS = condition(PODS_READY, reason="Started", message="All pods reached readiness and the workload is running")
+WAITS = build_condition(PODS_READY, False, reason="WaitForStart", message="Not all pods are ready or succeeded")
+LOST = build_condition(PODS_READY, False, reason="WaitForRecovery", since=100, message="At least one pod has failed, waiting for recovery")
+RUNS = build_condition(PODS_READY, reason="Started", message="All pods reached readiness and the workload is running")
 AGAIN = {**RUNS, "reason": "Recovered"}
-TARGET = condition(DEACTIVATION_TARGET, reason="RequeuingLimitExceeded")
-MARK = condition(REQUEUED, False, reason=REASON_DEACTIVATED_BY_LIMIT)
+TARGET = build_condition(DEACTIVATION_TARGET, reason="RequeuingLimitExceeded")
+MARK = build_condition(REQUEUED, False, reason=REASON_DEACTIVATED_BY_LIMIT)
 
 
 # --- the condition ------------------------------------------------------------------------------------
@@ -77,13 +77,11 @@ MARK = condition(REQUEUED, False, reason=REASON_DEACTIVATED_BY_LIMIT)
         ((RUNS,), NOT_READY, False, "WaitForRecovery"),
         ((AGAIN,), NOT_READY, False, "WaitForRecovery"),
         ((LOST,), READY, True, "Recovered"),
-        ((condition(PODS_READY, False, reason="PodsReady"),), NOT_READY, False, "WaitForStart"),
+        ((build_condition(PODS_READY, False, reason="PodsReady"),), NOT_READY, False, "WaitForStart"),
     ],
 )
-def test_the_condition_says_whether_pods_are_ready_and_since_when_they_are_not(
-    before: tuple[Json, ...], seen: Seen, status: bool, reason: str
-):
-    action = plan(admitted(*before), seen, 1)
+def test_pods_ready_condition_has_status_and_reason_of_the_pods(before: tuple[Json, ...], seen: Seen, status: bool, reason: str):
+    action = plan(build_admitted_workload(*before), seen, 1)
     assert isinstance(action, Amend)
     (said,) = action.set
     assert (said.type, said.status, said.reason) == (PODS_READY, status, reason)
@@ -91,26 +89,26 @@ def test_the_condition_says_whether_pods_are_ready_and_since_when_they_are_not(
 
 @pytest.mark.parametrize(("stands", "seen"), [(RUNS, READY), (AGAIN, READY)])
 def test_a_condition_that_stands_is_not_written_again(stands: Json, seen: Seen):
-    assert plan(admitted(stands), seen, 10_000) is None
+    assert plan(build_admitted_workload(stands), seen, 10_000) is None
 
 
 @pytest.mark.parametrize(
     "wire",
     [
-        workload(),
-        workload(condition(QUOTA_RESERVED), condition(ADMITTED, False), WAITS),
-        admitted(condition(EVICTED), WAITS),
-        admitted(condition(FINISHED), WAITS),
-        {**admitted(), "metadata": {**admitted()["metadata"], "deletionTimestamp": at(0)}},
-        workload(condition(ADMITTED), active=False),
+        build_workload(),
+        build_workload(build_condition(QUOTA_RESERVED), build_condition(ADMITTED, False), WAITS),
+        build_admitted_workload(build_condition(EVICTED), WAITS),
+        build_admitted_workload(build_condition(FINISHED), WAITS),
+        {**build_admitted_workload(), "metadata": {**build_admitted_workload()["metadata"], "deletionTimestamp": format_time(0)}},
+        build_workload(build_condition(ADMITTED), active=False),
     ],
 )
-def test_nothing_is_done_with_what_is_not_running(wire: Json):
+def test_workload_that_does_not_run_gets_no_pods_ready_action(wire: Json):
     assert plan(wire, NOT_READY, 10_000) is None
 
 
 def test_a_job_that_has_ended_is_left_to_finish():
-    assert plan(admitted(RUNS), Seen(ready=False, over=True), 10_000) is None
+    assert plan(build_admitted_workload(RUNS), Seen(ready=False, over=True), 10_000) is None
 
 
 # --- timers -------------------------------------------------------------------------------------------
@@ -118,11 +116,11 @@ def test_a_job_that_has_ended_is_left_to_finish():
 
 @pytest.mark.parametrize(
     ("admitted_at", "started", "since"),
-    [(3, None, 3), (3, at(7), 7), (30, at(7), 30)],
+    [(3, None, 3), (3, format_time(7), 7), (30, format_time(7), 30)],
     ids=["admission", "the job's own start", "admission, as the start is that of an earlier run"],
 )
 def test_the_timeout_runs_from_the_start(admitted_at: float, started: str | None, since: float):
-    wire, seen = admitted(WAITS, since=admitted_at), Seen(ready=False, started=started)
+    wire, seen = build_admitted_workload(WAITS, since=admitted_at), Seen(ready=False, started=started)
     end = since + RULES.timeout_s + RESOLUTION_S
     assert plan(wire, seen, since) == Wait(end - since)
     assert plan(wire, seen, end - 0.25) == Wait(0.25)
@@ -130,14 +128,16 @@ def test_the_timeout_runs_from_the_start(admitted_at: float, started: str | None
 
 
 def test_the_recovery_timeout_runs_from_when_pods_were_lost():
-    assert plan(admitted(LOST), NOT_READY, 102) == Wait(4)
-    assert isinstance(plan(admitted(LOST), NOT_READY, 106), Evict)
-    assert plan(admitted(LOST), NOT_READY, 10_000, PodsReadyRules(timeout_s=10)) is None, "without a limit they may take for ever"
-    assert isinstance(plan(admitted(RUNS), NOT_READY, 10_000), Amend), "the time of its transition is not known yet"
+    assert plan(build_admitted_workload(LOST), NOT_READY, 102) == Wait(4)
+    assert isinstance(plan(build_admitted_workload(LOST), NOT_READY, 106), Evict)
+    assert plan(build_admitted_workload(LOST), NOT_READY, 10_000, PodsReadyRules(timeout_s=10)) is None, (
+        "without a limit they may take for ever"
+    )
+    assert isinstance(plan(build_admitted_workload(RUNS), NOT_READY, 10_000), Amend), "the time of its transition is not known yet"
 
 
 def test_a_reconciler_that_was_away_for_long_evicts_at_once():
-    assert isinstance(plan(admitted(), NOT_READY, 10_000), Evict)
+    assert isinstance(plan(build_admitted_workload(), NOT_READY, 10_000), Evict)
 
 
 # --- evicted, held back, deactivated ------------------------------------------------------------------
@@ -150,18 +150,18 @@ def test_a_reconciler_that_was_away_for_long_evicts_at_once():
 )
 def test_an_eviction_is_counted_and_holds_back_longer_each_time(count: int, jitter: float, until: float):
     rules = PodsReadyRules(timeout_s=10, backoff_base_s=20, backoff_max_s=100)
-    action = plan(admitted(WAITS, requeue_state={"count": count} if count else None), NOT_READY, 1000, rules, jitter)
+    action = plan(build_admitted_workload(WAITS, requeue_state={"count": count} if count else None), NOT_READY, 1000, rules, jitter)
     assert isinstance(action, Evict)
-    assert (action.reason, action.requeue_state) == ("PodsReadyTimeout", {"count": count + 1, "requeueAt": at(until)})
-    assert at(until) in action.message
+    assert (action.reason, action.requeue_state) == ("PodsReadyTimeout", {"count": count + 1, "requeueAt": format_time(until)})
+    assert format_time(until) in action.message
     (requeued,) = action.also
     assert (requeued.type, requeued.status, requeued.reason) == (REQUEUED, False, "PodsReadyTimeout")
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
-def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_on(limit: int):
+def test_workload_beyond_the_backoff_limit_gets_a_deactivation_target_with_the_remedy(limit: int):
     rules = PodsReadyRules(timeout_s=10, backoff_limit=limit)
-    action = plan(admitted(WAITS, requeue_state={"count": limit}), NOT_READY, 1000, rules)
+    action = plan(build_admitted_workload(WAITS, requeue_state={"count": limit}), NOT_READY, 1000, rules)
     assert isinstance(action, Evict)
     assert action.reason == REASON_DEACTIVATED_BY_LIMIT == "DeactivatedDueToRequeuingLimitExceeded"
     assert f"backoffLimitCount is {limit}" in action.message
@@ -172,59 +172,69 @@ def test_beyond_the_limit_the_workload_is_to_be_deactivated_and_told_how_to_go_o
 
 
 def test_deactivation_goes_on_from_wherever_it_stopped():
-    evicted = condition(EVICTED, reason=REASON_DEACTIVATED_BY_LIMIT)
-    assert plan(admitted(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate()
-    assert plan(workload(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate(), "also once its job has stopped"
-    marked = plan(workload(evicted, TARGET, MARK, active=False, requeue_state={"count": 2}), NOT_READY, 0)
+    evicted = build_condition(EVICTED, reason=REASON_DEACTIVATED_BY_LIMIT)
+    assert plan(build_admitted_workload(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate()
+    assert plan(build_workload(evicted, TARGET, MARK), NOT_READY, 0) == Deactivate(), "also once its job has stopped"
+    marked = plan(build_workload(evicted, TARGET, MARK, active=False, requeue_state={"count": 2}), NOT_READY, 0)
     assert marked == Amend((), {"count": 2}, (DEACTIVATION_TARGET,))
-    assert plan(workload(evicted, MARK, active=False, requeue_state={"count": 2}), NOT_READY, 0) is None
-    again = plan(workload(evicted, MARK, requeue_state={"count": 2}), NOT_READY, 0)
+    assert plan(build_workload(evicted, MARK, active=False, requeue_state={"count": 2}), NOT_READY, 0) is None
+    again = plan(build_workload(evicted, MARK, requeue_state={"count": 2}), NOT_READY, 0)
     assert isinstance(again, Amend)
     assert (again.requeue_state, again.set[0].reason) == (None, "Reactivated")
 
 
-def test_who_is_deactivated_by_hand_while_held_back_begins_anew_too():
-    held = workload(condition(EVICTED, reason="PodsReadyTimeout"), active=False, requeue_state={"count": 1, "requeueAt": at(60)})
+def test_manually_deactivated_workload_in_requeue_backoff_starts_anew():
+    held = build_workload(
+        build_condition(EVICTED, reason="PodsReadyTimeout"), active=False, requeue_state={"count": 1, "requeueAt": format_time(60)}
+    )
     mark = plan(held, NOT_READY, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].reason, mark.requeue_state) == (REQUEUED, "Deactivated", {"count": 1})
-    held["status"] = amended_status(held, mark.set, at(0), mark.requeue_state, mark.drop)
+    held["status"] = amended_status(held, mark.set, format_time(0), mark.requeue_state, mark.drop)
     assert plan(held, NOT_READY, 0) is None
     held["spec"]["active"] = True
     assert isinstance(plan(held, NOT_READY, 0), Amend)
 
 
-def test_what_is_to_be_deactivated_does_not_wait_for_admission():
-    assert not WorkloadFacts.read(workload(TARGET)).active
-    facts = WorkloadFacts.read(workload(condition(EVICTED, reason="PodsReadyTimeout"), requeue_state={"requeueAt": at(5)}))
-    assert (facts.active, facts.evicted_for, facts.requeue_at) == (True, "PodsReadyTimeout", at(5))
-    assert WorkloadFacts.read(workload(condition(EVICTED, False, reason="PodsReadyTimeout"))).evicted_for is None
+def test_workload_with_a_deactivation_target_is_not_active():
+    assert not WorkloadFacts.read(build_workload(TARGET)).active
+    facts = WorkloadFacts.read(
+        build_workload(build_condition(EVICTED, reason="PodsReadyTimeout"), requeue_state={"requeueAt": format_time(5)})
+    )
+    assert (facts.active, facts.evicted_for, facts.requeue_at) == (True, "PodsReadyTimeout", format_time(5))
+    assert WorkloadFacts.read(build_workload(build_condition(EVICTED, False, reason="PodsReadyTimeout"))).evicted_for is None
 
 
 # --- statuses -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", [RUNS, LOST])
-def test_what_is_released_waits_for_its_start_and_says_how_long_it_is_held_back(before: Json):
-    state = {"count": 1, "requeueAt": at(60)}
-    wire = admitted(before, requeue_state=state)
-    wire["status"] = released_status(wire, "why", at(20))
+def test_released_workload_waits_for_start_and_reports_its_requeue_time(before: Json):
+    state = {"count": 1, "requeueAt": format_time(60)}
+    wire = build_admitted_workload(before, requeue_state=state)
+    wire["status"] = released_status(wire, "why", format_time(20))
     ready = find_condition(wire, PODS_READY) or {}
     assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
-    assert (find_condition(wire, QUOTA_RESERVED) or {})["message"] == f"Not to be admitted before {at(60)}: why"
+    assert (find_condition(wire, QUOTA_RESERVED) or {})["message"] == f"Not to be admitted before {format_time(60)}: why"
     assert wire["status"]["requeueState"] == state
-    late = admitted(before, requeue_state=state)
-    late["status"] = released_status(late, "why", at(60))
+    late = build_admitted_workload(before, requeue_state=state)
+    late["status"] = released_status(late, "why", format_time(60))
     assert (find_condition(late, QUOTA_RESERVED) or {})["message"] == "why", "its pods took longer than its backoff"
 
 
 @pytest.mark.parametrize("writes", ["admission", "refusal"])
 def test_whatever_is_decided_after_the_backoff_ends_it(writes: str):
-    wire = workload(condition(REQUEUED, False, reason="PodsReadyTimeout"), requeue_state={"count": 2, "requeueAt": at(60)})
+    wire = build_workload(
+        build_condition(REQUEUED, False, reason="PodsReadyTimeout"), requeue_state={"count": 2, "requeueAt": format_time(60)}
+    )
     facts = WorkloadFacts.read(wire)
     for now, ends in ((59, False), (60, True)):
-        status = admitted_status(wire, ADMISSION, at(now)) if writes == "admission" else waiting_status(wire, facts, "R", "m", at(now))
-        assert status["requeueState"] == ({"count": 2} if ends else {"count": 2, "requeueAt": at(60)})
+        status = (
+            admitted_status(wire, ADMISSION, format_time(now))
+            if writes == "admission"
+            else waiting_status(wire, facts, "R", "m", format_time(now))
+        )
+        assert status["requeueState"] == ({"count": 2} if ends else {"count": 2, "requeueAt": format_time(60)})
         (requeued,) = [c for c in status["conditions"] if c["type"] == REQUEUED]
         assert (requeued["status"], requeued["reason"]) == (("True", "BackoffFinished") if ends else ("False", "PodsReadyTimeout"))
 
@@ -232,8 +242,8 @@ def test_whatever_is_decided_after_the_backoff_ends_it(writes: str):
 # --- pods ---------------------------------------------------------------------------------------------
 
 
-def pod(pod_set: str = "main", *, phase: str = "Running", ready: bool = True, going: bool = False) -> Json:
-    metadata = {"labels": {PODSET_LABEL: pod_set}} | ({"deletionTimestamp": at(0)} if going else {})
+def build_pod(pod_set: str = "main", *, phase: str = "Running", ready: bool = True, going: bool = False) -> Json:
+    metadata = {"labels": {PODSET_LABEL: pod_set}} | ({"deletionTimestamp": format_time(0)} if going else {})
     return {"metadata": metadata, "status": {"phase": phase} | ({"conditions": [{"type": "Ready", "status": "True"}]} if ready else {})}
 
 
@@ -241,15 +251,15 @@ def pod(pod_set: str = "main", *, phase: str = "Running", ready: bool = True, go
     ("pods", "ready"),
     [
         ([], False),
-        ([pod()], False),
-        ([pod(), pod()], True),
-        ([pod(), pod(ready=False)], False),
-        ([pod(), pod(phase="Succeeded", ready=False)], True),
-        ([pod(), pod(phase="Succeeded", ready=False, going=True)], True),
-        ([pod(), pod(phase="Failed", ready=False)], False),
-        ([pod(), pod(going=True)], False),
-        ([pod(), pod("other")], False),
-        ([pod(), pod(), pod(ready=False)], True),
+        ([build_pod()], False),
+        ([build_pod(), build_pod()], True),
+        ([build_pod(), build_pod(ready=False)], False),
+        ([build_pod(), build_pod(phase="Succeeded", ready=False)], True),
+        ([build_pod(), build_pod(phase="Succeeded", ready=False, going=True)], True),
+        ([build_pod(), build_pod(phase="Failed", ready=False)], False),
+        ([build_pod(), build_pod(going=True)], False),
+        ([build_pod(), build_pod("other")], False),
+        ([build_pod(), build_pod(), build_pod(ready=False)], True),
     ],
 )
 def test_pods_count_while_they_are_ready_or_once_they_have_succeeded(pods: list[Json], ready: bool):
@@ -268,7 +278,7 @@ class Life(RuleBasedStateMachine):
     @initialize(limit=st.sampled_from([None, 0, 1, 3]), recovery=st.sampled_from([None, 5.0]))
     def begin(self, limit: int | None, recovery: float | None) -> None:
         self.limits = PodsReadyRules(timeout_s=10, recovery_timeout_s=recovery, backoff_base_s=8, backoff_max_s=30, backoff_limit=limit)
-        self.wire = workload()
+        self.wire = build_workload()
         self.now = 0.0
         self.runs = self.ready = False
         self.admitted_at = self.lost_at = 0.0
@@ -317,7 +327,7 @@ class Life(RuleBasedStateMachine):
         match action:
             case Amend(conditions, state, drop):
                 before = self.count
-                self.write(amended_status(self.wire, conditions, at(self.now), state, drop))
+                self.write(amended_status(self.wire, conditions, format_time(self.now), state, drop))
                 assert self.count in (before, 0)
                 if not self.count:
                     self.evictions = 0
@@ -326,7 +336,7 @@ class Life(RuleBasedStateMachine):
                 limit = (self.limits.recovery_timeout_s or 0.0) if condition_lost(self.wire) else self.limits.timeout_s
                 assert not self.ready, "who is ready is left alone"
                 assert self.now - began >= limit - 1e-6, "never early"
-                self.write(evicted_status(self.wire, reason, message, at(self.now), also, state))
+                self.write(evicted_status(self.wire, reason, message, format_time(self.now), also, state))
                 if reason == "PodsReadyTimeout":
                     self.evictions += 1
                     pause = (to_time(state["requeueAt"]) - T0).total_seconds() - self.now
@@ -351,7 +361,7 @@ class Life(RuleBasedStateMachine):
         """The scheduler's timer is the workload's own."""
         until = WorkloadFacts.read(self.wire).requeue_at
         self.now = max(self.now, (to_time(until) - T0).total_seconds() if until else 0.0)
-        self.write(admitted_status(self.wire, ADMISSION, at(self.now)))
+        self.write(admitted_status(self.wire, ADMISSION, format_time(self.now)))
         self.runs, self.ready, self.admitted_at = True, False, self.now
         self.reconcile(jitter)
 
@@ -359,14 +369,14 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: condition_is_true(self.wire, ADMITTED) and condition_is_true(self.wire, EVICTED))
     def stop(self, jitter: float) -> None:
         self.runs = self.ready = False
-        self.write(released_status(self.wire, "stopped", at(self.now)))
+        self.write(released_status(self.wire, "stopped", format_time(self.now)))
         self.reconcile(jitter)
 
     @rule(jitter=JITTER, does=st.sampled_from([True, False, False, False]))
     @precondition(lambda self: condition_is_true(self.wire, ADMITTED) and not condition_is_true(self.wire, EVICTED))
     def preempt(self, jitter: float, does: bool) -> None:
         if does:
-            self.write(evicted_status(self.wire, "Preempted", "", at(self.now)))
+            self.write(evicted_status(self.wire, "Preempted", "", format_time(self.now)))
             self.reconcile(jitter)
 
     @rule(jitter=JITTER, does=st.sampled_from([True, False, False, False]))
@@ -395,7 +405,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def whoever_is_held_back_says_until_when(self) -> None:
-        if hasattr(self, "wire") and (WorkloadFacts.read(self.wire).requeue_at or "") > at(self.now) and not self.runs:
+        if hasattr(self, "wire") and (WorkloadFacts.read(self.wire).requeue_at or "") > format_time(self.now) and not self.runs:
             assert "Not to be admitted before" in (find_condition(self.wire, QUOTA_RESERVED) or {})["message"]
 
     @invariant()

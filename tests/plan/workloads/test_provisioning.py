@@ -25,22 +25,26 @@ from core.plan.workloads.provisioning import (
 from core.plan.workloads.provisioning_objects import build_wanted, needed_pod_sets, request_name, template_name
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
-from tests.builders import condition_json, flavor_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_flavor_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
 NOW, BEFORE = "2026-02-02T00:00:00Z", "2026-01-01T00:00:00Z"
-FLAVORS = {"gpu": FlavorFacts.read(flavor_json("gpu", nodeLabels={"pool": "gpu"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))}
+FLAVORS = {
+    "gpu": FlavorFacts.read(build_flavor_json("gpu", nodeLabels={"pool": "gpu"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))
+}
 CONFIG = ProvisioningConfig("config", "class", {"a": "1"}, retry=RetryStrategy(limit=2, base_s=10, max_s=15))
 OWNER = [{"kind": "Workload", "name": "w", "uid": "uid-w", "controller": True}]
 
 
-def workload(*pod_sets: Json, annotations: Json | None = None, reserved: str = BEFORE) -> Json:
-    wire = workload_json("w", pod_sets or (pod_set_json(count=2),), conditions=[condition_json(QUOTA_RESERVED, time=reserved)])
+def build_workload(*pod_sets: Json, annotations: Json | None = None, reserved: str = BEFORE) -> Json:
+    wire = build_workload_json(
+        "w", pod_sets or (build_pod_set_json(count=2),), conditions=[build_condition_json(QUOTA_RESERVED, time=reserved)]
+    )
     wire["metadata"]["annotations"] = annotations or {}
     return wire
 
 
-def admission_of(wire: Json) -> Admission:
+def build_admission(wire: Json) -> Admission:
     given = (PodSetAdmission(p["name"], {"cpu": "gpu"}, {"cpu": 1}, p["count"]) for p in wire["spec"]["podSets"])
     return Admission("cq", tuple(given))
 
@@ -50,14 +54,14 @@ def entry(state: str = "Pending", **more: Any) -> Json:
 
 
 def request(wire: Json, *conditions: Json, attempt: int = 1, config: ProvisioningConfig = CONFIG, **status: Any) -> Json:
-    made = build_wanted(wire, admission_of(wire), config, request_name("w", "nodes", attempt), FLAVORS).request
+    made = build_wanted(wire, build_admission(wire), config, request_name("w", "nodes", attempt), FLAVORS).request
     made["metadata"] |= {"uid": f"pr-{attempt}", "resourceVersion": "1"}
     return made | {"status": {"conditions": list(conditions), **status}}
 
 
 def plan(wire: Json, check: Json, *requests: Json, admitted: bool = False, config: ProvisioningConfig | None = CONFIG) -> Any:
     by_name = {found["metadata"]["name"]: found for found in requests}
-    return plan_provisioning(wire, admission_of(wire), check, config, by_name, FLAVORS, admitted=admitted, now=NOW)
+    return plan_provisioning(wire, build_admission(wire), check, config, by_name, FLAVORS, admitted=admitted, now=NOW)
 
 
 def judged(action: Any) -> Json:
@@ -68,8 +72,8 @@ def judged(action: Any) -> Json:
 # --- states -------------------------------------------------------------------------------------------
 
 
-def test_what_was_not_asked_for_is_asked_for_once():
-    wire = workload()
+def test_provisioning_request_that_does_not_exist_is_created_once():
+    wire = build_workload()
     action = plan(wire, entry())
     assert isinstance(action, Make)
     assert action.wanted.request["metadata"]["name"] == "w-nodes-1"
@@ -95,9 +99,9 @@ def test_what_was_not_asked_for_is_asked_for_once():
         ("Rejected", "Failed", False, None),
     ],
 )
-def test_what_a_condition_makes_of_a_check(state: str, kind: str, admitted: bool, becomes: str | None):
-    wire = workload()
-    action = plan(wire, entry(state), request(wire, condition_json(kind, message="so it is")), admitted=admitted)
+def test_condition_of_a_provisioning_request_sets_the_check_state(state: str, kind: str, admitted: bool, becomes: str | None):
+    wire = build_workload()
+    action = plan(wire, entry(state), request(wire, build_condition_json(kind, message="so it is")), admitted=admitted)
     if becomes is None:
         assert action == WaitForProvider()
     else:
@@ -109,8 +113,8 @@ def test_what_a_condition_makes_of_a_check(state: str, kind: str, admitted: bool
 
 @pytest.mark.parametrize(("failures", "state", "after"), [(0, "Retry", 10), (1, "Retry", 15), (2, "Rejected", None), (7, "Rejected", None)])
 def test_attempts_are_counted_and_wait_longer_each_time(failures: int, state: str, after: int | None):
-    wire, check = workload(), entry(retryCount=failures)
-    action = plan(wire, check, request(wire, condition_json("Failed", message="none left"), attempt=failures + 1))
+    wire, check = build_workload(), entry(retryCount=failures)
+    action = plan(wire, check, request(wire, build_condition_json("Failed", message="none left"), attempt=failures + 1))
     got = judged(action)
     assert (got["state"], got.get("requeueAfterSeconds")) == (state, after)
     assert got["retryCount"] == failures + (state == "Retry")
@@ -122,10 +126,10 @@ def test_the_backoff_doubles_up_to_its_maximum(attempt: int, delay: int):
     assert RetryStrategy().delay_s(attempt) == delay
 
 
-def test_ready_tells_pods_whose_nodes_they_use_and_where_those_are():
-    wire = workload(pod_set_json("a"), pod_set_json("b"))
+def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_sets():
+    wire = build_workload(build_pod_set_json("a"), build_pod_set_json("b"))
     config = ProvisioningConfig("config", "class", selectors=(("group", "NodeGroup"), ("zone", "Missing")))
-    found = request(wire, condition_json("Provisioned"), config=config, provisioningClassDetails={"NodeGroup": "g-7"})
+    found = request(wire, build_condition_json("Provisioned"), config=config, provisioningClassDetails={"NodeGroup": "g-7"})
     check = judged(plan(wire, entry(), found, config=config))
     annotations = {
         "autoscaling.x-k8s.io/consume-provisioning-request": "w-nodes-1",
@@ -138,63 +142,63 @@ def test_ready_tells_pods_whose_nodes_they_use_and_where_those_are():
     ("conditions", "message"),
     [
         ([], "ProvisioningRequest w-nodes-1 is pending"),
-        ([condition_json("Accepted", message="queued")], "queued"),
-        ([condition_json("Accepted", message="queued"), condition_json("Provisioned", False, message="in 5 min")], "in 5 min"),
+        ([build_condition_json("Accepted", message="queued")], "queued"),
+        ([build_condition_json("Accepted", message="queued"), build_condition_json("Provisioned", False, message="in 5 min")], "in 5 min"),
     ],
 )
 def test_the_providers_words_are_the_checks(conditions: list[Json], message: str):
-    wire = workload()
+    wire = build_workload()
     check = judged(plan(wire, entry(), request(wire, *conditions)))
     assert check == entry(message=message)
     assert plan(wire, check, request(wire, *conditions)) == WaitForProvider()
 
 
 def test_a_request_for_something_else_is_dropped_first():
-    wire = workload()
+    wire = build_workload()
     other = ProvisioningConfig("config", "another class")
     assert isinstance(plan(wire, entry(), request(wire), config=other), Drop)
     assert plan(wire, entry("Ready"), request(wire), config=other) == WaitForProvider(), "what has been provisioned is used"
 
 
-def test_what_ended_in_an_earlier_reservation_is_dropped_and_not_counted():
+def test_provisioning_request_expired_in_an_earlier_reservation_is_dropped_without_a_retry():
     """Bookings always expire; who was preempted after that has lost no attempt by it."""
-    old = request(workload(reserved=BEFORE), condition_json("Provisioned"), condition_json("BookingExpired"))
-    assert isinstance(plan(workload(reserved=NOW), entry(), old), Drop)
-    good = request(workload(reserved=BEFORE), condition_json("Provisioned"))
-    assert judged(plan(workload(reserved=NOW), entry(), good))["state"] == "Ready", "nodes that are still booked are used"
+    old = request(build_workload(reserved=BEFORE), build_condition_json("Provisioned"), build_condition_json("BookingExpired"))
+    assert isinstance(plan(build_workload(reserved=NOW), entry(), old), Drop)
+    good = request(build_workload(reserved=BEFORE), build_condition_json("Provisioned"))
+    assert judged(plan(build_workload(reserved=NOW), entry(), good))["state"] == "Ready", "nodes that are still booked are used"
 
 
 def test_a_request_that_is_being_deleted_is_waited_for():
-    wire = workload()
+    wire = build_workload()
     found = request(wire)
     found["metadata"]["deletionTimestamp"] = NOW
     assert plan(wire, entry(), found) == WaitForProvider()
 
 
 def test_another_workloads_request_is_left_alone():
-    wire = workload()
-    found = request(wire, condition_json("Provisioned"))
+    wire = build_workload()
+    found = request(wire, build_condition_json("Provisioned"))
     found["metadata"]["ownerReferences"][0]["uid"] = "uid-other"
     assert judged(plan(wire, entry(), found))["message"] == "ProvisioningRequest w-nodes-1 is not of this workload"
     assert superseded(wire, {"nodes": entry(retryCount=1)}, {"w-nodes-1": found, "w-nodes-2": request(wire, attempt=2)}) == []
 
 
-def test_a_check_that_cannot_be_performed_waits_and_says_so():
-    assert judged(plan(workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
-    assert plan(workload(), entry("Ready"), config=None) == WaitForProvider()
+def test_provisioning_check_without_its_config_waits_with_a_message():
+    assert judged(plan(build_workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
+    assert plan(build_workload(), entry("Ready"), config=None) == WaitForProvider()
 
 
 def test_ready_check_without_its_request_before_admission_becomes_pending():
     """It was given up with the quota that the workload had before, and was still seen when that came back."""
-    found = judged(plan(workload(), entry("Ready", podSetUpdates=[])))
+    found = judged(plan(build_workload(), entry("Ready", podSetUpdates=[])))
     assert (found["state"], found["message"]) == ("Pending", "ProvisioningRequest w-nodes-1 is gone")
     assert "podSetUpdates" not in found
-    assert plan(workload(), entry("Ready"), admitted=True) == WaitForProvider()
-    assert plan(workload(pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
+    assert plan(build_workload(), entry("Ready"), admitted=True) == WaitForProvider()
+    assert plan(build_workload(build_pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"
 
 
 def test_earlier_attempts_go_when_the_next_one_is_there():
-    wire, check = workload(), {"nodes": entry(retryCount=1)}
+    wire, check = build_workload(), {"nodes": entry(retryCount=1)}
     first, second = request(wire), request(wire, attempt=2)
     assert superseded(wire, check, {"w-nodes-1": first}) == []
     assert superseded(wire, check, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
@@ -214,11 +218,13 @@ def test_earlier_attempts_go_when_the_next_one_is_there():
         (False, False, False, "Failed", False),
     ],
 )
-def test_what_nobody_would_use_is_not_asked_for_any_more(active: bool, holds: bool, finished: bool, condition: str, goes: bool):
-    wire = workload()
-    found = request(wire, condition_json(condition))
+def test_provisioning_request_of_a_workload_that_cannot_use_it_is_withdrawn(
+    active: bool, holds: bool, finished: bool, condition: str, goes: bool
+):
+    wire = build_workload()
+    found = request(wire, build_condition_json(condition))
     wire["spec"]["active"] = active
-    wire["status"]["conditions"] = [condition_json(QUOTA_RESERVED, holds), condition_json("Finished", finished)]
+    wire["status"]["conditions"] = [build_condition_json(QUOTA_RESERVED, holds), build_condition_json("Finished", finished)]
     assert withdrawn(wire, {"w-nodes-1": found}) == ([found] if goes else [])
 
 
@@ -232,7 +238,7 @@ def test_what_nobody_would_use_is_not_asked_for_any_more(active: bool, holds: bo
         ({"parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "config"}}, True, "Active"),
     ],
 )
-def test_a_check_says_what_it_lacks(spec: Json, installed: bool, reason: str):
+def test_provisioning_check_condition_names_its_missing_parts(spec: Json, installed: bool, reason: str):
     check = CheckFacts.read({"metadata": {"name": "nodes"}, "spec": {"controllerName": "c", **spec}})
     condition = active_condition(check, {"config": CONFIG}, installed=installed)
     assert (condition.reason, condition.status) == (reason, reason == "Active")
@@ -257,13 +263,13 @@ def test_a_config_is_read_with_the_defaults_of_the_api():
 
 
 def build(wire: Json, config: ProvisioningConfig = CONFIG) -> Any:
-    return build_wanted(wire, admission_of(wire), config, "w-nodes-1", FLAVORS)
+    return build_wanted(wire, build_admission(wire), config, "w-nodes-1", FLAVORS)
 
 
-def test_a_template_is_what_will_start_without_gates():
+def test_provisioning_pod_template_is_the_pod_set_without_topogate_gates():
     gates = [{"name": "kueue.x-k8s.io/topology"}, {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/own"}]
     containers = [{"name": "c", "resources": {"limits": {"gpu": "8", "cpu": "4"}, "requests": {"cpu": "1"}}}]
-    wire = workload(pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))
+    wire = build_workload(build_pod_set_json(schedulingGates=gates, nodeSelector={"a": "b"}, containers=containers))
     (template,) = build(wire).templates
     spec = template["template"]["spec"]
     assert spec["schedulingGates"] == [{"name": "example.com/own"}]
@@ -274,18 +280,20 @@ def test_a_template_is_what_will_start_without_gates():
 
 
 def test_parameters_of_the_job_win():
-    wire = workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
+    wire = build_workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
     assert build(wire).request["spec"]["parameters"] == {"a": "2", "b": "3"}
 
 
 def test_a_waiting_job_may_change_its_parameters():
-    wire = workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
+    wire = build_workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
     changed = changed_annotations({"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/c": "6", "another": "7"}, wire)
     assert changed == {"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/b": None, "provreq.kueue.x-k8s.io/c": "6"}
 
 
 def test_pod_sets_that_need_nothing_of_it_are_left_out():
-    wire = workload(pod_set_json("driver"), pod_set_json("gpus", containers=[{"name": "c", "resources": {"limits": {"gpu": "1"}}}]))
+    wire = build_workload(
+        build_pod_set_json("driver"), build_pod_set_json("gpus", containers=[{"name": "c", "resources": {"limits": {"gpu": "1"}}}])
+    )
     config = ProvisioningConfig("config", "class", managed_resources=frozenset({"gpu"}))
     assert [part["podTemplateRef"]["name"] for part in build(wire, config).request["spec"]["podSets"]] == ["ppt-w-nodes-1-gpus"]
     none = ProvisioningConfig("config", "class", managed_resources=frozenset({"tpu"}))
@@ -299,19 +307,22 @@ def test_pod_sets_that_need_nothing_of_it_are_left_out():
 )
 def test_pod_sets_that_are_alike_are_asked_for_as_one(policy: str | None, counts: list[int]):
     image = {"name": "c", "image": "other", "resources": {"requests": {"cpu": "1"}}}
-    wire = workload(
-        pod_set_json("a", 1), pod_set_json("b", 2), pod_set_json("image", 4, containers=[image]), pod_set_json("larger", 8, cpu="2")
+    wire = build_workload(
+        build_pod_set_json("a", 1),
+        build_pod_set_json("b", 2),
+        build_pod_set_json("image", 4, containers=[image]),
+        build_pod_set_json("larger", 8, cpu="2"),
     )
     wanted = build(wire, ProvisioningConfig("config", "class", merge_policy=policy))
     assert [part["count"] for part in wanted.request["spec"]["podSets"]] == counts
     assert [t["metadata"]["name"] for t in wanted.templates] == [p["podTemplateRef"]["name"] for p in wanted.request["spec"]["podSets"]]
 
 
-def test_the_content_tells_flavors_apart():
-    wire = workload()
+def test_provisioning_content_differs_between_flavors():
+    wire = build_workload()
     first = build(wire).request["metadata"]["annotations"][PROVISIONING_CONTENT]
-    other = {"gpu": FlavorFacts.read(flavor_json("gpu", nodeLabels={"pool": "other"}))}
-    moved = build_wanted(wire, admission_of(wire), CONFIG, "w-nodes-1", other).request
+    other = {"gpu": FlavorFacts.read(build_flavor_json("gpu", nodeLabels={"pool": "other"}))}
+    moved = build_wanted(wire, build_admission(wire), CONFIG, "w-nodes-1", other).request
     assert moved["metadata"]["annotations"][PROVISIONING_CONTENT] != first
     assert moved["spec"] == build(wire).request["spec"]
 
@@ -325,7 +336,9 @@ names = st.lists(labels, min_size=1, max_size=3).map(".".join)
 
 
 @given(names, names, st.integers(1, 2**31), labels, labels)
-def test_names_are_valid_and_tell_attempts_and_pod_sets_apart(workload_name: str, check: str, attempt: int, one: str, other: str):
+def test_provisioning_names_are_valid_and_unique_for_attempts_and_pod_sets(
+    workload_name: str, check: str, attempt: int, one: str, other: str
+):
     name = request_name(workload_name, check, attempt)
     for made in (name, template_name(name, one)):
         assert len(made) <= 253
@@ -350,7 +363,7 @@ class Life:
 
     @property
     def wire(self) -> Json:
-        return workload(reserved=f"2026-01-01T00:{self.reservation // 60:02}:{self.reservation % 60:02}Z")
+        return build_workload(reserved=f"2026-01-01T00:{self.reservation // 60:02}:{self.reservation % 60:02}Z")
 
     def step(self) -> bool:
         """Does what is planned; says whether there was anything to do."""
@@ -398,7 +411,7 @@ class Life:
         if (kind == "Provisioned") == any(condition["type"] == "Provisioned" for condition in found["status"]["conditions"]):
             return
         self.failures += kind != "Provisioned"
-        found["status"]["conditions"].append(condition_json(kind, message=kind))
+        found["status"]["conditions"].append(build_condition_json(kind, message=kind))
 
 
 @given(st.lists(st.sampled_from(["Provisioned", "Failed", "BookingExpired", "evict", "restart", "deleted"]), max_size=30))

@@ -15,8 +15,8 @@ from core.plan.workloads.provisioning import Make, SetState, WaitForProvider
 from core.plan.workloads.provisioning_steps import ProvisionedWorkload, ProvisioningDecision, decide, plan_request, plan_rest
 from core.state.check_facts import ProvisioningConfig
 from core.state.facts import WorkloadFacts
-from tests.builders import condition_json
-from tests.plan.workloads.test_provisioning import CONFIG, FLAVORS, NOW, admission_of, entry, request, workload
+from tests.builders import build_condition_json
+from tests.plan.workloads.test_provisioning import CONFIG, FLAVORS, NOW, build_admission, build_workload, entry, request
 
 Json = dict[str, Any]
 
@@ -32,8 +32,8 @@ def read(
     """A workload that has quota, with one check that brings nodes."""
     wire = {**wire, "status": {**wire["status"], "admissionChecks": list(checks or (entry(),))}}
     if not reserved:
-        wire["status"]["conditions"] = [condition_json(QUOTA_RESERVED, False)]
-    seen = replace(WorkloadFacts.read(wire), admission=admission_of(wire), quota_reserved=reserved, **facts)
+        wire["status"]["conditions"] = [build_condition_json(QUOTA_RESERVED, False)]
+    seen = replace(WorkloadFacts.read(wire), admission=build_admission(wire), quota_reserved=reserved, **facts)
     by_name = {found["metadata"]["name"]: found for found in requests}
     return ProvisionedWorkload(wire, seen, {"nodes": config}, by_name, FLAVORS, NOW)
 
@@ -64,12 +64,12 @@ def list_writes(plan: Plan) -> list[tuple[type, str]]:
     ],
 )
 def test_workload_that_is_over_asks_for_nothing(facts: Json, asks: bool):
-    decided = decide(read(workload(), **facts))
+    decided = decide(read(build_workload(), **facts))
     assert bool(decided.actions) is asks
 
 
 def test_request_is_made_after_its_templates():
-    f = read(workload())
+    f = read(build_workload())
     decided = decide(f)
     plan = plan_request(f.workload, decided.wanted["nodes"], {})
     assert list_writes(plan) == [(Create, "ppt-w-nodes-1-main"), (Create, "w-nodes-1")]
@@ -77,21 +77,21 @@ def test_request_is_made_after_its_templates():
 
 
 def test_template_that_is_there_is_not_made_again():
-    f = read(workload())
+    f = read(build_workload())
     plan = plan_request(f.workload, decide(f).wanted["nodes"], make_templates(f))
     assert list_writes(plan) == [(Create, "w-nodes-1")]
 
 
 @pytest.mark.parametrize("metadata", [{"annotations": {}}, {"ownerReferences": []}])
 def test_template_of_another_request_goes_before_anything_is_made(metadata: Json):
-    f = read(workload())
+    f = read(build_workload())
     plan = plan_request(f.workload, decide(f).wanted["nodes"], make_templates(f, **metadata))
     assert list_writes(plan) == [(Delete, "ppt-w-nodes-1-main")]
     assert plan.problem == "PodTemplate ppt-w-nodes-1-main of an earlier request goes first"
 
 
 def test_refused_request_is_said_once_on_its_check_and_made_again_later():
-    f = read(workload())
+    f = read(build_workload())
     why = "ProvisioningRequest w-nodes-1 is refused: no"
     plan = plan_rest(f, decide(f), {}, {"nodes": why})
     (step,) = plan.steps
@@ -99,14 +99,14 @@ def test_refused_request_is_said_once_on_its_check_and_made_again_later():
     (check,) = step.write.body["status"]["admissionChecks"]
     assert (check["state"], check["message"], plan.again_s) == (CHECK_PENDING, why, pacing.REQUEST_REFUSED_S)
     assert not step.events, "its state has not changed"
-    again = read(workload(), check)
+    again = read(build_workload(), check)
     assert plan_rest(again, decide(again), {}, {"nodes": why}) == Plan(again_s=pacing.REQUEST_REFUSED_S)
 
 
 def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed():
-    wire = workload()
+    wire = build_workload()
     other = entry(CHECK_READY) | {"name": "other"}
-    f = read(wire, entry(), other, requests=(request(wire, condition_json("Provisioned", message="here")),))
+    f = read(wire, entry(), other, requests=(request(wire, build_condition_json("Provisioned", message="here")),))
     decided = decide(f)
     assert isinstance(decided.actions["nodes"], SetState)
     (step,) = plan_rest(f, decided, {}, {}).steps
@@ -116,11 +116,11 @@ def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed(
 
 
 def test_request_that_ends_takes_its_own_templates_along():
-    wire = workload()
+    wire = build_workload()
     there = request(wire)
-    wire["status"]["conditions"].append(condition_json(FINISHED))
+    wire["status"]["conditions"].append(build_condition_json(FINISHED))
     f = read(wire, requests=(there,), finished=True)
-    templates = make_templates(read(workload()))
+    templates = make_templates(read(build_workload()))
     assert list_writes(plan_rest(f, decide(f), templates, {})) == [(Delete, "ppt-w-nodes-1-main"), (Delete, "w-nodes-1")]
     (name,) = templates
     others = {name: {**templates[name], "metadata": {**templates[name]["metadata"], "ownerReferences": []}}}
@@ -128,7 +128,7 @@ def test_request_that_ends_takes_its_own_templates_along():
 
 
 def test_request_for_something_else_is_dropped_and_made_anew_once_it_is_gone():
-    wire = workload()
+    wire = build_workload()
     f = read(wire, requests=(request(wire, config=replace(CONFIG, parameters={"a": "2"})),))
     decided = decide(f)
     assert [found["metadata"]["name"] for found in decided.ending] == ["w-nodes-1"]
@@ -138,14 +138,14 @@ def test_request_for_something_else_is_dropped_and_made_anew_once_it_is_gone():
 
 
 def test_nothing_to_do_writes_nothing():
-    wire = workload()
+    wire = build_workload()
     f = read(wire, entry(message="ProvisioningRequest w-nodes-1 is pending"), requests=(request(wire),))
     assert decide(f) == ProvisioningDecision({"nodes": WaitForProvider()})
     assert plan_rest(f, decide(f), {}, {}) == Plan()
 
 
 def test_check_without_its_flavor_keeps_no_other_from_being_judged():
-    wire = workload()
+    wire = build_workload()
     f = read(wire, entry(), entry() | {"name": "ready"}, requests=())
     f = replace(f, configs={"nodes": CONFIG, "ready": None}, flavors={})
     decided = decide(f)

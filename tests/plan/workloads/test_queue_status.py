@@ -39,7 +39,7 @@ from core.plan.workloads.queue_status import (
 )
 from core.plan.workloads.workload_steps import EVICT
 from core.state.queue_facts import ClusterQueueFacts
-from tests.builders import cluster_queue_json, pod_set_json, workload_json
+from tests.builders import build_cluster_queue_json, build_pod_set_json, build_workload_json
 
 NOW = "2026-01-01T00:00:00Z"
 NO_ONE, SOME = Users(r.WORKLOADS, []), Users(r.WORKLOADS, ["ns/b", "ns/a"])
@@ -51,25 +51,25 @@ def made(name: str = "x", **metadata: Any) -> dict[str, Any]:
 
 
 def queue(cohort: str | None = None) -> ClusterQueueFacts:
-    made = cluster_queue_json("cq", {"gpu": "10"})
+    made = build_cluster_queue_json("cq", {"gpu": "10"})
     made["spec"] |= {"cohortName": cohort} if cohort is not None else {}
     return ClusterQueueFacts.read(made)
 
 
 def running(name: str) -> dict[str, Any]:
-    made = workload_json(name, [pod_set_json()])
+    made = build_workload_json(name, [build_pod_set_json()])
     return {**made, "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": []}}}
 
 
-def status_of(plan: Plan) -> dict[str, Any]:
+def get_status(plan: Plan) -> dict[str, Any]:
     (step,) = [step for step in plan.steps if step.name == "report status"]
     assert isinstance(step.write, w.Apply)
     assert step.write.yields, "counters are of less use than what starts jobs"
     return dict(step.write.body["status"])
 
 
-def conditions_of(plan: Plan) -> dict[str, tuple[str, str, str]]:
-    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status_of(plan)["conditions"]}
+def get_conditions(plan: Plan) -> dict[str, tuple[str, str, str]]:
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in get_status(plan)["conditions"]}
 
 
 @pytest.mark.parametrize("users", [NO_ONE, SOME])
@@ -110,13 +110,13 @@ def test_flavor_in_use_has_the_finalizer_and_says_once_why_its_deletion_waits(
 )
 def test_cluster_queue_says_whether_it_admits(problem: tuple[str, str] | None, paused: str | None, conditions: Any):
     plan = plan_cluster_queue(ClusterQueueState(made(), queue(), problem, NO_ONE, COUNTED, paused), NOW)
-    assert conditions_of(plan) == conditions
+    assert get_conditions(plan) == conditions
 
 
 @pytest.mark.parametrize("cohort", [None, "all"])
 @pytest.mark.parametrize("share", [None, Share(False, Fraction(1, 10))])
 def test_cluster_queue_counts_and_says_how_much_is_borrowed_in_a_cohort(cohort: str | None, share: Share | None):
-    status = status_of(plan_cluster_queue(ClusterQueueState(made(), queue(cohort), None, NO_ONE, COUNTED, share=share), NOW))
+    status = get_status(plan_cluster_queue(ClusterQueueState(made(), queue(cohort), None, NO_ONE, COUNTED, share=share), NOW))
     assert (status["pendingWorkloads"], status["reservingWorkloads"], status["admittedWorkloads"]) == (3, 2, 1)
     borrowed = [({"borrowed": amount} if cohort is not None else {}) for amount in ("2", "0")]
     for name, total, more in zip(("flavorsReservation", "flavorsUsage"), ("12", "8"), borrowed, strict=True):
@@ -126,7 +126,7 @@ def test_cluster_queue_counts_and_says_how_much_is_borrowed_in_a_cohort(cohort: 
 
 def test_status_that_says_it_already_is_not_written_again():
     known = ClusterQueueState(made(), queue(), None, NO_ONE, COUNTED)
-    written = status_of(plan_cluster_queue(known, NOW))
+    written = get_status(plan_cluster_queue(known, NOW))
     again = ClusterQueueState({**made(), "status": written}, queue(), None, NO_ONE, COUNTED)
     assert plan_cluster_queue(again, "2026-01-02T00:00:00Z").names == ()
     borrowing = ClusterQueueState({**made(), "status": {**written, "fairSharing": {"weightedShare": 1}}}, queue(), None, NO_ONE, COUNTED)
@@ -159,7 +159,7 @@ def test_workloads_that_are_to_go_are_evicted_whatever_becomes_of_one():
 )
 def test_local_queue_says_whether_it_admits(known: dict[str, Any], reason: str, message: str):
     status = replace(LocalQueueState(made(namespace="ns"), "cq", queue(), None, COUNTED), **known)
-    condition = conditions_of(plan_local_queue(status, NOW))[ACTIVE]
+    condition = get_conditions(plan_local_queue(status, NOW))[ACTIVE]
     assert condition == ("True" if not known else "False", reason, message)
 
 
@@ -188,7 +188,7 @@ LEFT_OUT = LeftOut({"rack": ("n1", "n2", "n3", "n4", "n5", "n6")}, (("n7", "n8")
 )
 def test_topology_names_nodes_without_a_place(left_out: Any, nodes: int, reason: str, message: str):
     plan = plan_topology(TopologyState(made(), Users(r.RESOURCE_FLAVORS, ["gpu"], True), nodes, left_out), NOW)
-    assert conditions_of(plan)[NODES_PLACED][1:] == (reason, message)
+    assert get_conditions(plan)[NODES_PLACED][1:] == (reason, message)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_topology_says_of_storms_where_there_has_been_one(was_known: bool, storm
         else {}
     )
     plan = plan_topology(TopologyState({**made(), **before}, NO_ONE, 4, storm=storm), NOW)
-    assert conditions_of(plan).get(NODES_REACHABLE, (None, None))[1] == said
+    assert get_conditions(plan).get(NODES_REACHABLE, (None, None))[1] == said
 
 
 @pytest.mark.parametrize(("profile", "is_known"), [("MostFree", False), (None, True), ("compact", True)])

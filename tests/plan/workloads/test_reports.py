@@ -14,7 +14,7 @@ from core.plan.workloads.drift import Drift, DriftKind
 from core.plan.workloads.reports import name_spares, report_drift, report_rank_order, report_spares, report_stuck, restore_borrowed
 from core.queueing.cycle.kept_spares import KeptSpares
 from core.state.facts import PodFacts
-from tests.builders import pod_set_json, workload_json
+from tests.builders import build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
 Report = Callable[[Json], Step | None]
@@ -24,18 +24,18 @@ HELD = KeptSpares("main", 1, ("n1",), (), 2)
 MISSING = KeptSpares("main", 2, ("n1",), (), 2)
 
 
-def waits(name: str, why: str = "") -> PodFacts:
+def build_waiting_pod(name: str, why: str = "") -> PodFacts:
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}]
     metadata = {"name": name, "namespace": "ns", "uid": name}
     return PodFacts.read({"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Pending", "conditions": conditions}})
 
 
-def stuck(count: int) -> list[tuple[str, PodFacts]]:
-    return [(f"n{index}", waits(f"p{index}", "no room")) for index in range(count)]
+def build_stuck_pods(count: int) -> list[tuple[str, PodFacts]]:
+    return [(f"n{index}", build_waiting_pod(f"p{index}", "no room")) for index in range(count)]
 
 
 def make_workload() -> Json:
-    return workload_json("w", [pod_set_json(count=2)])
+    return build_workload_json("w", [build_pod_set_json(count=2)])
 
 
 def read(step: Step | None) -> Json:
@@ -51,8 +51,14 @@ def read(step: Step | None) -> Json:
     ("report", "kind", "status", "reason", "says"),
     [
         (lambda w: report_drift(w, DRIFTS, NOW, runs=True), PLACEMENT_KEPT, "False", "Split", "pods run in two racks; a pod is outside"),
-        (lambda w: report_stuck(w, stuck(1), NOW), PODS_SCHEDULABLE, "False", "Unschedulable", "pod p0 cannot be scheduled on node n0"),
-        (lambda w: report_stuck(w, stuck(5), NOW), PODS_SCHEDULABLE, "False", "Unschedulable", "and 2 more pods. Another place"),
+        (
+            lambda w: report_stuck(w, build_stuck_pods(1), NOW),
+            PODS_SCHEDULABLE,
+            "False",
+            "Unschedulable",
+            "pod p0 cannot be scheduled on node n0",
+        ),
+        (lambda w: report_stuck(w, build_stuck_pods(5), NOW), PODS_SCHEDULABLE, "False", "Unschedulable", "and 2 more pods. Another place"),
         (lambda w: report_spares(w, [HELD], NOW), SPARES_HELD, "True", "Held", "1 of 1 spare node kept free"),
         (lambda w: report_spares(w, [HELD, MISSING], NOW), SPARES_HELD, "False", "Missing", "1 of 2 spare nodes kept free"),
         (
@@ -98,7 +104,7 @@ def test_workload_without_ranks_says_nothing_of_them():
 
 
 def test_stuck_pods_are_an_event_and_a_warning_in_the_log():
-    step = report_stuck(make_workload(), stuck(1), NOW)
+    step = report_stuck(make_workload(), build_stuck_pods(1), NOW)
     assert step is not None
     assert [(event.reason, event.warning) for event in step.events] == [("Unschedulable", True)]
     assert step.log is not None

@@ -28,7 +28,7 @@ from core.plan.workloads.admission_status import admitted_status, amended_status
 from core.plan.workloads.pods_ready import Seen, plan_pods_ready
 from core.plan.workloads.requeue import count_in_a_row, evict_for_lost_nodes
 from core.state.facts import condition_is_true, find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_pods_ready import RULES as READINESS
 from tests.plan.workloads.test_status import ADMISSION
 
@@ -38,7 +38,7 @@ RULES = RequeueRules(base_s=10, limit_s=60, forget_after_s=300)
 WHY = "Workload was evicted as there was no replacement for unhealthy node(s): n1; nothing else has room."
 
 
-def at(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return (T0 + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -46,15 +46,15 @@ class Life:
     """A workload as the API has it; nothing else is known from one step to the next."""
 
     def __init__(self, rules: RequeueRules = RULES, **status: Any) -> None:
-        self.rules, self.wire = rules, workload_json("w", [pod_set_json(count=2)])
+        self.rules, self.wire = rules, build_workload_json("w", [build_pod_set_json(count=2)])
         self.wire["status"] |= status
 
     def admit(self, now: float) -> None:
-        self.wire["status"] = admitted_status(self.wire, ADMISSION, at(now))
+        self.wire["status"] = admitted_status(self.wire, ADMISSION, format_time(now))
 
     def say_ready(self, now: float, *, ready: bool, reason: str = "") -> None:
         conditions = [c for c in self.wire["status"]["conditions"] if c["type"] != PODS_READY]
-        self.wire["status"]["conditions"] = [*conditions, condition_json(PODS_READY, ready, reason=reason, time=at(now))]
+        self.wire["status"]["conditions"] = [*conditions, build_condition_json(PODS_READY, ready, reason=reason, time=format_time(now))]
 
     def plan(self, now: float) -> Evict:
         return evict_for_lost_nodes(self.wire, WHY, self.rules, T0 + timedelta(seconds=now))
@@ -66,8 +66,8 @@ class Life:
         """For how long it is held back."""
         step = self.plan(now)
         self.annotate(step.annotations)
-        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, at(now), step.also, step.requeue_state)
-        self.wire["status"] = released_status(self.wire, step.message, at(now))
+        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, format_time(now), step.also, step.requeue_state)
+        self.wire["status"] = released_status(self.wire, step.message, format_time(now))
         until = self.wire["status"].get("requeueState", {}).get("requeueAt")
         return (datetime.fromisoformat(until) - T0).total_seconds() - now if until else None
 
@@ -84,7 +84,7 @@ def test_the_first_is_queued_again_at_once_and_each_further_one_later():
     assert waits == [None, 10, 20, 40, 60, 60]
 
 
-def test_it_is_told_until_when_it_waits_and_why():
+def test_evicted_workload_reports_its_requeue_time_and_reason():
     life = Life()
     life.admit(0)
     life.evict(5)
@@ -92,22 +92,22 @@ def test_it_is_told_until_when_it_waits_and_why():
     assert find_condition(life.wire, REQUEUED) is None
     life.admit(6)
     life.evict(7)
-    told = f"{WHY.removesuffix('.')}. It is queued again at {at(17)}: it has lost its nodes 2 times in a row"
+    told = f"{WHY.removesuffix('.')}. It is queued again at {format_time(17)}: it has lost its nodes 2 times in a row"
     assert life.message(EVICTED) == life.message(REQUEUED) == told
     assert not condition_is_true(life.wire, REQUEUED)
-    assert life.message(QUOTA_RESERVED) == f"Not to be admitted before {at(17)}: {told}"
+    assert life.message(QUOTA_RESERVED) == f"Not to be admitted before {format_time(17)}: {told}"
     life.admit(17)
     assert condition_is_true(life.wire, REQUEUED)
     assert "requeueState" not in life.wire["status"]
     assert count_in_a_row(life.wire) == 2, "an admission alone is no end of it"
 
 
-def test_a_message_of_any_length_says_when_it_is_queued_again():
+def test_eviction_message_of_any_length_names_the_requeue_time():
     life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
     life.admit(0)
     step = evict_for_lost_nodes(life.wire, "no room " * 1000, RULES, T0)
     assert len(step.message) <= 1024
-    assert step.message.endswith(f"It is queued again at {at(40)}: it has lost its nodes 4 times in a row")
+    assert step.message.endswith(f"It is queued again at {format_time(40)}: it has lost its nodes 4 times in a row")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_message_of_any_length_says_when_it_is_queued_again():
         (300, (False, REASON_WAIT_FOR_START), 3),
     ],
 )
-def test_what_went_before_is_forgotten_once_it_has_run_well_for_a_while(ran_s: float, ready: tuple[bool, str] | None, times: int):
+def test_failures_in_a_row_are_reset_after_a_long_ready_run(ran_s: float, ready: tuple[bool, str] | None, times: int):
     life = Life()
     for now in (0.0, 100.0):
         life.admit(now)
@@ -132,13 +132,13 @@ def test_what_went_before_is_forgotten_once_it_has_run_well_for_a_while(ran_s: f
     assert count_in_a_row(life.wire) == times
 
 
-def test_what_waits_for_its_pods_is_counted_apart():
+def test_node_failures_do_not_count_as_pods_ready_timeouts():
     """Neither brings a workload nearer to its deactivation for the other, nor makes it wait longer."""
     life = Life(requeueState={"count": 1})
     for now, held in ((0, None), (2, 10), (20, 20)):
         life.admit(now)
         assert life.evict(now + 1) == held
-    assert life.wire["status"]["requeueState"] == {"count": 1, "requeueAt": at(41)}
+    assert life.wire["status"]["requeueState"] == {"count": 1, "requeueAt": format_time(41)}
     life.admit(41)
     late = plan_pods_ready(life.wire, Seen(ready=False), READINESS, T0 + timedelta(seconds=1000), 0.0)
     assert isinstance(late, Evict)
@@ -151,12 +151,12 @@ def test_evictions_are_counted_by_reason_and_these_numbers_only_go_up():
     life.admit(0)
     life.evict(1)
     life.admit(2)
-    life.wire["status"] = preempted_status(life.wire, "InClusterQueue", "for another", at(3))
+    life.wire["status"] = preempted_status(life.wire, "InClusterQueue", "for another", format_time(3))
     life.admit(1000)
     life.evict(2000)
     assert count_in_a_row(life.wire) == 1, "it had run well in between"
     life.admit(2001)
-    life.wire["status"] = evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", at(2002))
+    life.wire["status"] = evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", format_time(2002))
     assert life.wire["status"]["schedulingStats"]["evictions"] == [
         {"reason": "NodeFailures", "underlyingCause": "Else", "count": 7},
         {"reason": "Preempted", "underlyingCause": "", "count": 1},
@@ -170,7 +170,7 @@ def test_one_that_is_being_stopped_is_not_counted_twice():
     life = Life()
     life.admit(0)
     for _ in range(2):
-        life.wire["status"] = evicted_status(life.wire, "NodeFailures", WHY, at(1))
+        life.wire["status"] = evicted_status(life.wire, "NodeFailures", WHY, format_time(1))
     assert count_in_a_row(life.wire) == 1
 
 
@@ -190,13 +190,13 @@ def test_a_restart_between_the_two_writes_changes_nothing():
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "", "99"])
-def test_whatever_somebody_writes_there_is_read(text: str):
+def test_forgotten_failures_annotation_with_any_text_is_read(text: str):
     life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
     life.annotate({FORGOTTEN_FAILURES: text})
     assert count_in_a_row(life.wire) == (0 if text == "99" else 3)
 
 
-def test_who_is_activated_again_begins_anew():
+def test_reactivated_workload_starts_failure_counting_anew():
     life = Life()
     for now in (0.0, 100.0):
         life.admit(now)
@@ -204,13 +204,13 @@ def test_who_is_activated_again_begins_anew():
     life.wire["spec"]["active"] = False
     mark = plan_activity(life.wire, T0)
     assert isinstance(mark, Amend)
-    life.wire["status"] = amended_status(life.wire, mark.set, at(200), mark.requeue_state, mark.drop)
+    life.wire["status"] = amended_status(life.wire, mark.set, format_time(200), mark.requeue_state, mark.drop)
     assert count_in_a_row(life.wire) == 2
     life.wire["spec"]["active"] = True
     again = plan_activity(life.wire, T0)
     assert isinstance(again, Amend)
     life.annotate(again.annotations)
-    life.wire["status"] = amended_status(life.wire, again.set, at(201), again.requeue_state, again.drop)
+    life.wire["status"] = amended_status(life.wire, again.set, format_time(201), again.requeue_state, again.drop)
     assert count_in_a_row(life.wire) == 0
     life.admit(202)
     assert life.evict(203) is None
@@ -225,7 +225,7 @@ def test_waits_grow_and_have_an_end(base_s: float, more_s: float, times: int):
     assert rules.wait_s(times + 1) <= max(base_s, 2 * rules.wait_s(times))
 
 
-def test_without_a_base_nobody_waits():
+def test_requeue_rules_with_base_zero_cause_no_wait():
     life = Life(RequeueRules(base_s=0))
     for now in range(5):
         life.admit(now * 2)

@@ -21,7 +21,7 @@ from core.plan.workloads.admission_status import (
     waiting_status,
 )
 from core.state.facts import WorkloadFacts
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 NOW, BEFORE = "2026-02-02T00:00:00Z", "2026-01-01T00:00:00Z"
 ADMISSION = Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": 2000}, 2),))
@@ -36,19 +36,21 @@ OWNED: dict[str, Any] = {
 }
 
 
-def workload(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
-    wire = workload_json("w", [pod_set_json(count=2)], conditions=conditions)
+def build_workload(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
+    wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=conditions)
     wire["status"] |= status
     return wire
 
 
-def by_type(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def group_by_type(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {condition["type"]: condition for condition in status["conditions"]}
 
 
 def test_every_body_carries_all_that_the_manager_owns():
-    old = workload(condition_json(PODS_READY, False), condition_json("topogate.dev/Other"), **OWNED, admission={"clusterQueue": "cq"})
-    facts = WorkloadFacts.read(workload())
+    old = build_workload(
+        build_condition_json(PODS_READY, False), build_condition_json("topogate.dev/Other"), **OWNED, admission={"clusterQueue": "cq"}
+    )
+    facts = WorkloadFacts.read(build_workload())
     bodies = [
         managed_status(old),
         admitted_status(old, ADMISSION, NOW),
@@ -59,15 +61,17 @@ def test_every_body_carries_all_that_the_manager_owns():
     once = {"schedulingStats": {"evictions": [{"reason": "R", "underlyingCause": "", "count": 1}]}}
     for i, body in enumerate(bodies):
         assert {name: body.get(name) for name in OWNED} == (OWNED | once if i == 3 else OWNED)
-        assert by_type(body)[PODS_READY] == condition_json(PODS_READY, False)
-        assert set(by_type(body)) <= set(MANAGED_CONDITIONS), "another manager's condition is not ours to write"
+        assert group_by_type(body)[PODS_READY] == build_condition_json(PODS_READY, False)
+        assert set(group_by_type(body)) <= set(MANAGED_CONDITIONS), "another manager's condition is not ours to write"
     assert ["admission" in body for body in bodies] == [True, True, False, True, False]
 
 
-def test_admission_sets_both_conditions_and_takes_back_what_stood_against_it():
-    old = workload(condition_json(EVICTED, message="no room"), condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}])
+def test_admitted_status_sets_both_conditions_and_clears_eviction_and_unhealthy_nodes():
+    old = build_workload(
+        build_condition_json(EVICTED, message="no room"), build_condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}]
+    )
     status = admitted_status(old, ADMISSION, NOW)
-    conditions = by_type(status)
+    conditions = group_by_type(status)
     assert {kind: condition["status"] for kind, condition in conditions.items()} == {
         QUOTA_RESERVED: "True",
         ADMITTED: "True",
@@ -80,65 +84,68 @@ def test_admission_sets_both_conditions_and_takes_back_what_stood_against_it():
 
 def lived_through(why: str, was: str, then: str) -> dict[str, Any]:
     """The condition Evicted of a workload that was evicted, stopped and admitted again, each by what the API has of it."""
-    wire = workload(condition_json(ADMITTED), admission={"clusterQueue": "cq"})
+    wire = build_workload(build_condition_json(ADMITTED), admission={"clusterQueue": "cq"})
     wire = {**wire, "status": evicted_status(wire, "NodeFailures", why, NOW)}
     wire = {**wire, "status": released_status(wire, why, NOW, was)}
     return {**wire, "status": admitted_status(wire, ADMISSION, NOW, place=then)}
 
 
 @pytest.mark.parametrize(("then", "said"), [("rack r2 (node c)", "rack r2 (node c)"), ("rack r1 (node a)", "the same"), ("rack", "rack")])
-def test_who_is_admitted_again_says_where_it_was_and_where_it_is(then: str, said: str):
+def test_readmitted_workload_status_names_its_former_and_its_new_place(then: str, said: str):
     wire = lived_through("node a was lost.", "rack r1 (node a)", then)
     told = f"node a was lost. It was on rack r1 (node a). Placed again on {said}"
-    assert by_type(wire["status"])[EVICTED] | {"lastTransitionTime": ""} == {
-        **condition_json(EVICTED, False, reason="QuotaReserved", message=f"Previously: {told}"),
+    assert group_by_type(wire["status"])[EVICTED] | {"lastTransitionTime": ""} == {
+        **build_condition_json(EVICTED, False, reason="QuotaReserved", message=f"Previously: {told}"),
         "observedGeneration": 1,
         "lastTransitionTime": "",
     }
     assert find_former(wire["status"]) == told
 
 
-def test_places_are_told_whatever_the_reason_is_like():
+def test_long_eviction_reason_is_cut_and_both_places_are_reported():
     wire = lived_through("too long. " * 300, "rack r1 (node a)", "rack r2 (node c)")
     former = find_former(wire["status"], 200)
     assert len(former) == 200
     assert former.endswith("…. It was on rack r1 (node a). Placed again on rack r2 (node c)")
 
 
-def test_where_it_was_is_told_of_the_eviction_alone_and_leaves_the_rest_of_it():
-    since = {**condition_json(EVICTED, reason="Preempted", message="for another"), "observedGeneration": 3}
-    status = released_status(workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
-    assert by_type(status)[EVICTED] == {**since, "message": "for another. It was on rack r1 (node a)"}
-    assert by_type(status)[QUOTA_RESERVED]["message"] == "stopped"
-    over = condition_json(EVICTED, False, message="Previously: for another")
-    assert by_type(released_status(workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
+def test_former_place_is_added_only_to_the_eviction_condition():
+    since = {**build_condition_json(EVICTED, reason="Preempted", message="for another"), "observedGeneration": 3}
+    status = released_status(build_workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
+    assert group_by_type(status)[EVICTED] == {**since, "message": "for another. It was on rack r1 (node a)"}
+    assert group_by_type(status)[QUOTA_RESERVED]["message"] == "stopped"
+    over = build_condition_json(EVICTED, False, message="Previously: for another")
+    assert group_by_type(released_status(build_workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
 
 
-def test_waiting_says_what_is_asked_for():
-    status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
+def test_waiting_status_contains_the_resource_requests():
+    status = waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2"}}]
-    assert by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"} == by_type(status)[QUOTA_RESERVED]
-    assert (by_type(status)[ADMITTED]["status"], by_type(status)[ADMITTED]["reason"]) == ("False", "NoReservation")
-    again = waiting_status(workload(condition_json(ADMITTED)), WorkloadFacts.read(workload()), "NoRoom", "why", NOW)
-    assert by_type(again)[ADMITTED]["status"] == "False"
+    assert (
+        group_by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"}
+        == group_by_type(status)[QUOTA_RESERVED]
+    )
+    assert (group_by_type(status)[ADMITTED]["status"], group_by_type(status)[ADMITTED]["reason"]) == ("False", "NoReservation")
+    again = waiting_status(build_workload(build_condition_json(ADMITTED)), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
+    assert group_by_type(again)[ADMITTED]["status"] == "False"
 
 
-def test_waiting_says_what_quota_counts():
+def test_waiting_status_contains_transformed_resource_requests():
     rules = ResourceRules((), (Transformation("cpu", True, {"credits": 2000}),))
-    status = waiting_status(workload(), WorkloadFacts.read(workload()), "NoRoom", "why", NOW, rules)
+    status = waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW, rules)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2", "credits": "4"}}]
 
 
-def test_who_is_evicted_has_no_node_to_be_replaced_any_more():
-    old = workload(condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
+def test_evicted_status_contains_no_unhealthy_nodes():
+    old = build_workload(build_condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
     for status in (evicted_status(old, "R", "m", NOW), preempted_status(old, "R", "m", NOW)):
         assert "unhealthyNodes" not in status
-        assert by_type(status)[EVICTED]["status"] == "True"
+        assert group_by_type(status)[EVICTED]["status"] == "True"
     assert "unhealthyNodes" in waiting_status(old, WorkloadFacts.read(old), "R", "m", NOW)
 
 
 def test_a_time_changes_only_with_its_status():
-    old = [condition_json(QUOTA_RESERVED, time=BEFORE), condition_json(FINISHED, time=BEFORE)]
+    old = [build_condition_json(QUOTA_RESERVED, time=BEFORE), build_condition_json(FINISHED, time=BEFORE)]
     new = [Condition(QUOTA_RESERVED, True, "Other", "words"), Condition(EVICTED, True, "E", ""), Condition(FINISHED, False, "F", "")]
     merged = {condition["type"]: condition for condition in set_conditions(old, new, now=NOW, generation=3)}
     assert {kind: condition["lastTransitionTime"] for kind, condition in merged.items()} == {

@@ -47,7 +47,7 @@ from core.plan.workloads.verdict_steps import (
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting, Victim
 from core.state.facts import WorkloadFacts, condition_is_true, find_condition
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
 BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
@@ -72,7 +72,7 @@ def find(*nodes: str, **more: Any) -> Admissible:
 
 
 def make_workload(*true: str, admission: Admission | None = None, unhealthy: str = "", **status: Any) -> Json:
-    wire = workload_json("w", [pod_set_json(count=2)], conditions=[condition_json(kind) for kind in true])
+    wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=[build_condition_json(kind) for kind in true])
     wire["status"] |= status | ({"admission": admission_to_wire(admission)} if admission is not None else {})
     if unhealthy:
         wire["status"]["unhealthyNodes"] = [{"name": unhealthy}]

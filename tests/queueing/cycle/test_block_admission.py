@@ -8,12 +8,12 @@ from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import REASON_PODS_READY_TIMEOUT, REASON_WAITING_FOR_PODS_READY
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
-from tests.builders import condition_json
-from tests.queueing.scene import in_queue_order, refused
+from tests.builders import build_condition_json
+from tests.queueing.scene import get_refusals, list_in_queue_order
 from tests.queueing.shared import Shared
 
 
-def scene_with(rules: PodsReadyRules | None) -> Shared:
+def build_scene(rules: PodsReadyRules | None) -> Shared:
     scene = Shared()
     scene.rack("r1", 4)
     for name, cohort in (("a", "c"), ("b", "c"), ("alone", None)):
@@ -36,8 +36,8 @@ def scene_with(rules: PodsReadyRules | None) -> Shared:
     ],
 )
 def test_one_of_each_scope_starts_at_a_time(rules: PodsReadyRules | None, start: set[str]):
-    scene = scene_with(rules)
-    waiting = refused(scene.run())
+    scene = build_scene(rules)
+    waiting = get_refusals(scene.run())
     assert scene.running() == start
     for name, outcome in waiting.items():
         assert outcome.reason == REASON_WAITING_FOR_PODS_READY, name
@@ -45,21 +45,21 @@ def test_one_of_each_scope_starts_at_a_time(rules: PodsReadyRules | None, start:
 
 
 def test_the_next_starts_as_soon_as_the_pods_are_ready():
-    scene = scene_with(PodsReadyRules(blocks=Scope.CLUSTER))
+    scene = build_scene(PodsReadyRules(blocks=Scope.CLUSTER))
     order = ["first", "then-a", "then-b", "then-alone"]
     for i, name in enumerate(order):
         scene.run()
         assert scene.running() == set(order[: i + 1])
         scene.run()
         assert scene.running() == set(order[: i + 1]), "nobody before its pods are ready"
-        scene._write(name, condition_json("PodsReady", time=scene.now))
+        scene._write(name, build_condition_json("PodsReady", time=scene.now))
 
 
-def test_who_is_evicted_or_finished_holds_up_nobody():
+def test_evicted_or_finished_workload_does_not_block_admission():
     for how in ("Evicted", "Finished"):
-        scene = scene_with(PodsReadyRules(blocks=Scope.CLUSTER))
+        scene = build_scene(PodsReadyRules(blocks=Scope.CLUSTER))
         scene.run()
-        scene._write("first", condition_json(how, time=scene.now))
+        scene._write("first", build_condition_json(how, time=scene.now))
         scene.run()
         assert "then-a" in scene.running()
 
@@ -70,9 +70,9 @@ def test_a_timeout_costs_the_place_in_the_queue_or_not(time: RequeueTime, order:
     scene.pool("q", "8")
     scene.submit("a", queue="q")
     scene.submit("b", queue="q")
-    scene._write("a", condition_json("Evicted", reason=REASON_PODS_READY_TIMEOUT, time="2026-01-02T00:00:00Z"))
-    queued = in_queue_order(scene.state, PodsReadyRules(requeue_time=time))
+    scene._write("a", build_condition_json("Evicted", reason=REASON_PODS_READY_TIMEOUT, time="2026-01-02T00:00:00Z"))
+    queued = list_in_queue_order(scene.state, PodsReadyRules(requeue_time=time))
     assert [workload.key.partition("/")[2] for workload in queued] == order
-    scene._write("a", condition_json("Evicted", reason="Preempted", time="2026-01-02T00:00:00Z"))
-    queued = in_queue_order(scene.state, PodsReadyRules(requeue_time=time))
+    scene._write("a", build_condition_json("Evicted", reason="Preempted", time="2026-01-02T00:00:00Z"))
+    queued = list_in_queue_order(scene.state, PodsReadyRules(requeue_time=time))
     assert [workload.key.partition("/")[2] for workload in queued] == ["b", "a"]

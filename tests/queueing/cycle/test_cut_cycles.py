@@ -17,7 +17,7 @@ from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering import iteration_order, pending
 from core.state.facts import WorkloadFacts
-from tests.queueing.lives import QUEUES, Job, jobs, policies_of
+from tests.queueing.lives import QUEUES, Job, build_policies, jobs
 from tests.queueing.shared import Shared
 
 MANY = 12
@@ -272,7 +272,7 @@ class Plan(NamedTuple):
 
 
 strategies = st.sampled_from(["BestEffortFIFO", "StrictFIFO"])
-pools = st.tuples(*(st.builds(Pool, st.just(name), st.integers(0, 8).map(str), policies_of(), strategies) for name in QUEUES)).map(list)
+pools = st.tuples(*(st.builds(Pool, st.just(name), st.integers(0, 8).map(str), build_policies(), strategies) for name in QUEUES)).map(list)
 plans = st.builds(
     Plan,
     st.lists(st.integers(1, 2), min_size=1, max_size=3),

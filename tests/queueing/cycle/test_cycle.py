@@ -24,15 +24,15 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    cluster_queue_json,
-    condition_json,
-    local_queue_json,
-    node_json,
-    pod_json,
-    pod_set_json,
-    workload_json,
+    build_cluster_queue_json,
+    build_condition_json,
+    build_local_queue_json,
+    build_node_json,
+    build_pod_json,
+    build_pod_set_json,
+    build_workload_json,
 )
-from tests.queueing.scene import Scene, admitted, in_queue_order, refused, times
+from tests.queueing.scene import Scene, build_times, get_refusals, list_admitted, list_in_queue_order
 
 
 def test_two_that_want_the_last_rack_in_one_cycle():
@@ -42,11 +42,11 @@ def test_two_that_want_the_last_rack_in_one_cycle():
     scene.rack("last", 2)
     scene.submit("before", 8)
     scene.run()
-    created = times(["first", "second"])
+    created = build_times(["first", "second"])
     for name in ("second", "first"):
         scene.submit(name, 8, created=created[name])
     verdicts = scene.run()
-    assert admitted(verdicts) == {"first"}
+    assert list_admitted(verdicts) == {"first"}
     assert 'topology "t" doesn\'t allow to fit any of 8 pod(s)' in verdicts["second"].message  # type: ignore[union-attr]
     assert "It would fit if 4 cpu were freed on each of full-n0 and full-n1" in verdicts["second"].message  # type: ignore[union-attr]
     assert scene.state.ledger.drift() == {}
@@ -55,13 +55,13 @@ def test_two_that_want_the_last_rack_in_one_cycle():
 # --- order --------------------------------------------------------------------------------------------
 
 
-def test_priority_goes_first_then_time_then_who_came_first():
+def test_queue_order_is_by_priority_then_creation_time_then_uid():
     scene = Scene()
-    created = times("abcd")
+    created = build_times("abcd")
     for name, priority in (("d", 0), ("c", 5), ("b", 0), ("a", 5)):
         scene.submit(name, priority=priority, created=created[name])
     scene.submit("z", created=created["b"], uid="0")
-    assert [workload.key.partition("/")[2] for workload in in_queue_order(scene.state)] == ["a", "c", "b", "z", "d"]
+    assert [workload.key.partition("/")[2] for workload in list_in_queue_order(scene.state)] == ["a", "c", "b", "z", "d"]
 
 
 @pytest.mark.parametrize("uids", [("1", "2"), ("2", "1")])
@@ -78,24 +78,24 @@ def test_a_blocked_strict_head_is_not_overtaken_by_one_of_the_same_second(uids: 
     assert isinstance(scene.run()["head"], NotAdmissible)
 
 
-def test_who_was_evicted_queues_up_from_then_on():
+def test_evicted_workload_is_queued_since_its_eviction():
     def facts(*conditions: dict[str, str]) -> WorkloadFacts:
-        return WorkloadFacts.read(workload_json("w", [], created="2026-01-01T00:00:00Z", conditions=conditions))
+        return WorkloadFacts.read(build_workload_json("w", [], created="2026-01-01T00:00:00Z", conditions=conditions))
 
     later = "2026-01-01T10:00:00Z"
     assert facts().queued_since == "2026-01-01T00:00:00Z"
-    assert facts(condition_json("Evicted", time=later)).queued_since == later
-    assert facts(condition_json("Evicted", False, time=later)).queued_since == "2026-01-01T00:00:00Z"
+    assert facts(build_condition_json("Evicted", time=later)).queued_since == later
+    assert facts(build_condition_json("Evicted", False, time=later)).queued_since == "2026-01-01T00:00:00Z"
 
 
 # --- strict and best effort ---------------------------------------------------------------------------
 
 
-def crowd(*, strict: bool) -> Scene:
+def build_crowded_scene(*, strict: bool) -> Scene:
     """Four CPUs; the head wants more than that, the two behind it would fit."""
     scene = Scene(strict=strict)
     scene.rack("r", 1)
-    created = times(["head", "small", "tiny"])
+    created = build_times(["head", "small", "tiny"])
     scene.submit("head", 8, created=created["head"])
     scene.submit("small", 2, created=created["small"])
     scene.submit("tiny", 1, created=created["tiny"])
@@ -103,31 +103,31 @@ def crowd(*, strict: bool) -> Scene:
 
 
 def test_best_effort_lets_those_behind_pass():
-    verdicts = crowd(strict=False).run()
-    assert admitted(verdicts) == {"small", "tiny"}
-    assert list(refused(verdicts)) == ["head"]
+    verdicts = build_crowded_scene(strict=False).run()
+    assert list_admitted(verdicts) == {"small", "tiny"}
+    assert list(get_refusals(verdicts)) == ["head"]
 
 
-def test_strict_blocks_those_behind_and_tells_them_so():
-    verdicts = crowd(strict=True).run()
-    assert admitted(verdicts) == set()
-    assert {outcome.reason for name, outcome in refused(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
-    assert "before this one" in refused(verdicts)["tiny"].message
+def test_strict_queue_blocks_later_workloads_and_reports_the_reason():
+    verdicts = build_crowded_scene(strict=True).run()
+    assert list_admitted(verdicts) == set()
+    assert {outcome.reason for name, outcome in get_refusals(verdicts).items() if name != "head"} == {REASON_PENDING_EVALUATION}
+    assert "before this one" in get_refusals(verdicts)["tiny"].message
 
 
 def test_strict_goes_on_blocking_in_later_cycles():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.run()
     assert scene.run() == {}
-    scene.pod(pod_json("other", node="r-n0", phase="Running"))
-    scene.pod(pod_json("other", node="r-n0", phase="Succeeded"))
-    assert admitted(scene.run()) == set()
+    scene.pod(build_pod_json("other", node="r-n0", phase="Running"))
+    scene.pod(build_pod_json("other", node="r-n0", phase="Succeeded"))
+    assert list_admitted(scene.run()) == set()
 
 
 @pytest.mark.parametrize("how", ["deleted", "deactivated", "moved away", "smaller"])
 def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: str):
     """Nothing else happens in the cluster, so nothing else can wake them."""
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.run()
     if how == "deleted":
         scene.delete("head")
@@ -137,68 +137,68 @@ def test_those_behind_a_strict_head_are_judged_when_it_is_out_of_the_way(how: st
         scene.submit("head", 8, queue="nowhere")
     else:
         scene.submit("head", 1)
-    assert {"small", "tiny"} <= admitted(scene.run())
+    assert {"small", "tiny"} <= list_admitted(scene.run())
 
 
 def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_head():
     """Found by the simulation: it went on saying why it could not be placed when it was the head, whatever had changed since."""
-    scene = crowd(strict=True)
-    assert refused(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    scene = build_crowded_scene(strict=True)
+    assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     scene.submit("urgent", 9, priority=5)
-    verdicts = refused(scene.run())
+    verdicts = get_refusals(scene.run())
     assert verdicts["urgent"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert (verdicts["head"].reason, "before this one" in verdicts["head"].message) == (REASON_PENDING_EVALUATION, True)
     assert scene.run() == {}, "nothing has changed"
     scene.rack("large", 2)
     scene.delete("urgent")
-    assert admitted(scene.run()) == {"head", "small", "tiny"}
+    assert list_admitted(scene.run()) == {"head", "small", "tiny"}
 
 
 def test_former_head_among_others_that_are_alike_waits_for_the_new_head_too():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     for name in ("alike", "like it", "like them"):
         scene.submit(name, 8)
-    assert refused(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     scene.submit("urgent", 9, priority=5)
-    verdicts = refused(scene.run())
+    verdicts = get_refusals(scene.run())
     assert set(verdicts) == {"urgent", "head"}, "the others wait for the same as before"
     assert (verdicts["head"].reason, "before this one" in verdicts["head"].message) == (REASON_PENDING_EVALUATION, True)
 
 
 def test_another_queue_is_not_blocked():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.queue("free", {"tas": "9"})
     scene.local_queue("lq2", "free")
     scene.submit("other", 1, queue="lq2")
-    assert admitted(scene.run()) == {"other"}
+    assert list_admitted(scene.run()) == {"other"}
 
 
 # --- looked at again only when it could help ------------------------------------------------------------
 
 
-def waiting(judged: Counter[str]) -> Scene:
+def build_waiting_scene(judged: Counter[str]) -> Scene:
     """`w` wants 8 pods in one rack of 4, and has been refused."""
     scene = Scene(quota="12")
     scene.rack("r", 1)
-    scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running"))
+    scene.pod(build_pod_json("other", node="r-n0", cpu="500m", phase="Running"))
     scene.submit("w", 8)
-    assert list(refused(scene.run())) == ["w"]
+    assert list(get_refusals(scene.run())) == ["w"]
     assert judged["w"] == 1
     return scene
 
 
 def test_a_refused_workload_is_not_judged_again_while_nothing_happens(judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     for _ in range(3):
         assert scene.run() == {}
     assert judged["w"] == 1
 
 
-def test_nor_when_what_happens_cannot_help(judged: Counter[str]):
-    scene = waiting(judged)
+def test_refused_workload_is_not_judged_again_after_changes_that_cannot_help(judged: Counter[str]):
+    scene = build_waiting_scene(judged)
     scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 4000, "pods": 10}))  # a heartbeat
-    scene.pod(pod_json("new", node="r-n0", cpu="500m", phase="Running"))  # less room, not more
-    scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Running", labels={"a": "b"}))
+    scene.pod(build_pod_json("new", node="r-n0", cpu="500m", phase="Running"))  # less room, not more
+    scene.pod(build_pod_json("other", node="r-n0", cpu="500m", phase="Running", labels={"a": "b"}))
     scene.submit("w", 8, version=2)  # our own status write comes back
     scene.run()
     assert judged["w"] == 1
@@ -210,7 +210,7 @@ def helps(scene: Scene, how: str) -> None:
     elif how == "a node grows":
         scene.node(Node("r-n0", {RACK: "r", HOSTNAME_LABEL: "r-n0"}, {"cpu": 9000, "pods": 10}))
     elif how == "a pod has ended":
-        scene.pod(pod_json("other", node="r-n0", cpu="500m", phase="Succeeded"))
+        scene.pod(build_pod_json("other", node="r-n0", cpu="500m", phase="Succeeded"))
     elif how == "a pod is gone":
         scene.state.observe_pod(f"{NAMESPACE}/other", None)
     elif how == "quota grows":
@@ -240,53 +240,53 @@ def helps(scene: Scene, how: str) -> None:
     ],
 )
 def test_a_refused_workload_is_judged_again_when(how: str, judged: Counter[str]):
-    scene = waiting(judged)
+    scene = build_waiting_scene(judged)
     helps(scene, how)
     scene.run()
     assert judged["w"] == 2
 
 
-def test_a_verdict_that_says_the_same_is_not_said_again(judged: Counter[str]):
-    scene = waiting(judged)
+def test_unchanged_refusal_is_not_reported_again(judged: Counter[str]):
+    scene = build_waiting_scene(judged)
     helps(scene, "quota grows")
     assert scene.run() == {}
     assert judged["w"] == 2
 
 
 def test_a_node_that_helps_lets_it_in():
-    scene = waiting(Counter({"w": 1}))
+    scene = build_waiting_scene(Counter({"w": 1}))
     scene.rack("big", 2)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_room_given_back_by_another_workload_lets_it_in():
     scene = Scene(quota="4")
     scene.rack("r", 2)
-    scene.submit("first", 4, created=times("ab")["a"])
-    scene.submit("second", 4, created=times("ab")["b"])
-    assert admitted(scene.run()) == {"first"}
+    scene.submit("first", 4, created=build_times("ab")["a"])
+    scene.submit("second", 4, created=build_times("ab")["b"])
+    assert list_admitted(scene.run()) == {"first"}
     scene.delete("first")
-    assert admitted(scene.run()) == {"second"}
+    assert list_admitted(scene.run()) == {"second"}
 
 
-def test_a_decision_whose_write_failed_never_was():
+def test_admission_with_a_failed_write_is_decided_again():
     scene = Scene(quota="4")
     scene.rack("r", 1)
     key = scene.submit("w", 4)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.run() == {}
     scene.state.forget(key)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
     scene = Scene()
     scene.rack("r", 2)
     for name in "abc":
-        scene.submit(name, created=times("abc")[name])
+        scene.submit(name, created=build_times("abc")[name])
     budget = iter([True, True, False])
     assert [verdict.workload.key for verdict in scene.cycle.run(lambda: next(budget))] == ["ns/a", "ns/b"]
-    assert admitted(scene.run()) == {"c"}
+    assert list_admitted(scene.run()) == {"c"}
 
 
 # --- the way to the queue -------------------------------------------------------------------------------
@@ -294,11 +294,11 @@ def test_a_spent_budget_leaves_the_rest_to_the_next_cycle():
 
 def observe_stopped(scene: Scene, part: str) -> None:
     if part == "LocalQueue":
-        wire = local_queue_json("lq", "cq")
+        wire = build_local_queue_json("lq", "cq")
         wire["spec"]["stopPolicy"] = "Hold"
         scene.state.observe_local_queue(f"{NAMESPACE}/lq", LocalQueueFacts.read(wire))
     else:
-        facts = ClusterQueueFacts.read(cluster_queue_json("cq", {"tas": "9"}, stopPolicy="HoldAndDrain"))
+        facts = ClusterQueueFacts.read(build_cluster_queue_json("cq", {"tas": "9"}, stopPolicy="HoldAndDrain"))
         scene.state.observe_cluster_queue("cq", facts)
 
 
@@ -344,12 +344,12 @@ def spoil(scene: Scene, how: str) -> None:
         ("another namespace", REASON_MISCONFIGURED, "namespace ns doesn't match the selector of ClusterQueue cq"),
     ],
 )
-def test_a_workload_whose_queue_cannot_serve_it_says_so_and_comes_in_when_it_can(how: str, reason: str, message: str):
+def test_workload_of_an_unusable_queue_reports_the_reason_and_is_admitted_after_repair(how: str, reason: str, message: str):
     scene = Scene()
     scene.rack("r", 1)
     spoil(scene, how)
     scene.submit("w")
-    outcome = refused(scene.run())["w"]
+    outcome = get_refusals(scene.run())["w"]
     assert (outcome.reason, outcome.message) == (reason, message)
     restored = Scene()
     for name, topology in restored.state.topologies.items():
@@ -360,10 +360,10 @@ def test_a_workload_whose_queue_cannot_serve_it_says_so_and_comes_in_when_it_can
         scene.state.observe_cluster_queue(name, queue)
     for name, local in restored.state.local_queues.items():
         scene.state.observe_local_queue(name, local)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
-def test_an_inactive_queue_names_what_is_missing():
+def test_inactive_queue_names_its_missing_flavor_or_topology():
     scene = Scene()
     queue = scene.state.cluster_queues["cq"]
     assert inactive_reason(scene.state, queue) is None
@@ -390,9 +390,9 @@ def test_queue_with_a_topology_flavor_and_a_multikueue_check_reports_both_first(
 def test_finished_inactive_and_deleting_workloads_wait_for_nothing():
     scene = Scene()
     scene.rack("r", 1)
-    scene.submit("finished", conditions=[condition_json("Finished")])
+    scene.submit("finished", conditions=[build_condition_json("Finished")])
     scene.submit("inactive", active=False)
-    gone = workload_json("deleting", [pod_set_json()])
+    gone = build_workload_json("deleting", [build_pod_set_json()])
     gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     scene.workload(gone)
     assert scene.run() == {}
@@ -403,40 +403,40 @@ def test_a_cordoned_or_unready_node_gives_its_place_back_when_it_is_well():
     sick = Node("n", {RACK: "r", HOSTNAME_LABEL: "n"}, ready=False)
     scene.node(sick)
     scene.submit("w", 2)
-    assert "NotReady: 1" in refused(scene.run())["w"].message
-    wire = node_json(replace(sick, ready=True))
+    assert "NotReady: 1" in get_refusals(scene.run())["w"].message
+    wire = build_node_json(replace(sick, ready=True))
     wire["spec"]["unschedulable"] = True
     scene.state.observe_node("n", type(scene.state.nodes["n"]).read(wire))
-    assert "unschedulable: 1" in refused(scene.run())["w"].message
+    assert "unschedulable: 1" in get_refusals(scene.run())["w"].message
     scene.node(replace(sick, ready=True))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
-def test_a_job_that_names_no_queue_is_told_of_those_there_are():
+def test_workload_of_an_unknown_local_queue_gets_a_list_of_existing_queues():
     scene = Scene()
     scene.state.observe_local_queue(f"{NAMESPACE}/lq", None)
     for i in range(7):
         scene.local_queue(f"q{i}", "cq")
     scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", "None"))
     scene.submit("w")
-    assert refused(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
+    assert get_refusals(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
 
 
 def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():
-    scene = crowd(strict=True)
+    scene = build_crowded_scene(strict=True)
     scene.run()
     scene.submit("late", 1, created="2026-01-02T00:00:00Z")
     assert [verdict.outcome for verdict in scene.verdicts("head") if not isinstance(verdict.outcome, NotAdmissible)] == []
     scene.delete("head")
-    assert "late" in admitted(scene.run())
+    assert "late" in list_admitted(scene.run())
 
 
-def test_whose_verdict_is_being_written_is_not_judged(judged: Counter[str]):
-    scene = waiting(judged)
+def test_workload_with_a_verdict_being_written_is_not_judged(judged: Counter[str]):
+    scene = build_waiting_scene(judged)
     scene.rack("big", 2)
     assert scene.verdicts("w") == []
     assert judged["w"] == 1
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
 def test_a_decision_that_cannot_be_written_is_made_once():
@@ -454,8 +454,8 @@ def test_a_decision_that_cannot_be_written_is_made_once():
     scene.cycle.reconsider(verdict.workload.uid)
     assert scene.run()["w"] == too_large
     scene.submit("other", 1)
-    assert admitted(scene.run()) == {"other"}
+    assert list_admitted(scene.run()) == {"other"}
     scene.submit("w", 1, version=2)
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     scene.submit("w", 2, version=3)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}

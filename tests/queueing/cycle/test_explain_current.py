@@ -10,7 +10,7 @@ import pytest
 from core.placement.explain.choice import show_choices
 from core.queueing.cycle.explain_current import explain_standing
 from core.queueing.flavors.outcome import Admissible
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene
 
 GROUP = {"required": RACK, "podSetGroupName": "g"}
@@ -27,18 +27,21 @@ def scene() -> Scene:
 @pytest.mark.parametrize(
     "pod_sets",
     [
-        [pod_set_json(count=6, topology={"required": RACK})],
-        [pod_set_json(count=14, topology={"preferred": RACK})],
-        [pod_set_json(count=25, topology={"preferred": RACK})],
-        [pod_set_json(count=5, topology={"unconstrained": True})],
-        [pod_set_json(name="a", count=3, topology={"required": RACK}), pod_set_json(name="b", count=9, topology={"required": RACK})],
-        [pod_set_json(name="leader", count=1, topology=GROUP), pod_set_json(name="workers", count=7, topology=GROUP)],
+        [build_pod_set_json(count=6, topology={"required": RACK})],
+        [build_pod_set_json(count=14, topology={"preferred": RACK})],
+        [build_pod_set_json(count=25, topology={"preferred": RACK})],
+        [build_pod_set_json(count=5, topology={"unconstrained": True})],
+        [
+            build_pod_set_json(name="a", count=3, topology={"required": RACK}),
+            build_pod_set_json(name="b", count=9, topology={"required": RACK}),
+        ],
+        [build_pod_set_json(name="leader", count=1, topology=GROUP), build_pod_set_json(name="workers", count=7, topology=GROUP)],
     ],
 )
-def test_a_workload_that_was_just_admitted_is_told_the_same_again(scene: Scene, pod_sets: list[dict[str, Any]]):
+def test_explanation_of_an_admitted_workload_repeats_the_admission_message(scene: Scene, pod_sets: list[dict[str, Any]]):
     scene.submit("other", 3)
     scene.run()
-    key = scene.workload(workload_json("w", pod_sets))
+    key = scene.workload(build_workload_json("w", pod_sets))
     found = scene.run()["w"]
     assert isinstance(found, Admissible)
     before = scene.state.ledger.drift(), {name: scene.state.quota.usage(name) for name in scene.state.cluster_queues}
@@ -58,7 +61,7 @@ def test_others_that_came_since_are_seen(scene: Scene):
     assert "r1 with room for 8, the tightest of 2" in after
 
 
-def test_one_without_a_place_or_whose_nodes_are_gone_has_nothing_to_tell(scene: Scene):
+def test_workload_without_an_assignment_or_with_deleted_nodes_has_no_explanation(scene: Scene):
     waiting = scene.submit("large", 100)
     key = scene.submit("w", 6)
     scene.run()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.model.admission import admission_to_wire
 from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SLICE_NAME, SLICE_REPLACES
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from tests.builders import NAMESPACE, RACK, Node, condition_json, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_condition_json, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene
 
 OWNER = "job"
@@ -30,7 +30,7 @@ class Grown(Scene):
         self.write("w1", self.wire)
 
     def ask(self, name: str, pods: int, replaces: str | None = None) -> Json:
-        wire = workload_json(name, [pod_set_json(count=pods, topology=self.topology)], owner=OWNER)
+        wire = build_workload_json(name, [build_pod_set_json(count=pods, topology=self.topology)], owner=OWNER)
         notes = {SLICE_NAME: "w1"} | ({SLICE_REPLACES: f"{NAMESPACE}/{replaces}"} if replaces else {})
         wire["metadata"] |= {"annotations": notes}
         self.workload(wire)
@@ -41,7 +41,7 @@ class Grown(Scene):
         outcome = self.run()[name]
         if isinstance(outcome, Admissible):
             self.version += 1
-            conditions = [condition_json(QUOTA_RESERVED), condition_json(ADMITTED)]
+            conditions = [build_condition_json(QUOTA_RESERVED), build_condition_json(ADMITTED)]
             wire["metadata"] |= {"resourceVersion": str(self.version)}
             wire["status"] = {"conditions": conditions, "admission": admission_to_wire(outcome.admission)}
             self.state.confirm(f"{NAMESPACE}/{name}", self.version)
@@ -60,10 +60,10 @@ def run_pods(scene: Grown) -> None:
     """Every pod of the first workload runs where it was assigned."""
     held = [node for node, count in sorted(scene.nodes().items()) for _ in range(count)]
     for i, node in enumerate(held):
-        scene.pod(pod_json(f"p{i}", workload="w1", owner=OWNER, node=node, phase="Running"))
+        scene.pod(build_pod_json(f"p{i}", workload="w1", owner=OWNER, node=node, phase="Running"))
 
 
-def test_it_grows_next_to_what_runs():
+def test_growing_workload_is_placed_next_to_its_running_pods():
     scene = Grown(4)
     run_pods(scene)
     before = scene.nodes()
@@ -75,7 +75,7 @@ def test_it_grows_next_to_what_runs():
     assert {node.split("-")[0] for node in after} == {node.split("-")[0] for node in before}
     assert scene.used() == 7
     assert scene.state.ledger.drift() == {}
-    scene.wire["status"]["conditions"].append(condition_json(FINISHED))
+    scene.wire["status"]["conditions"].append(build_condition_json(FINISHED))
     scene.workload(scene.wire)
     assert (scene.used(), scene.nodes()) == (7, after)
 
@@ -104,7 +104,7 @@ def test_growth_keeps_pods_on_a_node_that_is_doubtful(doubt: dict[str, Any]):
     assert len({name.partition("-")[0] for name in counts}) == 1
 
 
-def test_beyond_its_rack_it_waits_and_says_what_runs_on():
+def test_workload_that_outgrows_its_rack_waits_and_reports_its_running_pods():
     scene = Grown(4)
     outcome = scene.write("w2", scene.ask("w2", 13, replaces="w1"))
     assert isinstance(outcome, NotAdmissible)
@@ -121,7 +121,7 @@ def test_quota_is_needed_for_the_difference():
     assert isinstance(scene.write("w3", scene.ask("w3", 6, replaces="w1")), Admissible)
 
 
-def test_of_what_was_replaced_nothing_is_decided_any_more():
+def test_replaced_workload_gets_no_more_decisions():
     scene = Grown(4)
     scene.write("w2", scene.ask("w2", 6, replaces="w1"))
     assert scene.run() == {}
@@ -135,14 +135,14 @@ def test_without_the_one_that_it_replaces_it_is_admitted_by_itself():
     assert scene.used() == 6
 
 
-def test_nobody_takes_over_what_is_anothers():
+def test_workload_cannot_replace_a_workload_of_another_owner():
     """Whoever may write Workloads must not get another's place and quota by an annotation."""
     scene = Grown(4, quota="6")
-    wire = workload_json("thief", [pod_set_json(count=6, topology=scene.topology)], owner="another")
+    wire = build_workload_json("thief", [build_pod_set_json(count=6, topology=scene.topology)], owner="another")
     wire["metadata"] |= {"annotations": {SLICE_REPLACES: f"{NAMESPACE}/w1"}}
     scene.workload(wire)
     assert isinstance(scene.run()["thief"], NotAdmissible)
-    wire["status"] = {"conditions": [condition_json(QUOTA_RESERVED)], "admission": scene.wire["status"]["admission"]}
+    wire["status"] = {"conditions": [build_condition_json(QUOTA_RESERVED)], "admission": scene.wire["status"]["admission"]}
     scene.workload(wire)
     assert scene.used() == 8, "both hold"
 

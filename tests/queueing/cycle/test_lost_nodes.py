@@ -12,12 +12,21 @@ from core.names import HOSTNAME_LABEL
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement, due_for_second_pass
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, TopologyFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, topology_json, workload_json
-from tests.queueing.running import KEEPS, NOW, Running, running, told
+from tests.builders import (
+    NAMESPACE,
+    RACK,
+    Node,
+    build_node_json,
+    build_pod_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
+)
+from tests.queueing.running import KEEPS, NOW, Running, build_running_scene, get_refusal
 
 
 def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
-    scene = running()
+    scene = build_running_scene()
     scene.submit("w", 3, cpu="4")
     scene.run()
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1, "r0-n2": 1}
@@ -44,11 +53,11 @@ def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
 )
 def test_node_that_is_well_again_keeps_its_assignment_while_pods_run_there(pod: str, node: str, moves: bool) -> None:
     """Seed 210 of the simulation: a process that saw `unhealthyNodes` 50 s late moved the assignments of pods that ran."""
-    scene = running()
+    scene = build_running_scene()
     scene.submit("w", 3, cpu="4")
     scene.run()
     if pod != "none":
-        scene.pod(pod_json("w-1", node="r0-n1", cpu="4", phase="Running", workload="w", terminating=pod == "ends"))
+        scene.pod(build_pod_json("w-1", node="r0-n1", cpu="4", phase="Running", workload="w", terminating=pod == "ends"))
     if node == "down":
         scene.break_down("r0-n1")
     elif node != "well":
@@ -60,16 +69,16 @@ def test_node_that_is_well_again_keeps_its_assignment_while_pods_run_there(pod: 
     assert scene.state.ledger.drift() == {}
 
 
-def stuck(scene: Running, *pods: tuple[str, int]) -> None:
+def observe_stuck(scene: Running, *pods: tuple[str, int]) -> None:
     scene.state.observe_stuck(f"{NAMESPACE}/w", {"main": pods})
 
 
 def test_a_pod_that_is_stuck_gets_another_place_once_and_those_beside_it_stay() -> None:
-    scene = running()
+    scene = build_running_scene()
     scene.submit("w", 6, cpu="2")
     scene.run()
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 2, "r0-n2": 2}
-    stuck(scene, ("r0-n1", 1))
+    observe_stuck(scene, ("r0-n1", 1))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 1, "r0-n2": 2, "r0-n3": 1}
     assert scene.run() == {}, "its place is given away once"
@@ -78,12 +87,12 @@ def test_a_pod_that_is_stuck_gets_another_place_once_and_those_beside_it_stay() 
 
 
 @pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
-def test_nobody_is_evicted_for_a_pod_that_is_stuck_and_it_is_told_what_lacks(replacement: NodeReplacement) -> None:
-    scene = running(replacement, nodes=3)
+def test_workload_with_a_stuck_pod_and_no_other_node_is_not_evicted_and_reports_the_lack(replacement: NodeReplacement) -> None:
+    scene = build_running_scene(replacement, nodes=3)
     scene.submit("w", 6, cpu="2")
     scene.run()
-    stuck(scene, ("r0-n1", 1))
-    outcome = told(scene.run()["w"])
+    observe_stuck(scene, ("r0-n1", 1))
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
     assert outcome.message.startswith("there is no other place for pods that cannot be scheduled on r0-n1; ")
     assert scene.run() == {}, "until something changes"
@@ -93,29 +102,29 @@ def test_nobody_is_evicted_for_a_pod_that_is_stuck_and_it_is_told_what_lacks(rep
 
 
 def test_failed_nodes_are_replaced_before_pods_that_are_stuck() -> None:
-    scene = running(nodes=5)
+    scene = build_running_scene(nodes=5)
     scene.submit("w", 6, cpu="2")
     scene.run()
     scene.break_down("r0-n0")
-    stuck(scene, ("r0-n1", 1))
+    observe_stuck(scene, ("r0-n1", 1))
     scene.lose("w", "r0-n0")
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n1": 2, "r0-n2": 2, "r0-n3": 2}
 
 
-def test_who_does_not_run_has_no_pod_that_is_stuck() -> None:
-    scene = running()
+def test_evicted_workload_with_a_stuck_pod_is_not_due_for_a_second_pass() -> None:
+    scene = build_running_scene()
     scene.submit("w", 6, cpu="2")
     scene.run()
     status = scene.objects["w"]["status"]
     evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "", "lastTransitionTime": NOW}
     scene.set_status("w", {**status, "conditions": [*status["conditions"], evicted]})
-    stuck(scene, ("r0-n1", 1))
+    observe_stuck(scene, ("r0-n1", 1))
     assert due_for_second_pass(scene.state) == []
 
 
 def test_several_failed_nodes_are_replaced_together() -> None:
-    scene = running(racks=2)
+    scene = build_running_scene(racks=2)
     scene.submit("w", 4, cpu="4", topology={"required": RACK})
     scene.run()
     scene.lose("w", "r0-n0", "r0-n1", "r0-n2", "r0-n3")
@@ -125,36 +134,36 @@ def test_several_failed_nodes_are_replaced_together() -> None:
 
 def test_workload_with_a_replacement_that_cannot_be_written_is_evicted() -> None:
     """Seed 2184: its pods waited for ever at the node that they had lost."""
-    scene = running(nodes=3)
+    scene = build_running_scene(nodes=3)
     key = scene.submit("w", 2, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1")
     too_large = NotAdmissible("TooLarge", "the Workload would be too large", ())
     scene.cycle.unwritable.add(scene.state.workloads.facts[key], too_large)
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert outcome.evicts
     assert outcome.message.endswith("no replacement for unhealthy node(s): r0-n1; the Workload would be too large")
 
 
 def test_while_evictions_are_paused_one_with_a_replacement_that_cannot_be_written_keeps_its_place() -> None:
-    scene = running(nodes=3)
+    scene = build_running_scene(nodes=3)
     key = scene.submit("w", 2, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1")
     scene.state.observe_pause(Pause(evictions=Stop("evictions", "maintenance", "an administrator", NOW)))
     scene.cycle.unwritable.add(scene.state.workloads.facts[key], NotAdmissible("TooLarge", "the Workload would be too large", ()))
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert not outcome.evicts
     assert outcome.message.startswith("it would be evicted, but evictions are paused")
     assert outcome.message.endswith("; the Workload would be too large")
 
 
 def test_without_a_replacement_it_is_evicted_at_once() -> None:
-    scene = running(nodes=3)
+    scene = build_running_scene(nodes=3)
     scene.submit("w", 3, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1", "r0-n0")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert outcome.evicts
     assert outcome.message.startswith("Workload was evicted as there was no replacement for unhealthy node(s): r0-n0, r0-n1; ")
     assert 'topology "t"' in outcome.message
@@ -166,56 +175,56 @@ def test_without_a_replacement_it_is_evicted_at_once() -> None:
 
 
 def test_pods_stay_in_the_rack_that_the_others_are_in() -> None:
-    scene = running(racks=2, nodes=3)
+    scene = build_running_scene(racks=2, nodes=3)
     scene.submit("w", 3, cpu="4", topology={"required": RACK})
     scene.run()
     scene.lose("w", "r0-n1")
-    assert told(scene.run()["w"]).evicts, "the other rack is free, and yet no replacement"
+    assert get_refusal(scene.run()["w"]).evicts, "the other rack is free, and yet no replacement"
 
 
 def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something_changes() -> None:
-    scene = running(KEEPS, nodes=3)
+    scene = build_running_scene(KEEPS, nodes=3)
     scene.submit("w", 3, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert not outcome.evicts
     assert "no replacement for unhealthy node(s): r0-n1" in outcome.message
     assert scene.where("w")["r0-n1"] == 1
     assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
     assert scene.run() == {}, "the same question has the same answer"
     scene.cycle.reconsider("uid-w")
-    assert told(scene.run()["w"]).message == outcome.message
+    assert get_refusal(scene.run()["w"]).message == outcome.message
     scene.node(Node("r0-n9", {RACK: "r0", HOSTNAME_LABEL: "r0-n9"}, {"cpu": 4000, "pods": 10}))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w")["r0-n9"] == 1
 
 
-def test_half_a_slice_whose_rack_is_drained_waits_for_the_other_half_with_fail_fast_off() -> None:
-    scene = running(KEEPS, racks=2, nodes=2)
+def test_half_slice_in_a_drained_rack_with_fail_fast_off_waits_for_the_other_half() -> None:
+    scene = build_running_scene(KEEPS, racks=2, nodes=2)
     sliced = {"preferred": RACK, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
     scene.submit("w", 2, cpu="4", topology=sliced)
     scene.run()
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
     scene.lose("w", "r0-n0")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     scene.lose("w", "r0-n0", "r0-n1")
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r1-n0": 1, "r1-n1": 1}
 
 
 def test_another_failed_node_is_a_new_question() -> None:
-    scene = running(KEEPS, nodes=3)
+    scene = build_running_scene(KEEPS, nodes=3)
     scene.submit("w", 3, cpu="4")
     scene.run()
     scene.lose("w", "r0-n1")
     scene.run()
     scene.lose("w", "r0-n1", "r0-n2")
-    assert "r0-n1, r0-n2" in told(scene.run()["w"]).message
+    assert "r0-n1, r0-n2" in get_refusal(scene.run()["w"]).message
 
 
 def test_with_the_gate_off_nothing_is_replaced() -> None:
-    scene = running(NodeReplacement(is_on=False))
+    scene = build_running_scene(NodeReplacement(is_on=False))
     scene.submit("w", 1)
     scene.run()
     scene.lose("w", "r0-n0")
@@ -223,22 +232,22 @@ def test_with_the_gate_off_nothing_is_replaced() -> None:
     assert due_for_second_pass(scene.state) != []
 
 
-def test_gates_say_what_is_done() -> None:
+def test_node_replacement_follows_its_feature_gates() -> None:
     off = [f"{name}=false" for name in ("TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast")]
     found = [NodeReplacement.from_gates(read_gates(gates)) for gates in ([], off[:1], off[1:], off)]
     assert [(each.is_on, each.fails_fast) for each in found] == [(True, True), (False, True), (True, False), (False, False)]
 
 
 def test_nodes_that_it_does_not_use_are_none_of_its_business() -> None:
-    scene = running()
+    scene = build_running_scene()
     scene.submit("w", 1)
     scene.run()
     scene.lose("w", "r0-n3", "elsewhere")
     assert scene.run() == {}
 
 
-def test_who_is_evicted_or_over_or_inactive_gets_nothing() -> None:
-    scene = running()
+def test_evicted_finished_or_inactive_workload_gets_no_replacement_node() -> None:
+    scene = build_running_scene()
     for name in ("evicted", "finished"):
         scene.submit(name, 1)
         scene.run()
@@ -253,15 +262,15 @@ def test_who_is_evicted_or_over_or_inactive_gets_nothing() -> None:
 @pytest.mark.parametrize("is_bound", [True, False])
 def test_plain_pod_keeps_its_place_once_it_is_bound(is_bound: bool) -> None:
     """No controller makes it anew; one that is still gated may get another place."""
-    scene = running()
-    wire = workload_json("w", [pod_set_json(count=1, topology={"required": RACK})], owner="pod")
+    scene = build_running_scene()
+    wire = build_workload_json("w", [build_pod_set_json(count=1, topology={"required": RACK})], owner="pod")
     wire["metadata"]["ownerReferences"][0]["kind"] = "Pod"
     scene.workload(wire)
     scene.run()
     before = scene.where("w")
     [node] = before
     if is_bound:
-        scene.pod(pod_json("w-0", node=node, phase="Running", workload="w", owner="pod"))
+        scene.pod(build_pod_json("w-0", node=node, phase="Running", workload="w", owner="pod"))
     scene.break_down(node)
     scene.lose("w", node)
     assert isinstance(scene.run()["w"], Admissible)
@@ -270,7 +279,7 @@ def test_plain_pod_keeps_its_place_once_it_is_bound(is_bound: bool) -> None:
 
 
 def test_pods_on_a_node_that_is_deleted_are_replaced() -> None:
-    scene = running()
+    scene = build_running_scene()
     scene.submit("w", 2, cpu="4")
     scene.run()
     scene.state.observe_node("r0-n1", None)
@@ -279,14 +288,14 @@ def test_pods_on_a_node_that_is_deleted_are_replaced() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
 
 
-def test_who_has_pods_on_a_node_that_is_not_named_yet_is_judged_when_it_is() -> None:
-    scene = running()
+def test_workload_with_an_unreported_failed_node_is_judged_once_the_node_is_reported() -> None:
+    scene = build_running_scene()
     scene.submit("w", 2, cpu="4")
     scene.run()
     for node in ("r0-n0", "r0-n1"):
         scene.break_down(node)
     scene.lose("w", "r0-n1")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     scene.lose("w", "r0-n0", "r0-n1")
     scene.run()
     assert scene.where("w") == {"r0-n2": 1, "r0-n3": 1}
@@ -307,15 +316,15 @@ def test_a_node_goes_by_its_name_or_by_its_hostname() -> None:
 
 
 def test_pod_sets_tied_to_one_domain_stay_in_it() -> None:
-    scene = running(racks=2, nodes=4)
-    pod_sets = [pod_set_json(name, 2, cpu="4", topology={"preferred": HOSTNAME_LABEL}) for name in ("a", "b")]
-    wire = workload_json("w", pod_sets)
+    scene = build_running_scene(racks=2, nodes=4)
+    pod_sets = [build_pod_set_json(name, 2, cpu="4", topology={"preferred": HOSTNAME_LABEL}) for name in ("a", "b")]
+    wire = build_workload_json("w", pod_sets)
     wire["metadata"]["annotations"] = {"topogate.dev/workload-required-topology": RACK}
     scene.workload(wire)
     scene.run()
     assert {node.partition("-")[0] for node in scene.where("w")} == {"r0"}
     scene.lose("w", "r0-n1")
-    assert told(scene.run()["w"]).evicts
+    assert get_refusal(scene.run()["w"]).evicts
     scene.delete("w")
     scene.workload(wire)
     scene.run()
@@ -332,7 +341,7 @@ def test_pod_sets_tied_to_one_domain_stay_in_it() -> None:
 
 def test_where_racks_are_the_lowest_level_pods_move_within_the_rack_or_to_another() -> None:
     scene = Running()
-    scene.state.observe_topology("t", TopologyFacts.read(topology_json("t", [RACK])))
+    scene.state.observe_topology("t", TopologyFacts.read(build_topology_json("t", [RACK])))
     scene.rack("r0", 2)
     scene.rack("r1", 2)
     scene.submit("w", 2, cpu="2", topology={"required": RACK})
@@ -348,8 +357,8 @@ def test_where_racks_are_the_lowest_level_pods_move_within_the_rack_or_to_anothe
     assert scene.where("w") == {"r1": 2}
 
 
-def test_the_old_place_is_nobody_elses_until_the_new_one_is_written() -> None:
-    scene = running(nodes=3)
+def test_failed_node_stays_booked_until_its_replacement_is_written() -> None:
+    scene = build_running_scene(nodes=3)
     scene.submit("w", 1, cpu="4")
     scene.run()
     scene.lose("w", "r0-n0")
@@ -367,7 +376,7 @@ def test_the_old_place_is_nobody_elses_until_the_new_one_is_written() -> None:
 
 
 def test_a_replacement_that_could_not_be_written_never_was() -> None:
-    scene = running(nodes=3)
+    scene = build_running_scene(nodes=3)
     scene.submit("w", 2, cpu="4")
     scene.run()
     before = scene.state.ledger.usage
@@ -381,7 +390,7 @@ def test_a_replacement_that_could_not_be_written_never_was() -> None:
     assert isinstance(scene.run()["w"], Admissible)
 
 
-def test_what_checks_have_added_counts_for_replacements_too() -> None:
+def test_node_selector_added_by_an_admission_check_applies_to_replacements() -> None:
     scene = Running(KEEPS)
     for i, pool in enumerate(("new", "new", "old")):
         scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}", "pool": pool}, {"cpu": 4000, "pods": 10}))
@@ -392,21 +401,21 @@ def test_what_checks_have_added_counts_for_replacements_too() -> None:
     scene.run()
     assert scene.where("w") == {"n2": 1}
     scene.lose("w", "n2")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
 
 
 def test_without_its_topology_there_is_no_replacement() -> None:
-    scene = running(KEEPS)
+    scene = build_running_scene(KEEPS)
     scene.submit("w", 1)
     scene.run()
     scene.state.observe_topology("t", None)
     scene.lose("w", "r0-n0")
-    assert 'flavor "tas" or its topology is not there' in told(scene.run()["w"]).message
+    assert 'flavor "tas" or its topology is not there' in get_refusal(scene.run()["w"]).message
 
 
 def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> None:
     """Found defect B1: the second passes of a storm of failed nodes were one step, however many."""
-    scene, kinds = running(nodes=12), list[bool]()
+    scene, kinds = build_running_scene(nodes=12), list[bool]()
     for i in range(4):
         scene.submit(f"w{i}", 1, cpu="4")
     scene.run()
@@ -430,7 +439,7 @@ def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> Non
 
 def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -> None:
     """Found defect B1: after a cut the round of second passes goes on, though each change lets those before be tried again."""
-    scene, judged = running(KEEPS, nodes=4), list[str]()
+    scene, judged = build_running_scene(KEEPS, nodes=4), list[str]()
     for i in range(4):
         scene.submit(f"w{i}", 1, cpu="4")
     scene.run()
@@ -440,16 +449,16 @@ def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -
     scene.submit("new", 1, cpu="4")
     for i in range(12):
         scene.state.observe_node(
-            f"late{i}", NodeFacts.read(node_json(Node(f"late{i}", {RACK: "r9", HOSTNAME_LABEL: f"late{i}"}, {"cpu": 1000})))
+            f"late{i}", NodeFacts.read(build_node_json(Node(f"late{i}", {RACK: "r9", HOSTNAME_LABEL: f"late{i}"}, {"cpu": 1000})))
         )
         judged += [verdict.workload.key for verdict in scene.cycle.run(lambda: not scene.cycle.has_decided)]
     assert {f"{NAMESPACE}/{name}" for name in ("w0", "w1", "w2", "w3", "new")} == set(judged)
     assert max(judged.count(f"{NAMESPACE}/w{i}") for i in range(4)) <= 2
 
 
-def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None:
+def test_stuck_pod_with_changed_node_labels_is_reported_once() -> None:
     """Seed 624: the answer was the same place, each ten seconds."""
-    scene = running(racks=0)
+    scene = build_running_scene(racks=0)
     for name, rack, host in (("n0", "r0", "n0"), ("n1", "r0", "n1"), ("twin", "r1", "n1")):
         scene.node(Node(name, {RACK: rack, HOSTNAME_LABEL: host}, {"cpu": 4000, "pods": 10}))
     scene.submit("w", 2, cpu="4", topology={"required": RACK})
@@ -459,8 +468,8 @@ def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None
     scene.state.observe_node("twin", None)
     scene.node(Node("n1", {RACK: "r2", HOSTNAME_LABEL: "n1"}, {"cpu": 4000, "pods": 10}))
     scene.node(Node("n2", {RACK: "r0", HOSTNAME_LABEL: "n2"}, {"cpu": 4000, "pods": 10}))
-    stuck(scene, ("n1", 1))
-    outcome = told(scene.run()["w"])
+    observe_stuck(scene, ("n1", 1))
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.reason, outcome.evicts) == ("TopologyPlacementFailed", False)
     assert "labels of nodes that are others by now" in outcome.message
     assert scene.run() == {}
@@ -468,7 +477,7 @@ def test_pod_that_is_stuck_in_a_place_by_labels_of_before_is_told_once() -> None
 
 def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone() -> None:
     """Attack 28: the other node was taken for it. That it was well kept the job waiting for its pod for ever."""
-    scene = running(racks=0)
+    scene = build_running_scene(racks=0)
     for number in range(5):
         labels = {RACK: "r0", HOSTNAME_LABEL: f"n{(number + 1) % 5}"}
         scene.node(Node(f"n{number}", labels, {"cpu": 4000, "pods": 10}))
@@ -476,7 +485,7 @@ def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone
     scene.run()
     assert scene.where("w") == {"n0": 1, "n1": 1, "n2": 1}
     for name in ("n4", "n0", "n1"):
-        scene.pod(pod_json(f"w-{name}", node=name, cpu="4", phase="Running", workload="w"))
+        scene.pod(build_pod_json(f"w-{name}", node=name, cpu="4", phase="Running", workload="w"))
     scene.state.observe_node("n0", None)
     scene.state.observe_pod(f"{NAMESPACE}/w-n0", None)
     scene.lose("w", "n1")
@@ -487,7 +496,7 @@ def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone
 
 def scatter(**hosts: tuple[str, str]) -> Running:
     """Nodes of 4 cpu, each with its rack and hostname."""
-    scene = running(racks=0)
+    scene = build_running_scene(racks=0)
     for name, (rack, host) in hosts.items():
         scene.node(Node(name, {RACK: rack, HOSTNAME_LABEL: host}, {"cpu": 4000, "pods": 10}))
     return scene
@@ -501,7 +510,7 @@ def test_node_with_another_hostname_than_its_name_keeps_its_pods_once_it_is_well
     scene.run()
     before = scene.where("w")
     for number in range(3):
-        scene.pod(pod_json(f"w-{number}", node=f"n{number}", cpu="4", phase="Running", workload="w"))
+        scene.pod(build_pod_json(f"w-{number}", node=f"n{number}", cpu="4", phase="Running", workload="w"))
     scene.lose("w", named)
     scene.run()
     assert scene.where("w") == before
@@ -514,7 +523,7 @@ def test_gone_one_of_two_nodes_with_one_hostname_is_replaced_and_the_other_is_ke
     scene.submit("w", 3, cpu="4", topology={"preferred": RACK})
     scene.run()
     for name in ("h7", "twin", "a0"):
-        scene.pod(pod_json(f"w-{name}", node=name, cpu="4", phase="Running", workload="w"))
+        scene.pod(build_pod_json(f"w-{name}", node=name, cpu="4", phase="Running", workload="w"))
     scene.node(Node("spare", {RACK: "r1", HOSTNAME_LABEL: "spare"}, {"cpu": 4000, "pods": 10}))
     scene.state.observe_node("twin", None)
     scene.state.observe_pod(f"{NAMESPACE}/w-twin", None)

@@ -23,10 +23,10 @@ from core.names import (
 from core.queueing.cycle.queue_resolution import inactive_reason
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.queueing.cycle.test_cycle import spoil
-from tests.queueing.lives import QUEUES, Job, check, jobs, policies_of
-from tests.queueing.preemption.test_preemption import two_flavors
+from tests.queueing.lives import QUEUES, Job, build_policies, check, jobs
+from tests.queueing.preemption.test_preemption import build_two_flavors
 from tests.queueing.running import Running
-from tests.queueing.scene import Scene, admitted, flavors_of, refused
+from tests.queueing.scene import Scene, get_refusals, list_admitted, list_flavors
 from tests.queueing.shared import ALL_MAY, Shared
 
 ADMISSIONS = Stop("admissions", "2026-11-22T10:00:00Z", "alice", "rewiring")
@@ -37,33 +37,33 @@ NO_ADMISSIONS, NO_EVICTIONS = Pause(admissions=ADMISSIONS), Pause(evictions=EVIC
 # --- admissions -------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_admitted_and_who_waits_is_told_by_whom_since_when_why_and_the_way_out():
+def test_workload_while_admissions_are_paused_waits_and_reports_author_time_reason_and_resume_command():
     scene = Scene()
     scene.rack("r", 1)
     scene.state.observe_pause(NO_ADMISSIONS)
     scene.submit("w")
-    outcome = refused(scene.run())["w"]
+    outcome = get_refusals(scene.run())["w"]
     assert outcome.reason == REASON_ADMISSIONS_PAUSED
     assert outcome.message == (
         "admissions are paused by alice since 2026-11-22T10:00:00Z: rewiring; `topogate resume admissions` ends that"
     )
     assert scene.run() == {}, "it is told once"
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
-def test_who_waits_already_is_told_too_and_what_it_waits_for_when_that_is_over():
+def test_waiting_workload_reports_the_pause_and_after_resume_its_former_reason():
     scene = Scene(quota="1")
     scene.rack("r", 1)
     scene.submit("runs")
     scene.run()
     scene.submit("w")
-    before = refused(scene.run())["w"]
+    before = get_refusals(scene.run())["w"]
     assert before.reason == REASON_WAITING_FOR_QUOTA
     scene.state.observe_pause(NO_ADMISSIONS)
-    assert refused(scene.run())["w"].reason == REASON_ADMISSIONS_PAUSED
+    assert get_refusals(scene.run())["w"].reason == REASON_ADMISSIONS_PAUSED
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert refused(scene.run())["w"].message == before.message
+    assert get_refusals(scene.run())["w"].message == before.message
 
 
 def test_another_reason_given_is_told():
@@ -72,19 +72,19 @@ def test_another_reason_given_is_told():
     scene.submit("w")
     scene.run()
     scene.state.observe_pause(Pause(admissions=replace(ADMISSIONS, reason="still rewiring")))
-    assert "still rewiring" in refused(scene.run())["w"].message
+    assert "still rewiring" in get_refusals(scene.run())["w"].message
 
 
 @pytest.mark.parametrize(
     ("how", "reason"),
     [("no LocalQueue", REASON_MISCONFIGURED), ("stopped ClusterQueue", REASON_SUSPENDED), ("another namespace", REASON_MISCONFIGURED)],
 )
-def test_what_is_wrong_with_its_queue_is_told_first_since_it_can_be_mended_meanwhile(how: str, reason: str):
+def test_workload_of_an_unusable_queue_while_paused_reports_the_queue_first(how: str, reason: str):
     scene = Scene()
     spoil(scene, how)
     scene.state.observe_pause(NO_ADMISSIONS)
     scene.submit("w")
-    assert refused(scene.run())["w"].reason == reason
+    assert get_refusals(scene.run())["w"].reason == reason
 
 
 def test_a_cluster_queue_is_not_active_meanwhile_and_says_so_unless_something_is_wrong_with_itself():
@@ -103,7 +103,7 @@ def test_a_cluster_queue_is_not_active_meanwhile_and_says_so_unless_something_is
     assert inactive_reason(scene.state, scene.state.cluster_queues["cq"]) is None
 
 
-def broken_down() -> Running:
+def build_broken_down_scene() -> Running:
     """A workload that runs has lost a node, and there is another."""
     scene = Running()
     scene.rack("r", 2)
@@ -116,22 +116,22 @@ def broken_down() -> Running:
 
 
 def test_no_second_pass_decides_while_admissions_are_paused():
-    scene = broken_down()
+    scene = build_broken_down_scene()
     before = scene.where("w")
     scene.state.observe_pause(NO_ADMISSIONS)
-    outcome = refused(scene.run())["w"]
+    outcome = get_refusals(scene.run())["w"]
     assert outcome.reason == REASON_ADMISSIONS_PAUSED
     assert outcome.message == f"no place is looked for: {ADMISSIONS.sentence}"
     assert scene.where("w") == before
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.where("w") != before
 
 
 # --- evictions --------------------------------------------------------------------------------------------
 
 
-def preempting(sharing: FairSharing | None = None) -> Shared:
+def build_preempting_scene(sharing: FairSharing | None = None) -> Shared:
     """One of low priority has all, one of high priority wants it."""
     scene = Shared(sharing=sharing)
     scene.rack("r", 1)
@@ -142,38 +142,38 @@ def preempting(sharing: FairSharing | None = None) -> Shared:
 
 
 @pytest.mark.parametrize("sharing", [None, FairSharing()], ids=["priority", "fair sharing"])
-def test_who_could_preempt_waits_and_is_told_and_preempts_when_that_is_over(sharing: FairSharing | None):
-    scene = preempting(sharing)
+def test_preemptor_while_evictions_are_paused_waits_and_preempts_after_resume(sharing: FairSharing | None):
+    scene = build_preempting_scene(sharing)
     scene.state.observe_pause(NO_EVICTIONS)
     scene.submit("high", 4, queue="a", priority=1)
-    outcome = refused(scene.run())["high"]
+    outcome = get_refusals(scene.run())["high"]
     assert outcome.preempting is None
     assert outcome.reason in (REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert outcome.message.startswith(f"it could preempt 1 workload, but {EVICTIONS.sentence}; ")
     assert scene.evicted() == set()
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert refused(scene.run())["high"].reason == REASON_WAITING_FOR_PREEMPTED
+    assert get_refusals(scene.run())["high"].reason == REASON_WAITING_FOR_PREEMPTED
     assert scene.evicted() == {"low"}
 
 
-def test_who_would_rather_preempt_than_take_the_next_flavor_takes_that():
-    scene = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"})
+def test_workload_that_prefers_preemption_uses_the_next_flavor_while_evictions_are_paused():
+    scene = build_two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"})
     scene.state.observe_pause(NO_EVICTIONS)
-    assert flavors_of(scene.run()["high"]) == [{"cpu": "spare"}]
+    assert list_flavors(scene.run()["high"]) == [{"cpu": "spare"}]
 
 
 def test_a_preemption_that_was_begun_leads_to_its_admission():
-    scene = preempting()
+    scene = build_preempting_scene()
     scene.submit("high", 4, queue="a", priority=1)
     scene.run()
     scene.state.observe_pause(NO_EVICTIONS)
-    outcome = refused(scene.run()).get("high")
+    outcome = get_refusals(scene.run()).get("high")
     assert outcome is None or outcome.reason == REASON_WAITING_FOR_PREEMPTED
     scene.leave("low")
-    assert "high" in admitted(scene.run())
+    assert "high" in list_admitted(scene.run())
 
 
-def test_who_has_no_other_nodes_is_not_evicted_for_that_until_evictions_go_on():
+def test_workload_without_replacement_nodes_is_evicted_only_after_evictions_resume():
     scene = Running()
     scene.rack("r", 1)
     scene.submit("w", 4)
@@ -181,12 +181,12 @@ def test_who_has_no_other_nodes_is_not_evicted_for_that_until_evictions_go_on():
     scene.state.observe_pause(NO_EVICTIONS)
     scene.break_down("r-n0")
     scene.lose("w", "r-n0")
-    outcome = refused(scene.run())["w"]
+    outcome = get_refusals(scene.run())["w"]
     assert not outcome.evicts
     assert outcome.message.startswith(f"it would be evicted, but {EVICTIONS.sentence}; there is no replacement for unhealthy node(s): r-n0")
     assert scene.run() == {}
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert refused(scene.run())["w"].evicts
+    assert get_refusals(scene.run())["w"].evicts
 
 
 # --- whole lives ------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class World:
 worlds = st.builds(
     World,
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    st.tuples(*(st.tuples(st.integers(0, 8), policies_of()) for _ in QUEUES)),
+    st.tuples(*(st.tuples(st.integers(0, 8), build_policies()) for _ in QUEUES)),
     st.booleans(),
     st.booleans(),
 )

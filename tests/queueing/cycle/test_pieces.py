@@ -21,9 +21,9 @@ from core.queueing.preemption.preemption_policy import Memory
 from core.state.ledger import Ledger
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, busy_scenes, check, jobs, rebuilt_without
-from tests.queueing.preemption.test_preemption import crowded
+from tests.queueing.preemption.test_preemption import build_crowded_scene
 from tests.queueing.preemption.test_preemption_properties import may_go
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 from tests.strategies import scale_examples
 
 NAME = "urgent"
@@ -43,51 +43,51 @@ def decide_in_pieces(scene: Shared, between: Callable[[], None] = lambda: None, 
             scene.cycle.run_piece()
 
 
-def outcome_of(verdicts: list[Verdict]) -> Admissible | NotAdmissible:
+def get_outcome(verdicts: list[Verdict]) -> Admissible | NotAdmissible:
     return next(verdict.outcome for verdict in verdicts if verdict.workload.key == f"{NAMESPACE}/{NAME}")
 
 
 def test_decision_in_pieces_is_the_decision_in_one_piece():
     """Found defect B1."""
-    scene, other = crowded(30), crowded(30)
+    scene, other = build_crowded_scene(30), build_crowded_scene(30)
     verdicts, interruptions = decide_in_pieces(scene)
     assert interruptions > 20
-    assert outcome_of(verdicts) == other.run()[NAME]
+    assert get_outcome(verdicts) == other.run()[NAME]
     assert scene.state.ledger.drift() == {}
 
 
 def test_victim_that_finishes_between_pieces_is_not_evicted():
     """Found defect B1."""
-    expected = sorted(victims(crowded(30).run()[NAME]))
-    scene = crowded(30)
+    expected = sorted(get_victims(build_crowded_scene(30).run()[NAME]))
+    scene = build_crowded_scene(30)
     assert list(scene.cycle.run(lambda: not scene.cycle.has_decided)) == []
     while scene.cycle.run_piece():
         pass
     scene.finish(expected[0])
-    assert sorted(victims(scene.run()[NAME])) == expected[1:]
+    assert sorted(get_victims(scene.run()[NAME])) == expected[1:]
 
 
 def test_workload_that_fits_before_its_search_ends_is_admitted():
     """Found defect B1."""
-    scene = crowded(30)
+    scene = build_crowded_scene(30)
     verdicts, _ = decide_in_pieces(scene, lambda: scene.rack("new", 10) if "new-n0" not in scene.state.nodes else None)
-    assert isinstance(outcome_of(verdicts), Admissible)
+    assert isinstance(get_outcome(verdicts), Admissible)
 
 
 def test_refusal_in_pieces_does_not_outlive_a_change_between_them(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: what came while the search went on would never have been looked at."""
-    scene = crowded(30)
+    scene = build_crowded_scene(30)
     scene.submit(NAME, 11, cpu="4", queue="q", priority=1)  # no rack has so many nodes
     verdicts, interruptions = decide_in_pieces(scene, lambda: scene.rack("new", 11) if "new-n0" not in scene.state.nodes else None)
     assert interruptions
-    if isinstance(outcome_of(verdicts), NotAdmissible):
+    if isinstance(get_outcome(verdicts), NotAdmissible):
         assert isinstance(scene.run()[NAME], Admissible)
 
 
 @pytest.mark.parametrize("what", ["workload", "victims"])
 def test_search_that_never_holds_is_made_in_one_piece(what: str):
     """Found defect B1: an owner that writes its workload again and again keeps those behind it waiting no longer than that."""
-    scene, priority = crowded(30), [1]
+    scene, priority = build_crowded_scene(30), [1]
 
     def disturb() -> None:
         if what == "workload":
@@ -101,7 +101,7 @@ def test_search_that_never_holds_is_made_in_one_piece(what: str):
         scene.submit("behind", 1, cpu="4", queue="q", priority=-1)
     verdicts, interruptions = decide_in_pieces(scene, disturb, 2_000)
     assert interruptions
-    assert outcome_of(verdicts) is not None
+    assert get_outcome(verdicts) is not None
     assert not scene.cycle.is_deciding
     assert decisions.MOST_THROWN_AWAY < 5
 
@@ -160,11 +160,11 @@ def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job
 
 def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: reading all victims anew was a step of 200 ms with 4,900 of them."""
-    scene, read = crowded(30), list[str]()
+    scene, read = build_crowded_scene(30), list[str]()
     assert list(scene.cycle.run(lambda: not scene.cycle.has_decided)) == []
     while scene.cycle.run_piece():
         pass
-    held_by, expected = Ledger.held_by, sorted(victims(crowded(30).run()[NAME]))
+    held_by, expected = Ledger.held_by, sorted(get_victims(build_crowded_scene(30).run()[NAME]))
     assert len(expected) > 2
     scene.finish(expected[0])
 
@@ -173,14 +173,14 @@ def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest
         return held_by(ledger, workload)
 
     monkeypatch.setattr(Ledger, "held_by", note)
-    assert sorted(victims(outcome_of(list(scene.cycle.run())))) == expected[1:]
+    assert sorted(get_victims(get_outcome(list(scene.cycle.run())))) == expected[1:]
     assert read == []
     assert scene.state.ledger.drift() == {}
 
 
 def test_pieces_of_a_search_are_small(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: between two of them the loop serves others."""
-    scene, charged, most = crowded(30), [0], [0]
+    scene, charged, most = build_crowded_scene(30), [0], [0]
     charge = StepBudget.charge
 
     def counted(budget: StepBudget, steps: int) -> None:

@@ -20,7 +20,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import NAMESPACE
 from tests.queueing.lives import Job, jobs, scenes
 from tests.queueing.random_cohorts import build_cohort, submit_job
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 
 ANYWHERE = {"unconstrained": True}
 
@@ -33,18 +33,18 @@ def run_until_rest(scene: Shared, *, at_most: int) -> list[str]:
         for name in leaving:
             scene.leave(name)
         verdicts = scene.run()
-        evicted += victims_of(verdicts)
+        evicted += list_victims(verdicts)
         if not (leaving or verdicts or scene.evicted()):
             return evicted
     pytest.fail(f"evictions do not end: {', '.join(evicted)}")
 
 
-def victims_of(verdicts: dict[str, Admissible | NotAdmissible]) -> list[str]:
+def list_victims(verdicts: dict[str, Admissible | NotAdmissible]) -> list[str]:
     told = [outcome.preempting for outcome in verdicts.values() if isinstance(outcome, NotAdmissible) and outcome.preempting is not None]
     return [victim.workload.key.partition("/")[2] for preempting in told for victim in preempting.victims]
 
 
-def two_queues(nominal: str, **preemption: str) -> Shared:
+def build_two_queues(nominal: str, **preemption: str) -> Shared:
     scene = Shared()
     scene.rack("r0", 10)
     for name in ("a", "b"):
@@ -65,7 +65,7 @@ def evict_once(scene: Shared, name: str) -> None:
 
 def test_workload_admitted_again_is_not_leaving() -> None:
     """Its condition Evicted stays true until the new admission is seen."""
-    scene = two_queues("6", withinClusterQueue="LowerPriority")
+    scene = build_two_queues("6", withinClusterQueue="LowerPriority")
     scene.submit("low", 4, queue="a", topology=ANYWHERE)
     scene.submit("other", 6, queue="b", topology=ANYWHERE)
     scene.run()
@@ -80,7 +80,7 @@ def test_workload_admitted_again_is_not_leaving() -> None:
 
 
 def test_workload_evicted_while_its_next_decision_is_on_its_way_is_leaving() -> None:
-    scene = two_queues("6", withinClusterQueue="LowerPriority")
+    scene = build_two_queues("6", withinClusterQueue="LowerPriority")
     key = scene.submit("low", 4, queue="a", topology=ANYWHERE)
     scene.run()
     facts = scene.state.workloads.facts[key]
@@ -94,7 +94,7 @@ def test_workload_evicted_while_its_next_decision_is_on_its_way_is_leaving() -> 
 @pytest.mark.parametrize("reclaim", ["Never", "Any"])
 def test_two_borrowers_that_preempt_in_their_queues_come_to_rest(reclaim: str) -> None:
     """Each counted what the other one's victim had just been given again as room to come: 2 evictions a cycle without end."""
-    scene = two_queues("6", withinClusterQueue="LowerPriority", reclaimWithinCohort=reclaim)
+    scene = build_two_queues("6", withinClusterQueue="LowerPriority", reclaimWithinCohort=reclaim)
     stream = [("a", 3, 1), ("b", 6, 0), ("a", 1, 0), ("a", 3, 1), ("b", 8, 3), ("a", 8, 1), ("a", 1, 2)]
     for i, (queue, count, priority) in enumerate(stream):
         scene.submit(f"w{i}", count, queue=queue, priority=priority, topology=ANYWHERE)
@@ -110,7 +110,7 @@ ALL = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "bor
 CIRCLE = [("b", 4, 3, 1), ("a", 4, 2, 2), ("b", 8, 1, 2), ("a", 2, 0, 1), ("b", 7, 1, 1), ("b", 4, 1, 2), ("a", 1, 0, 2), ("b", 3, 1, 0)]
 
 
-def small_cohort(*pools: tuple[str, str, dict[str, str]], racks: Sequence[int]) -> Shared:
+def build_small_cohort(*pools: tuple[str, str, dict[str, str]], racks: Sequence[int]) -> Shared:
     scene = Shared()
     for i, nodes in enumerate(racks):
         scene.rack(f"r{i}", nodes)
@@ -130,7 +130,7 @@ def submit(scene: Shared, *stream: tuple[str, int, int, int]) -> None:
 
 def test_preemption_by_borrowers_comes_to_rest() -> None:
     """By priority within a queue, by reclaiming, by priority while borrowing: three workloads sent each other away without end."""
-    scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
+    scene = build_small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
     submit(scene, *CIRCLE)
     run_until_rest(scene, at_most=2 * len(CIRCLE))
 
@@ -138,20 +138,20 @@ def test_preemption_by_borrowers_comes_to_rest() -> None:
 def test_reclaiming_for_nodes_alone_comes_to_rest() -> None:
     """19 of quota on 12 CPUs: two workloads sent each other away, each within its own quota, for the room of a small borrower."""
     pools = ("a", "8", {"lendingLimit": "1"}), ("b", "8", {"borrowingLimit": "3"}), ("c", "3", {"borrowingLimit": "2"})
-    scene = small_cohort(*pools, racks=(1, 2))
+    scene = build_small_cohort(*pools, racks=(1, 2))
     submit(scene, ("b", 2, 1, 2), ("a", 2, 1, 2), ("b", 7, 3, 0), ("c", 14, 0, 1), ("b", 6, 1, 2), ("a", 7, 2, 1))
     run_until_rest(scene, at_most=12)
 
 
 def test_workload_says_which_it_spares_until_one_of_them_ends() -> None:
     """w0 was evicted for w3, that for w1, in whose place w0 would have to borrow."""
-    scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
+    scene = build_small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
     submit(scene, *CIRCLE[:-1])
     outcome = scene.run()["w0"]
     assert isinstance(outcome, NotAdmissible)
     assert outcome.message.endswith("does not preempt workloads for which it was evicted itself, directly or through others: ns/w1")
     scene.delete("w3")
-    assert victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
+    assert get_victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
 
 
 @dataclass
@@ -168,7 +168,7 @@ def play(scene: Shared, life: Life) -> None:
     for i, job in enumerate(life.coming):
         job.submit(scene, f"w{i}")
         for _ in range(life.pauses[i % len(life.pauses)]):
-            count += len(victims_of(scene.run()))
+            count += len(list_victims(scene.run()))
         for name in sorted(scene.evicted())[: life.pauses[-1]]:
             scene.leave(name)
     assert count + len(run_until_rest(scene, at_most=most)) <= most + len(life.coming)
@@ -183,19 +183,19 @@ def test_cohort_of_workloads_that_never_finish_comes_to_rest(scene: Shared, life
 
 
 def test_circle_of_evictions_ends_while_namespaces_come_and_go() -> None:
-    scene = small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
+    scene = build_small_cohort(("a", "3", {"borrowingLimit": "3"}), ("b", "2", {"lendingLimit": "2"}), racks=(1, 2, 2))
     submit(scene, *CIRCLE)
     evicted = []
     for i in range(10 * len(CIRCLE)):
         scene.state.observe_namespace(f"ci-{i}", {"ci": "1"})
         for name in sorted(scene.evicted()):
             scene.leave(name)
-        evicted += victims_of(scene.run())
+        evicted += list_victims(scene.run())
     assert len(evicted) <= 2 * len(CIRCLE)
 
 
 def test_workload_of_raised_priority_preempts_the_workload_it_was_evicted_for() -> None:
-    scene = two_queues("100", withinClusterQueue="LowerPriority")
+    scene = build_two_queues("100", withinClusterQueue="LowerPriority")
     scene.submit("first", 8, queue="a", priority=1)
     scene.run()
     scene.submit("second", 40, queue="a", priority=2, topology=ANYWHERE)
@@ -206,7 +206,7 @@ def test_workload_of_raised_priority_preempts_the_workload_it_was_evicted_for() 
     scene.objects["first"]["spec"]["priority"] = 3
     scene.write({})
     scene.rewrite("first")
-    assert victims_of(scene.run()) == ["second"]
+    assert list_victims(scene.run()) == ["second"]
 
 
 ENDLESS = [52, 65, 674, 1241, 1787, 1805, 2188, 2293, 2817, 3420, 3693, 4781, 9773, 11690, 34579]
@@ -222,7 +222,7 @@ def play_cohort(seed: int) -> None:
     for i in range(count):
         submit_job(scene, f"w{i}", chance)
         for _ in range(chance.randint(0, 2)):
-            evicted += len(victims_of(scene.run()))
+            evicted += len(list_victims(scene.run()))
         for name in sorted(scene.evicted()):
             if chance.random() < 0.8:
                 scene.leave(name)

@@ -15,7 +15,7 @@ from core.names import (
 )
 from core.queueing.flavors.outcome import NotAdmissible
 from core.state.facts import TopologyFacts
-from tests.builders import BLOCK, RACK, pod_set_json, topology_json, workload_json
+from tests.builders import BLOCK, RACK, build_pod_set_json, build_topology_json, build_workload_json
 from tests.queueing.scene import Scene
 
 
@@ -26,8 +26,8 @@ def scene() -> Scene:
     return scene
 
 
-def verdict(scene: Scene, *pod_sets: dict[str, Any], annotations: dict[str, str] | None = None) -> NotAdmissible | None:
-    workload = workload_json("w", pod_sets, version=scene.version)
+def get_verdict(scene: Scene, *pod_sets: dict[str, Any], annotations: dict[str, str] | None = None) -> NotAdmissible | None:
+    workload = build_workload_json("w", pod_sets, version=scene.version)
     scene.version += 1
     workload["metadata"]["annotations"] = annotations or {}
     scene.workload(workload)
@@ -52,7 +52,7 @@ def verdict(scene: Scene, *pod_sets: dict[str, Any], annotations: dict[str, str]
     ],
 )
 def test_the_rule_the_level_asked_for_and_the_levels_there_are_are_named(scene: Scene, topology: dict[str, Any], told: str):
-    found = verdict(scene, pod_set_json("main", 2, topology=topology))
+    found = get_verdict(scene, build_pod_set_json("main", 2, topology=topology))
     assert found is not None
     assert found.breaks_rule
     assert found.reason == REASON_MISCONFIGURED
@@ -65,28 +65,31 @@ def test_queue_without_a_topology_flavor_keeps_the_workload_queued(scene: Scene)
     """Found defect G5. There is no topology to compare the level with (docs/users.md)."""
     scene.flavor("plain")
     scene.queue("cq", {"plain": "100"})
-    found = verdict(scene, pod_set_json("main", 2, topology={"required": "nowhere"}))
+    found = get_verdict(scene, build_pod_set_json("main", 2, topology={"required": "nowhere"}))
     assert found is not None
     assert found.reason == REASON_NO_MATCHING_FLAVOR
     assert not found.breaks_rule
     scene.queue("cq", {"plain": "100", "tas": "100"})
-    found = verdict(scene, pod_set_json("main", 2, topology={"required": "nowhere"}))
+    found = get_verdict(scene, build_pod_set_json("main", 2, topology={"required": "nowhere"}))
     assert found is not None
     assert found.breaks_rule
 
 
 def test_want_of_room_or_quota_breaks_no_rule(scene: Scene):
-    for asked in (pod_set_json("main", 50, topology={"required": RACK}), pod_set_json("main", 500, topology={"required": RACK})):
-        found = verdict(scene, asked)
+    for asked in (
+        build_pod_set_json("main", 50, topology={"required": RACK}),
+        build_pod_set_json("main", 500, topology={"required": RACK}),
+    ):
+        found = get_verdict(scene, asked)
         assert found is not None
         assert not found.breaks_rule
 
 
-def test_one_flavor_whose_topology_has_the_level_is_enough(scene: Scene):
-    scene.state.observe_topology("other", TopologyFacts.read(topology_json("other", [BLOCK, RACK, HOSTNAME_LABEL])))
+def test_rule_is_kept_if_the_topology_of_one_flavor_has_the_requested_level(scene: Scene):
+    scene.state.observe_topology("other", TopologyFacts.read(build_topology_json("other", [BLOCK, RACK, HOSTNAME_LABEL])))
     scene.flavor("wide", "other")
     scene.queue("cq", {"tas": "100", "wide": "0"})
-    found = verdict(scene, pod_set_json("main", 2, topology={"required": BLOCK}))
+    found = get_verdict(scene, build_pod_set_json("main", 2, topology={"required": BLOCK}))
     assert found is not None
     assert not found.breaks_rule
 
@@ -94,7 +97,7 @@ def test_one_flavor_whose_topology_has_the_level_is_enough(scene: Scene):
 def test_a_queue_without_topologies_waits_for_one(scene: Scene):
     scene.flavor("plain")
     scene.queue("cq", {"plain": "100"})
-    found = verdict(scene, pod_set_json("main", 2, topology={"required": RACK}))
+    found = get_verdict(scene, build_pod_set_json("main", 2, topology={"required": RACK}))
     assert found is not None
     assert not found.breaks_rule
     assert "does not support TopologyAwareScheduling" in found.message
@@ -102,7 +105,9 @@ def test_a_queue_without_topologies_waits_for_one(scene: Scene):
 
 def test_a_workloads_level_must_be_there_and_at_or_above_its_pod_sets(scene: Scene):
     for level, told in (("nowhere", "no topology level 'nowhere'"), (HOSTNAME_LABEL, f"level {RACK} is above {HOSTNAME_LABEL}")):
-        found = verdict(scene, pod_set_json("main", 1, topology={"required": RACK}), annotations={WORKLOAD_REQUIRED_TOPOLOGY: level})
+        found = get_verdict(
+            scene, build_pod_set_json("main", 1, topology={"required": RACK}), annotations={WORKLOAD_REQUIRED_TOPOLOGY: level}
+        )
         assert found is not None
         assert found.breaks_rule
         assert told in found.message
@@ -110,8 +115,8 @@ def test_a_workloads_level_must_be_there_and_at_or_above_its_pod_sets(scene: Sce
 
 @pytest.mark.parametrize("annotation", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY])
 @pytest.mark.parametrize("pods", [1, 500], ids=["with quota", "when quota is short"])
-def test_a_workloads_level_that_no_topology_has_is_told_also_where_its_pod_sets_ask_for_none(scene: Scene, annotation: str, pods: int):
-    found = verdict(scene, pod_set_json("main", pods), annotations={annotation: "nowhere"})
+def test_unknown_level_of_a_workload_annotation_is_refused_without_pod_set_topology_too(scene: Scene, annotation: str, pods: int):
+    found = get_verdict(scene, build_pod_set_json("main", pods), annotations={annotation: "nowhere"})
     assert found is not None
     assert found.breaks_rule
     assert found.reason == REASON_MISCONFIGURED
@@ -121,7 +126,7 @@ def test_a_workloads_level_that_no_topology_has_is_told_also_where_its_pod_sets_
 def test_group_of_three_with_mixed_levels_breaks_a_rule(scene: Scene):
     """Found defect D12: only a Workload that is written by hand can have one."""
     asked: dict[str, dict[str, Any]] = {"a": {"required": RACK}, "b": {"required": RACK}, "c": {"unconstrained": True}}
-    found = verdict(scene, *(pod_set_json(name, 1, topology={**each, "podSetGroupName": "g"}) for name, each in asked.items()))
+    found = get_verdict(scene, *(build_pod_set_json(name, 1, topology={**each, "podSetGroupName": "g"}) for name, each in asked.items()))
     assert found is not None
     assert found.breaks_rule
     assert found.reason == REASON_MISCONFIGURED

@@ -16,11 +16,11 @@ from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from core.queueing.flavors.outcome import Admissible
 from core.state.check_facts import CheckFacts
-from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
-from tests.queueing.running import KEEPS, Running, running, told
+from tests.builders import NAMESPACE, RACK, build_pod_json, build_pod_set_json, build_workload_json
+from tests.queueing.running import KEEPS, Running, build_running_scene, get_refusal
 
 
-def waiting(replacement: NodeReplacement = REPLACES, *, nodes: int = 1) -> Running:
+def build_waiting_scene(replacement: NodeReplacement = REPLACES, *, nodes: int = 1) -> Running:
     """A queue with a check that brings nodes, and workload `w`, which has quota."""
     scene = Running(replacement)
     scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
@@ -33,7 +33,7 @@ def waiting(replacement: NodeReplacement = REPLACES, *, nodes: int = 1) -> Runni
 
 
 def test_a_place_is_found_once_the_check_is_ready() -> None:
-    scene = waiting(nodes=2)
+    scene = build_waiting_scene(nodes=2)
     assert scene.run() == {}
     scene.say("w")
     assert isinstance(scene.run()["w"], Admissible)
@@ -41,26 +41,26 @@ def test_a_place_is_found_once_the_check_is_ready() -> None:
     assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
 
 
-def test_without_a_place_it_keeps_its_quota_and_is_tried_again_when_told_to() -> None:
-    scene = waiting()
+def test_second_pass_without_a_place_keeps_quota_and_is_retried_on_request() -> None:
+    scene = build_waiting_scene()
     scene.say("w")
-    assert not told(scene.run()["w"]).evicts
+    assert not get_refusal(scene.run()["w"]).evicts
     assert scene.run() == {}
     scene.cycle.reconsider("uid-w")
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
     scene.rack("r0", 3)
     assert isinstance(scene.run()["w"], Admissible)
 
 
-def test_who_has_lost_nodes_and_waits_for_a_place_gets_both() -> None:
+def test_workload_with_a_lost_node_and_a_delayed_topology_request_gets_both() -> None:
     scene = Running()
     scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
     scene.flavor("late", "t", nodeLabels={"pool": "late"})
     checks = {"admissionChecks": [{"name": "check", "onFlavors": ["late"]}]}
     scene.queue("cq", {"tas": "4", "late": "4"}, admissionChecksStrategy=checks)
     scene.rack("r0", 2)
-    pod_sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
-    scene.workload(workload_json("w", pod_sets))
+    pod_sets = [build_pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
+    scene.workload(build_workload_json("w", pod_sets))
     scene.run()
     assert scene.where("w") == {"r0-n0": 1}
     scene.say("w")
@@ -83,7 +83,9 @@ def test_pod_sets_without_pods_wait_for_no_place() -> None:
     scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
     scene.queue("cq", {"tas": "100"}, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     scene.rack("r0", 1)
-    scene.workload(workload_json("w", [pod_set_json(name, count, topology={"required": RACK}) for name, count in (("a", 1), ("b", 0))]))
+    scene.workload(
+        build_workload_json("w", [build_pod_set_json(name, count, topology={"required": RACK}) for name, count in (("a", 1), ("b", 0))])
+    )
     scene.run()
     assert [given_.get("delayedTopologyRequest") for given_ in _given(scene)] == [TOPOLOGY_PENDING, None]
     scene.say("w")
@@ -100,7 +102,7 @@ _jobs = st.tuples(st.integers(1, 4), st.sampled_from(("1", "2", "4")), st.sample
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[Running, list[tuple[str, ...]], set[str]]:
     """A cluster with some workloads on it, rounds of nodes that fail, and those of them that are deleted."""
-    scene = running(draw(st.sampled_from((REPLACES, KEEPS))), racks=draw(st.integers(1, 3)), nodes=draw(st.integers(1, 4)))
+    scene = build_running_scene(draw(st.sampled_from((REPLACES, KEEPS))), racks=draw(st.integers(1, 3)), nodes=draw(st.integers(1, 4)))
     for i, (count, cpu, mode) in enumerate(draw(st.lists(_jobs, min_size=1, max_size=5))):
         topology = {"unconstrained": True} if mode == "unconstrained" else {mode: RACK}
         scene.submit(f"w{i}", count, cpu=cpu, topology=topology, owner=f"owner-{i}")
@@ -148,7 +150,7 @@ def _bind(scene: Running, node: str, assigned: Mapping[str, Counter[str]]) -> No
         for pod in range(where[node]):
             requests = scene.state.workloads.facts[f"{NAMESPACE}/{name}"].pod_sets[0].requests
             cpu = f"{requests['cpu']}m"
-            scene.pod(pod_json(f"{name}-{node}-{pod}", node=node, workload=name, owner=f"owner-{i}", cpu=cpu))
+            scene.pod(build_pod_json(f"{name}-{node}-{pod}", node=node, workload=name, owner=f"owner-{i}", cpu=cpu))
 
 
 def _holds_no_more_than_it_can(scene: Running, down: set[str]) -> None:
@@ -164,7 +166,7 @@ def _holds_no_more_than_it_can(scene: Running, down: set[str]) -> None:
 
 @pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
 def test_a_decision_maker_that_starts_anew_decides_the_same(replacement: NodeReplacement) -> None:
-    scene = running(replacement, nodes=3)
+    scene = build_running_scene(replacement, nodes=3)
     scene.submit("w", 3, cpu="4")
     scene.run()
     scene.lose("w", "r0-n2")

@@ -17,9 +17,9 @@ from core.queueing.cycle.kept_spares import KeptSpares, keep_spares, with_kept
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.running import Running
-from tests.queueing.scene import admitted
+from tests.queueing.scene import list_admitted
 
 NODES = 4
 
@@ -28,9 +28,9 @@ class Sparing(Running):
     """A running scene in which the names of spares are written, too, and kept up on demand."""
 
     def ask(self, name: str, count: int, spares: int, *, cpu: str = "4", topology: dict[str, Any] | None = None, **options: Any) -> str:
-        pod_set = pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)
+        pod_set = build_pod_set_json(count=count, cpu=cpu, topology={"required": RACK} if topology is None else topology)
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: str(spares)}}
-        return self.workload(workload_json(name, [pod_set], owner=f"owner-{name}", **options))
+        return self.workload(build_workload_json(name, [pod_set], owner=f"owner-{name}", **options))
 
     def write(self, verdict: Verdict) -> None:
         name, replaces = verdict.workload.key.partition("/")[2], bool(verdict.workload.unhealthy_nodes) or verdict.workload.admitted
@@ -72,40 +72,40 @@ class Sparing(Running):
     def change(self, node: str, **changes: Any) -> None:
         facts = self.state.nodes[node]
         changed = replace(Node(node, facts.labels, dict(facts.state.allocatable)), **changes)
-        self.state.observe_node(node, NodeFacts.read(node_json(changed)))
+        self.state.observe_node(node, NodeFacts.read(build_node_json(changed)))
 
 
-def sparing(*racks: int) -> Sparing:
+def build_sparing_scene(*racks: int) -> Sparing:
     scene = Sparing()
     for i, nodes in enumerate(racks or (NODES,)):
         scene.rack(f"r{i}", nodes)
     return scene
 
 
-def test_nobody_else_is_placed_on_a_spare() -> None:
-    scene = sparing()
+def test_spare_node_is_not_assigned_to_other_workloads() -> None:
+    scene = build_sparing_scene()
     scene.ask("w", 2, 1)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.held("w") == ("r0-n2",)
     assert scene.free("r0-n2") == 0
     scene.submit("two", 2, cpu="4")
     scene.submit("one", 1, cpu="4")
-    assert admitted(scene.run()) == {"one"}
+    assert list_admitted(scene.run()) == {"one"}
     assert scene.where("one") == {"r0-n3": 1}
 
 
-def test_who_is_refused_for_want_of_spares_speaks_for_nobody_who_asks_for_fewer() -> None:
-    scene = sparing(1)
+def test_refusal_for_lack_of_spares_does_not_apply_to_workloads_that_request_fewer_spares() -> None:
+    scene = build_sparing_scene(1)
     scene.ask("a", 1, 1)
     scene.ask("b", 1, 0)
-    assert admitted(scene.run()) == {"b"}
+    assert list_admitted(scene.run()) == {"b"}
 
 
 def test_two_in_one_cycle_do_not_get_the_same() -> None:
-    scene = sparing()
+    scene = build_sparing_scene()
     scene.ask("a", 1, 1)
     scene.ask("b", 1, 1)
-    assert admitted(scene.run()) == {"a", "b"}
+    assert list_admitted(scene.run()) == {"a", "b"}
     assert not {*scene.held("a"), *scene.where("a")} & {*scene.held("b"), *scene.where("b")}
     scene.ask("c", 1, 0)
     outcome = scene.run()["c"]
@@ -113,24 +113,24 @@ def test_two_in_one_cycle_do_not_get_the_same() -> None:
 
 
 def test_the_spare_takes_the_pods_of_a_lost_node_though_another_waits_for_room() -> None:
-    scene = sparing()
+    scene = build_sparing_scene()
     scene.ask("w", 2, 1)
     scene.submit("other", 1, cpu="4")
     scene.run()
     scene.submit("waits", 1, cpu="4")
-    assert admitted(scene.run()) == set()
+    assert list_admitted(scene.run()) == set()
     (spare,) = scene.held("w")
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
     outcome = scene.run()
-    assert admitted(outcome) == {"w"}
+    assert list_admitted(outcome) == {"w"}
     assert scene.where("w") == {"r0-n0": 1, spare: 1}
     assert scene.held("w") == ()  # by the assignment alone: nothing else was written
     assert not scene.state.ledger.drift()
 
 
 def test_the_spare_is_taken_before_a_node_that_fits_as_well() -> None:
-    scene = sparing()
+    scene = build_sparing_scene()
     scene.ask("w", 2, 1)
     scene.run()
     scene.keep("w")
@@ -145,19 +145,19 @@ def test_the_spare_is_taken_before_a_node_that_fits_as_well() -> None:
 
 
 def test_where_more_nodes_are_lost_than_are_spare_the_others_are_looked_for() -> None:
-    scene = sparing(6)
+    scene = build_sparing_scene(6)
     scene.ask("w", 3, 1)
     scene.run()
     for node in ("r0-n0", "r0-n1"):
         scene.break_down(node)
     scene.lose("w", "r0-n0", "r0-n1")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert sum(scene.where("w").values()) == 3
     assert "r0-n2" in scene.where("w")
 
 
-def test_a_spare_that_is_too_small_for_what_the_fullest_node_has_by_now_is_none_any_more() -> None:
-    """Found by `test_and_nobody_gets_a_node_that_is_kept_free_for_another`: more was held than the node has."""
+def test_spare_node_smaller_than_the_usage_of_the_fullest_node_is_released() -> None:
+    """A random test found this: more was held than the node has."""
     scene = Sparing()
     for node, cpu in (("n0", 1), ("n1", 1), ("n2", 3), ("n3", 1)):
         scene.node(Node(f"r0-{node}", {RACK: "r0", HOSTNAME_LABEL: f"r0-{node}"}, {"cpu": cpu * 1000, "pods": 10}))
@@ -176,13 +176,13 @@ def test_a_spare_that_is_too_small_for_what_the_fullest_node_has_by_now_is_none_
 
 
 def test_a_spare_that_the_pods_of_another_pod_set_were_given_is_none_any_more() -> None:
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     sets = []
     for name, spares in (("a", "1"), ("b", "0")):
-        pod_set = pod_set_json(name, 1, cpu="3", topology={"required": RACK})
+        pod_set = build_pod_set_json(name, 1, cpu="3", topology={"required": RACK})
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: spares}}
         sets.append(pod_set)
-    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.workload(build_workload_json("w", sets, owner="owner-w"))
     scene.run()
     assert scene.objects["w"]["metadata"]["annotations"] == {SPARES: '{"a":["r0-n1"]}'}
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
@@ -195,7 +195,7 @@ def test_a_spare_that_the_pods_of_another_pod_set_were_given_is_none_any_more() 
 
 def test_missing_spares_keep_no_lost_pod_from_its_place() -> None:
     """All nodes of the workload are lost: its pods are placed like new ones, and that must not wait for spares."""
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     scene.ask("w", 1, 1)
     scene.run()
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 1}, ("r0-n1",))
@@ -203,13 +203,13 @@ def test_missing_spares_keep_no_lost_pod_from_its_place() -> None:
     scene.run()
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     kept = scene.keep("w")
     assert (scene.where("w"), kept.serving, kept.missing) == ({"r0-n1": 1}, (), 1)
 
 
 def test_spares_are_given_back_with_the_workload() -> None:
-    scene = sparing(2)
+    scene = build_sparing_scene(2)
     scene.ask("w", 1, 1)
     scene.run()
     assert scene.free("r0-n1") == 0
@@ -218,11 +218,11 @@ def test_spares_are_given_back_with_the_workload() -> None:
     assert not scene.state.ledger.drift()
 
 
-def test_whoever_starts_later_holds_the_same() -> None:
-    scene = sparing()
+def test_restarted_scheduler_holds_the_same_spare_nodes() -> None:
+    scene = build_sparing_scene()
     scene.ask("w", 2, 1)
     scene.run()
-    later = sparing()
+    later = build_sparing_scene()
     later.workload(scene.objects["w"])
     later.state.refresh()
     assert later.held("w") == scene.held("w")
@@ -233,7 +233,7 @@ def test_whoever_starts_later_holds_the_same() -> None:
 
 
 def test_a_spare_that_is_gone_cordoned_or_moved_is_exchanged() -> None:
-    scene = sparing(3, 3)
+    scene = build_sparing_scene(3, 3)
     scene.ask("w", 1, 1)
     scene.run()
     assert scene.held("w") == ("r0-n1",)
@@ -250,7 +250,7 @@ def test_a_spare_that_is_gone_cordoned_or_moved_is_exchanged() -> None:
 
 
 def test_one_that_does_not_serve_stays_held_where_there_is_no_other_and_is_told() -> None:
-    scene = sparing(2)
+    scene = build_sparing_scene(2)
     scene.ask("w", 1, 1)
     scene.run()
     scene.break_down("r0-n1")
@@ -262,7 +262,7 @@ def test_one_that_does_not_serve_stays_held_where_there_is_no_other_and_is_told(
 
 
 def test_a_missing_one_is_found_when_room_appears() -> None:
-    scene = sparing(2)
+    scene = build_sparing_scene(2)
     scene.ask("w", 1, 1)
     scene.run()
     scene.state.observe_node("r0-n1", None)
@@ -272,7 +272,7 @@ def test_a_missing_one_is_found_when_room_appears() -> None:
 
 
 def test_where_nodes_that_stay_are_to_be_had_none_is_kept_that_is_about_to_go() -> None:
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     scene.ask("w", 1, 1)
     scene.run()
     taints = ((LEAVING_TAINTS[0], "", "PreferNoSchedule"),)
@@ -282,8 +282,8 @@ def test_where_nodes_that_stay_are_to_be_had_none_is_kept_that_is_about_to_go() 
     assert scene.keep("w").serving == ("r0-n2",)
 
 
-def test_while_others_make_room_for_somebody_no_node_is_taken_that_is_not_held() -> None:
-    scene = sparing(3)
+def test_keep_spares_without_fill_adds_no_new_spare_node() -> None:
+    scene = build_sparing_scene(3)
     scene.ask("w", 1, 1)
     scene.run()
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
@@ -296,8 +296,8 @@ def test_while_others_make_room_for_somebody_no_node_is_taken_that_is_not_held()
     assert kept.nodes == ("r0-n2",)
 
 
-def test_somebody_for_whom_others_go_makes_room() -> None:
-    scene = sparing(1)
+def test_cycle_with_a_preemptor_makes_room() -> None:
+    scene = build_sparing_scene(1)
     scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
     scene.submit("low", 1, cpu="4")
     scene.run()
@@ -307,15 +307,15 @@ def test_somebody_for_whom_others_go_makes_room() -> None:
     assert scene.cycle.makes_room
 
 
-def test_what_grows_keeps_its_spares_and_does_not_wait_for_them() -> None:
-    scene = sparing(4)
+def test_growing_workload_keeps_its_spares_and_does_not_wait_for_new_ones() -> None:
+    scene = build_sparing_scene(4)
     scene.ask("w", 1, 1)
     scene.run()
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 1}, ("r0-n1",))
     for before, name, count, spares in (("w", "w2", 2, 1), ("w2", "w3", 4, 0)):
-        pod_set = pod_set_json(count=count, cpu="4", topology={"required": RACK})
+        pod_set = build_pod_set_json(count=count, cpu="4", topology={"required": RACK})
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
-        heir = workload_json(name, [pod_set], owner="owner-w")
+        heir = build_workload_json(name, [pod_set], owner="owner-w")
         heir["metadata"]["annotations"] = {SLICE_NAME: "w", SLICE_REPLACES: f"{NAMESPACE}/{before}"}
         scene.workload(heir)
         scene.run()
@@ -325,15 +325,15 @@ def test_what_grows_keeps_its_spares_and_does_not_wait_for_them() -> None:
         assert not scene.state.ledger.drift()
 
 
-def test_two_pod_sets_each_keep_what_their_own_pods_need() -> None:
+def test_two_pod_sets_with_spares_share_one_spare_node_that_fits_both() -> None:
     """On one node, if that has room for both: when the node that they share is lost, both have a place."""
-    scene = sparing(4)
+    scene = build_sparing_scene(4)
     sets = []
     for name in ("a", "b"):
-        pod_set = pod_set_json(name, 1, cpu="2", topology={"required": RACK})
+        pod_set = build_pod_set_json(name, 1, cpu="2", topology={"required": RACK})
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
         sets.append(pod_set)
-    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.workload(build_workload_json("w", sets, owner="owner-w"))
     scene.run()
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
     kept = keep_spares(scene.state, facts)
@@ -343,20 +343,20 @@ def test_two_pod_sets_each_keep_what_their_own_pods_need() -> None:
     assert scene.free("r0-n1") == 0
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.where("w") == {"r0-n1": 2}
 
 
 def test_no_node_is_a_spare_of_two_pod_sets_of_two_flavors_that_has_room_for_one() -> None:
     """Attack 28: of flavors over the same nodes each pod set got the same other node, once its spare was gone."""
-    scene = sparing(7)
+    scene = build_sparing_scene(7)
     for name in ("one", "two"):
         scene.flavor(name, "t")
     scene.queue("cq", {"one": "8", "two": "100"})
-    sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in "ab"]
+    sets = [build_pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in "ab"]
     for pod_set in sets:
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
-    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.workload(build_workload_json("w", sets, owner="owner-w"))
     scene.run()
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
     assert [one.serving for one in keep_spares(scene.state, facts)] == [("r0-n1",), ("r0-n3",)]
@@ -368,14 +368,14 @@ def test_no_node_is_a_spare_of_two_pod_sets_of_two_flavors_that_has_room_for_one
 @pytest.mark.parametrize("spares", [0, 1])
 def test_the_spare_of_one_pod_set_has_room_for_another_of_another_flavor_too(spares: int) -> None:
     """Review 28: what `a` gained on its own spare was taken from the room for `b` twice, and the workload was evicted."""
-    scene = sparing(4)
+    scene = build_sparing_scene(4)
     for name in ("one", "two"):
         scene.flavor(name, "t")
     scene.queue("cq", {"two": "2", "one": "100"})
-    sets = [pod_set_json(name, 1, cpu="2", topology={"required": RACK}) for name in "ab"]
+    sets = [build_pod_set_json(name, 1, cpu="2", topology={"required": RACK}) for name in "ab"]
     if spares:
         sets[0]["template"]["metadata"] = {"annotations": {SPARE_NODES: str(spares)}}
-    scene.workload(workload_json("w", sets, owner="owner-w"))
+    scene.workload(build_workload_json("w", sets, owner="owner-w"))
     scene.run()
     left = scene.held("w")[0] if spares else "r0-n2"
     for name in {"r0-n0", "r0-n1", "r0-n2", "r0-n3"} - {left}:
@@ -385,9 +385,9 @@ def test_the_spare_of_one_pod_set_has_room_for_another_of_another_flavor_too(spa
     assert scene.where("w") == {left: 2}
 
 
-def test_what_others_wrote_is_held_only_as_far_as_it_may() -> None:
+def test_spares_annotation_written_by_a_user_is_held_only_for_allowed_nodes() -> None:
     """Whoever may write Workloads names a node of another rack: it is exchanged at the next look."""
-    scene = sparing(2, 2)
+    scene = build_sparing_scene(2, 2)
     scene.ask("w", 1, 1)
     scene.run()
     wire = scene.objects["w"]
@@ -401,7 +401,7 @@ def test_what_others_wrote_is_held_only_as_far_as_it_may() -> None:
 # --- quota ----------------------------------------------------------------------------------------------
 
 
-def counting(*racks: int, **options: Any) -> Sparing:
+def build_counting_scene(*racks: int, **options: Any) -> Sparing:
     """A scene in which quota counts spares."""
     scene = Sparing(resource_rules=ResourceRules(counts_spares=True), **options)
     for i, nodes in enumerate(racks or (NODES,)):
@@ -409,7 +409,7 @@ def counting(*racks: int, **options: Any) -> Sparing:
     return scene
 
 
-def used(scene: Sparing, queue: str = "cq") -> int:
+def get_usage(scene: Sparing, queue: str = "cq") -> int:
     return scene.state.quota.usage(queue).get(("tas", "cpu"), 0) // 1000
 
 
@@ -420,66 +420,66 @@ def test_spares_use_quota_unless_administrator_lets_them_go_uncounted() -> None:
         scene.rack("r0", NODES)
         scene.ask("w", 2, 1)
         scene.run()
-        assert used(scene) == amount
+        assert get_usage(scene) == amount
 
 
 def test_where_it_is_chosen_they_use_as_much_as_they_hold_whatever_becomes_of_them() -> None:
-    scene = counting()
+    scene = build_counting_scene()
     scene.ask("w", 2, 1)
     scene.run()
-    assert used(scene) == 12
+    assert get_usage(scene) == 12
     assert scene.objects["w"]["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "8"}
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
     scene.run()
-    assert (scene.held("w"), used(scene)) == ((), 12)
+    assert (scene.held("w"), get_usage(scene)) == ((), 12)
     scene.keep("w")
-    assert (scene.held("w"), used(scene)) == (("r0-n3",), 12)
+    assert (scene.held("w"), get_usage(scene)) == (("r0-n3",), 12)
     scene.delete("w")
-    assert used(scene) == 0
+    assert get_usage(scene) == 0
 
 
-def test_who_has_the_quota_for_the_pods_alone_waits_and_is_told() -> None:
-    scene = counting(quota="11")
+def test_workload_with_quota_for_its_pods_but_not_for_its_spares_waits() -> None:
+    scene = build_counting_scene(quota="11")
     scene.ask("w", 2, 1)
     outcome = scene.run()["w"]
     assert isinstance(outcome, NotAdmissible)
     assert "12 cpu are asked for, more than its whole nominal quota of 11, spare nodes counted" in outcome.message
     scene.queue("cq", {"tas": "12"})
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
 
 
-def test_the_next_in_line_sees_what_they_use() -> None:
-    scene = counting(quota="15")
+def test_quota_used_by_spares_counts_for_the_next_workload_of_the_cycle() -> None:
+    scene = build_counting_scene(quota="15")
     scene.ask("w", 2, 1)
     scene.submit("next", 1, cpu="4")
     outcome = scene.run()
-    assert admitted(outcome) == {"w"}
+    assert list_admitted(outcome) == {"w"}
     refused = outcome["next"]
     assert isinstance(refused, NotAdmissible)
     assert "1 cpu of quota are missing, 12 of 15 are in use" in refused.message
 
 
-def test_two_pod_sets_use_what_both_hold() -> None:
-    scene = counting(quota="7")
+def test_quota_of_two_pod_sets_includes_the_spares_of_both() -> None:
+    scene = build_counting_scene(quota="7")
     sets = []
     for name in ("a", "b"):
-        pod_set = pod_set_json(name, 1, cpu="2", topology={"required": RACK})
+        pod_set = build_pod_set_json(name, 1, cpu="2", topology={"required": RACK})
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
         sets.append(pod_set)
-    scene.workload(workload_json("w", sets, owner="owner-w"))
-    assert admitted(scene.run()) == set()
+    scene.workload(build_workload_json("w", sets, owner="owner-w"))
+    assert list_admitted(scene.run()) == set()
     scene.queue("cq", {"tas": "8"})
-    assert admitted(scene.run()) == {"w"}
-    assert used(scene) == 8
+    assert list_admitted(scene.run()) == {"w"}
+    assert get_usage(scene) == 8
 
 
 # --- whatever happens -------------------------------------------------------------------------------------
 
 
 @given(st.data())
-def test_whatever_happens_to_nodes_spares_are_whole_in_the_domain_and_nobody_elses(data: st.DataObject) -> None:
-    scene = sparing(4, 4)
+def test_spares_under_random_node_changes_stay_in_their_domain_and_exclusive(data: st.DataObject) -> None:
+    scene = build_sparing_scene(4, 4)
     for i in range(3):
         asked: list[dict[str, Any]] = [{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}]
         count, spares, cpu = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2)), data.draw(st.sampled_from("24"))
@@ -510,7 +510,7 @@ def test_whatever_happens_to_nodes_spares_are_whole_in_the_domain_and_nobody_els
 
 def test_spares_of_a_required_rack_are_given_back_where_all_pods_get_another_rack() -> None:
     """Found defect D9: the spare fails first, then the node with all pods."""
-    scene = sparing(4, 4)
+    scene = build_sparing_scene(4, 4)
     scene.ask("w", 2, 1, cpu="2")
     scene.ask("others", 2, 0)
     scene.run()
@@ -543,12 +543,12 @@ def check(scene: Sparing, everybody: list[str]) -> None:
             assert len({node[:2] for node in pods | spares}) == 1
 
 
-def test_a_node_whose_kubelet_rejected_pods_of_it_is_kept_only_where_there_is_no_other() -> None:
-    scene = sparing()
+def test_node_that_rejected_pods_of_the_workload_is_a_spare_only_without_alternative() -> None:
+    scene = build_sparing_scene()
     scene.ask("w", 2, 1)
     scene.run()
     assert scene.held("w") == ("r0-n2",)
-    rejected = pod_json("p", node="r0-n2", cpu="4", phase="Failed", workload="w", owner="owner-w")
+    rejected = build_pod_json("p", node="r0-n2", cpu="4", phase="Failed", workload="w", owner="owner-w")
     rejected["status"]["reason"] = "OutOfcpu"
     scene.pod(rejected)
     assert scene.keep("w").serving == ("r0-n3",)

@@ -12,14 +12,14 @@ from core.model.admission import Admission
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, SPARE_NODES
 from core.placement.algorithms import spare_placement as placing
 from core.state.facts import NodeFacts, WorkloadFacts
-from tests.builders import NAMESPACE, RACK, Node, node_json
-from tests.queueing.cycle.test_spares import Sparing, sparing
-from tests.queueing.scene import admitted
+from tests.builders import NAMESPACE, RACK, Node, build_node_json
+from tests.queueing.cycle.test_spares import Sparing, build_sparing_scene
+from tests.queueing.scene import list_admitted
 
 
 def test_pods_that_are_stuck_move_only_once_it_is_written_which_spares_are_held() -> None:
     """The second pass would give them the spare of before, which is somebody else's by now."""
-    scene = sparing(4)
+    scene = build_sparing_scene(4)
     scene.ask("w", 2, 1)
     scene.run()
     key, (old,) = f"{NAMESPACE}/w", scene.held("w")
@@ -27,7 +27,7 @@ def test_pods_that_are_stuck_move_only_once_it_is_written_which_spares_are_held(
     new = next(node for node in ("r0-n2", "r0-n3") if node != old)
     scene.state.assume_spares(key, Admission(queue, (pod_set.with_spares((new,)),)))
     scene.submit("other", 1, cpu="4")
-    assert admitted(scene.run()) == {"other"}
+    assert list_admitted(scene.run()) == {"other"}
     scene.state.observe_stuck(key, {"main": (("r0-n0", 1),)})
     assert list(scene.cycle.run()) == []
     assert all(scene.free(f"r0-n{i}") >= 0 for i in range(4))
@@ -44,10 +44,10 @@ def test_a_spare_that_is_about_to_go_is_taken_only_where_there_is_no_other() -> 
     for name, cpu in (("n0", 8), ("n1", 4), ("n2", 8), ("n3", 0)):
         node(name, cpu)
     scene.ask("w", 3, 1)
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     (spare,) = scene.held("w")
     node("n3", 4)
-    wire = node_json(Node(spare, {RACK: "r0", HOSTNAME_LABEL: spare}, {"cpu": 8000, "pods": 10}))
+    wire = build_node_json(Node(spare, {RACK: "r0", HOSTNAME_LABEL: spare}, {"cpu": 8000, "pods": 10}))
     wire["spec"] = {**(wire.get("spec") or {}), "taints": [{"key": LEAVING_TAINTS[0], "effect": "PreferNoSchedule"}]}
     scene.state.observe_node(spare, NodeFacts.read(wire))
     scene.break_down("n1")
@@ -58,7 +58,7 @@ def test_a_spare_that_is_about_to_go_is_taken_only_where_there_is_no_other() -> 
 
 def test_a_lone_pod_has_none() -> None:
     """Nobody makes it anew elsewhere: a node kept free for it would be idle for its life."""
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     scene.ask("w", 1, 1)
     wire = scene.objects["w"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u", "controller": True}
@@ -78,13 +78,13 @@ def test_a_refusal_looks_at_each_domain_once_and_at_each_number_once(monkeypatch
         return caps(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(placing, "_caps", counted)
-    scene = sparing(*[3] * 30)
+    scene = build_sparing_scene(*[3] * 30)
     scene.ask("w", 2, 64)
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     assert looks < 30 + 64 + 10
 
 
-def job(spares: str) -> dict[str, Any]:
+def build_job(spares: str) -> dict[str, Any]:
     template = {
         "metadata": {"annotations": {REQUIRED_TOPOLOGY: "cloud/rack", SPARE_NODES: spares}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
@@ -94,23 +94,23 @@ def job(spares: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def test_who_asks_for_spares_of_lone_pods_is_warned() -> None:
-    deployment = {**job("1"), "apiVersion": "apps/v1", "kind": "Deployment"}
+def test_deployment_with_spare_nodes_annotation_gets_a_warning() -> None:
+    deployment = {**build_job("1"), "apiVersion": "apps/v1", "kind": "Deployment"}
     deployment["spec"] = {"replicas": 3, "selector": {}, "template": deployment["spec"]["template"]}
     (warning,) = Deployment().validate_create(deployment).warnings
     assert warning == (
         "spec.template.metadata.annotations[topogate.dev/spare-nodes]: has no effect: a pod by itself is not replaced when its node fails"
     )
-    assert not Job().validate_create(job("1")).warnings
+    assert not Job().validate_create(build_job("1")).warnings
 
 
 def test_a_number_that_is_changed_is_judged_too() -> None:
-    assert Job().validate_update(job("2"), job("many")).errors
-    assert not Job().validate_update(job("2"), job("3")).errors
+    assert Job().validate_update(build_job("2"), build_job("many")).errors
+    assert not Job().validate_update(build_job("2"), build_job("3")).errors
 
 
 def test_pods_that_come_no_more_need_none() -> None:
-    scene = sparing(3)
+    scene = build_sparing_scene(3)
     scene.ask("w", 2, 1)
     scene.run()
     wire = scene.objects["w"]

@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 
 from core.names import LEAVING_TAINTS, SPARE_NODES
 from core.queueing.flavors.outcome import Admissible
-from tests.builders import NAMESPACE, RACK, pod_set_json, workload_json
-from tests.queueing.cycle.test_spares import Sparing, check, sparing
-from tests.queueing.running import told
-from tests.queueing.scene import admitted
+from tests.builders import NAMESPACE, RACK, build_pod_set_json, build_workload_json
+from tests.queueing.cycle.test_spares import Sparing, build_sparing_scene, check
+from tests.queueing.running import get_refusal
+from tests.queueing.scene import list_admitted
 from tests.strategies import scale_examples
 
 
-def stick(scene: Sparing, name: str, *pods: tuple[str, int], pod_set: str = "main") -> None:
+def observe_stuck(scene: Sparing, name: str, *pods: tuple[str, int], pod_set: str = "main") -> None:
     scene.state.observe_stuck(f"{NAMESPACE}/{name}", {pod_set: pods})
 
 
 def test_a_pod_that_is_stuck_gets_a_spare_and_another_is_kept_in_its_stead() -> None:
-    scene = sparing(5)
+    scene = build_sparing_scene(5)
     scene.ask("w", 4, 1, cpu="2")
     scene.run()
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 2, "r0-n1": 2}, ("r0-n2",))
-    stick(scene, "w", ("r0-n0", 1))
-    assert admitted(scene.run()) == {"w"}
+    observe_stuck(scene, "w", ("r0-n0", 1))
+    assert list_admitted(scene.run()) == {"w"}
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 1, "r0-n1": 2, "r0-n2": 1}, ())
     assert scene.keep("w").serving == ("r0-n3",)
     assert scene.run() == {}
@@ -34,36 +34,36 @@ def test_a_pod_that_is_stuck_gets_a_spare_and_another_is_kept_in_its_stead() -> 
 
 
 def test_one_that_is_about_to_go_is_not_the_first_to_be_taken() -> None:
-    scene = sparing(4)
+    scene = build_sparing_scene(4)
     scene.ask("w", 4, 1, cpu="2")
     scene.run()
     (spare,) = scene.held("w")
     scene.change(spare, taints=((LEAVING_TAINTS[0], "", "PreferNoSchedule"),))
-    stick(scene, "w", ("r0-n0", 1))
-    assert admitted(scene.run()) == {"w"}
+    observe_stuck(scene, "w", ("r0-n0", 1))
+    assert list_admitted(scene.run()) == {"w"}
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 2, "r0-n3": 1}
     assert scene.held("w") == (spare,)
     check(scene, ["w"])
 
 
-def test_what_is_kept_free_for_others_is_not_taken() -> None:
-    scene = sparing(4)
+def test_stuck_pod_does_not_move_to_a_spare_node_of_another_workload() -> None:
+    scene = build_sparing_scene(4)
     scene.ask("w", 4, 0, cpu="2")
     scene.ask("other", 1, 1, cpu="4")
-    assert admitted(scene.run()) == {"w", "other"}
-    stick(scene, "w", ("r0-n0", 1))
-    assert not told(scene.run()["w"]).evicts
+    assert list_admitted(scene.run()) == {"w", "other"}
+    observe_stuck(scene, "w", ("r0-n0", 1))
+    assert not get_refusal(scene.run()["w"]).evicts
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 2}
     check(scene, ["w", "other"])
 
 
 def test_more_than_the_spares_hold_go_where_all_have_room() -> None:
-    scene = sparing(6)
+    scene = build_sparing_scene(6)
     scene.ask("w", 6, 1, cpu="2")
     scene.run()
     (spare,) = scene.held("w")
-    stick(scene, "w", ("r0-n0", 1), ("r0-n1", 1), ("r0-n2", 1))
-    assert admitted(scene.run()) == {"w"}
+    observe_stuck(scene, "w", ("r0-n0", 1), ("r0-n1", 1), ("r0-n2", 1))
+    assert list_admitted(scene.run()) == {"w"}
     now = scene.where("w")
     assert (now["r0-n0"], now["r0-n1"], now["r0-n2"], sum(now.values())) == (1, 1, 1, 6)
     check(scene, ["w"])
@@ -72,19 +72,19 @@ def test_more_than_the_spares_hold_go_where_all_have_room() -> None:
 
 
 def test_a_spare_that_pods_of_another_pod_set_took_is_none_any_more() -> None:
-    scene = sparing(4)
+    scene = build_sparing_scene(4)
     sets = []
     for name in ("a", "b"):
-        pod_set: dict[str, Any] = pod_set_json(name, 2, cpu="2", topology={"required": RACK})
+        pod_set: dict[str, Any] = build_pod_set_json(name, 2, cpu="2", topology={"required": RACK})
         pod_set["template"]["metadata"] = {"annotations": {SPARE_NODES: "1"}}
         sets.append(pod_set)
-    scene.workload(workload_json("w", sets, owner="owner-w"))
-    assert admitted(scene.run()) == {"w"}
+    scene.workload(build_workload_json("w", sets, owner="owner-w"))
+    assert list_admitted(scene.run()) == {"w"}
     (of_a, of_b), ((node,),) = _held(scene), [domain.values for domain in _assigned(scene, "a")]
     assert (of_a, of_b) == (("r0-n1",), ("r0-n3",))
     scene.change("r0-n1", unschedulable=True)
-    stick(scene, "w", (node, 1), pod_set="a")
-    assert admitted(scene.run()) == {"w"}
+    observe_stuck(scene, "w", (node, 1), pod_set="a")
+    assert list_admitted(scene.run()) == {"w"}
     assert {domain.values[-1]: domain.count for domain in _assigned(scene, "a")} == {node: 1, "r0-n3": 1}
     assert _held(scene) == [("r0-n1",), ()]
     check(scene, [])
@@ -107,7 +107,7 @@ def _assigned(scene: Sparing, name: str) -> Any:
 @settings(max_examples=scale_examples(1.5))
 @given(st.data())
 def test_whatever_is_lost_and_stuck_only_so_many_move_and_spares_stay_whole(data: st.DataObject) -> None:
-    scene, names = sparing(4, 4), ["w0", "w1"]
+    scene, names = build_sparing_scene(4, 4), ["w0", "w1"]
     for name in names:
         asked: list[dict[str, Any]] = [{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}]
         count, spares = data.draw(st.integers(2, 6)), data.draw(st.integers(0, 2))
@@ -122,7 +122,7 @@ def test_whatever_is_lost_and_stuck_only_so_many_move_and_spares_stay_whole(data
             case "stick" if crowded and facts.runs and not facts.unhealthy_nodes:
                 node = data.draw(st.sampled_from(crowded))
                 stuck = data.draw(st.integers(1, before[node] - 1))
-                stick(scene, name, (node, stuck))
+                observe_stuck(scene, name, (node, stuck))
                 outcome = scene.run()[name]
                 after = scene.where(name)
                 if isinstance(outcome, Admissible):

@@ -15,28 +15,28 @@ from core.names import (
 )
 from core.placement.explain.choice import show_choices
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from tests.builders import RACK, Node, pod_set_json, workload_json
-from tests.queueing.scene import Scene, flavors_of
+from tests.builders import RACK, Node, build_pod_set_json, build_workload_json
+from tests.queueing.scene import Scene, list_flavors
 
 
 def judge(scene: Scene, *pod_sets: dict[str, Any]) -> Admissible | NotAdmissible:
-    scene.workload(workload_json("w", pod_sets))
+    scene.workload(build_workload_json("w", pod_sets))
     return scene.run()["w"]
 
 
-def pods(
+def build_pod_set(
     count: int, name: str = "main", *, implied: bool = False, topology: dict[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
-    return pod_set_json(name, count, topology=None if implied else topology or {"required": RACK}, **options)
+    return build_pod_set_json(name, count, topology=None if implied else topology or {"required": RACK}, **options)
 
 
-def refusal(outcome: Admissible | NotAdmissible, reason: str) -> str:
+def get_refusal(outcome: Admissible | NotAdmissible, reason: str) -> str:
     assert isinstance(outcome, NotAdmissible), outcome
     assert outcome.reason == reason
     return outcome.message
 
 
-def two_flavors(first: str = "10", second: str = "10") -> Scene:
+def build_two_flavors(first: str = "10", second: str = "10") -> Scene:
     """Pool a has one node of 4 CPU, pool b two in one rack."""
     scene = Scene()
     scene.rack("ra", 1, pool="a")
@@ -48,36 +48,36 @@ def two_flavors(first: str = "10", second: str = "10") -> Scene:
 
 
 def test_the_first_flavor_is_taken_where_it_serves():
-    assert flavors_of(judge(two_flavors(), pods(4))) == [{"cpu": "a"}]
+    assert list_flavors(judge(build_two_flavors(), build_pod_set(4))) == [{"cpu": "a"}]
 
 
 def test_the_second_flavor_serves_where_the_first_lacks_quota():
-    assert flavors_of(judge(two_flavors(first="3"), pods(4))) == [{"cpu": "b"}]
+    assert list_flavors(judge(build_two_flavors(first="3"), build_pod_set(4))) == [{"cpu": "b"}]
 
 
 def test_the_second_flavor_serves_where_the_first_lacks_the_place():
     """The peer never tries the next flavor for that (BEHAVIOUR.md 11)."""
-    outcome = judge(two_flavors(), pods(8))
-    assert flavors_of(outcome) == [{"cpu": "b"}]
+    outcome = judge(build_two_flavors(), build_pod_set(8))
+    assert list_flavors(outcome) == [{"cpu": "b"}]
     assert isinstance(outcome, Admissible)
     assert [attempt.flavor for attempt in outcome.attempts] == ["a"]
     assert {name for _, placement in outcome.placements for name, _ in placement.nodes} == {"rb-n0", "rb-n1"}
 
 
 def test_where_no_flavor_serves_the_message_speaks_of_each():
-    message = refusal(judge(two_flavors(second="4"), pods(8)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(build_two_flavors(second="4"), build_pod_set(8)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert 'topology "t" allows to fit only 4 out of 8 pod(s)' in message
     assert 'flavor "b": 8 cpu are asked for, more than its whole nominal quota of 4' in message
 
 
 def test_amount_that_was_cut_is_shown_as_more_than_the_largest():
     """It read `46116860184273879030m cpu are asked for`, which nobody had asked for."""
-    message = refusal(judge(two_flavors(), pods(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
+    message = get_refusal(judge(build_two_flavors(), build_pod_set(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
     assert "more than 4611686018427387 cpu are asked for, more than its whole nominal quota of 10" in message
 
 
 def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
-    message = refusal(judge(two_flavors("20", "20"), pods(9)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(build_two_flavors("20", "20"), build_pod_set(9)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert "only 4 out of 9 pod(s)" in message
     assert "only 8 out of 9 pod(s)" in message
 
@@ -89,13 +89,13 @@ def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
         (3, REASON_WAITING_FOR_QUOTA, "1 cpu of quota are missing, 3 of 4 are in use"),
     ],
 )
-def test_a_quota_shortage_says_what_is_missing_or_that_it_never_can_be(used: int, reason: str, words: str):
+def test_quota_shortage_message_names_the_missing_amount_or_that_quota_never_suffices(used: int, reason: str, words: str):
     scene = Scene(quota="4")
     scene.rack("r", 4)
     if used:
         scene.submit("before", used)
         assert isinstance(scene.run()["before"], Admissible)
-    assert words in refusal(judge(scene, pods(2 if used else 5)), reason)
+    assert words in get_refusal(judge(scene, build_pod_set(2 if used else 5)), reason)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_implied_requests_go_to_topology_aware_flavors_only_where_there_are_no_o
     scene.rack("r", 2)
     scene.flavor("plain")
     scene.queue("cq", flavors)
-    outcome = judge(scene, pods(2, implied=implied))
-    assert [flavors["cpu"] for flavors in flavors_of(outcome)] == expected
+    outcome = judge(scene, build_pod_set(2, implied=implied))
+    assert [flavors["cpu"] for flavors in list_flavors(outcome)] == expected
     assert isinstance(outcome, Admissible)
     assert (outcome.admission.pod_sets[0].assignment is not None) == (expected == ["tas"])
 
@@ -121,7 +121,9 @@ def test_a_topology_request_finds_no_flavor_where_none_is_topology_aware():
     scene = Scene()
     scene.flavor("plain")
     scene.queue("cq", {"plain": "9"})
-    assert 'Flavor "plain" does not support TopologyAwareScheduling' in refusal(judge(scene, pods(1)), REASON_NO_MATCHING_FLAVOR)
+    assert 'Flavor "plain" does not support TopologyAwareScheduling' in get_refusal(
+        judge(scene, build_pod_set(1)), REASON_NO_MATCHING_FLAVOR
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,20 +142,20 @@ def test_labels_and_taints_of_a_flavor_keep_pods_off(flavor: dict[str, Any], spe
     scene = Scene()
     scene.rack("r", 1, pool="a")
     scene.flavor("tas", "t", **flavor)
-    outcome = judge(scene, pods(1, **spec))
+    outcome = judge(scene, build_pod_set(1, **spec))
     if serves is None:
         assert isinstance(outcome, Admissible), outcome
     else:
-        assert serves in refusal(outcome, REASON_NO_MATCHING_FLAVOR)
+        assert serves in get_refusal(outcome, REASON_NO_MATCHING_FLAVOR)
 
 
-def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_else():
+def test_workload_with_invalid_node_affinity_is_refused_and_others_are_admitted():
     scene = Scene()
     scene.rack("r", 2, gen="7")
     scene.flavor("tas", "t", nodeLabels={"gen": "7"})
     terms = [{"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["new"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    scene.workload(workload_json("odd", [pods(1, affinity=affinity)], priority=5))
+    scene.workload(build_workload_json("odd", [build_pod_set(1, affinity=affinity)], priority=5))
     scene.submit("good")
     verdicts = scene.run()
     assert isinstance(verdicts["good"], Admissible)
@@ -162,7 +164,7 @@ def test_an_affinity_that_kubernetes_would_not_accept_is_said_and_stops_nobody_e
     assert verdicts["odd"].message.count("pod set main") == 1, "who is spoken of is named once"
 
 
-def test_an_absurd_request_is_refused_and_stops_nobody_else():
+def test_workload_with_an_absurd_request_is_refused_and_others_are_admitted():
     scene = Scene(quota="9E")
     scene.rack("r", 1)
     scene.submit("absurd", 3, cpu="99999999999999999999", priority=5)
@@ -175,20 +177,22 @@ def test_an_absurd_request_is_refused_and_stops_nobody_else():
 def test_a_resource_without_quota_is_named():
     scene = Scene()
     scene.rack("r", 1)
-    pod_set = pods(1)
+    pod_set = build_pod_set(1)
     pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/fpga"] = "1"
-    assert "no quota for example.com/fpga" in refusal(judge(scene, pod_set), REASON_NO_MATCHING_FLAVOR)
+    assert "no quota for example.com/fpga" in get_refusal(judge(scene, pod_set), REASON_NO_MATCHING_FLAVOR)
 
 
-def test_pod_sets_of_one_workload_see_what_those_before_them_take():
+def test_later_pod_sets_of_a_workload_count_usage_of_earlier_pod_sets():
     scene = Scene()
     scene.rack("r1", 1)
     scene.rack("r2", 1)
-    outcome = judge(scene, pods(3, "first"), pods(3, "second"))
+    outcome = judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second"))
     assert isinstance(outcome, Admissible)
     assert len({placement.nodes for _, placement in outcome.placements}) == 2
     scene.delete("w")
-    refusal(judge(scene, pods(3, "first"), pods(3, "second"), pods(3, "third")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    get_refusal(
+        judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second"), build_pod_set(3, "third")), REASON_TOPOLOGY_PLACEMENT_FAILED
+    )
 
 
 def test_pod_sets_in_different_flavors_over_the_same_nodes_see_each_other():
@@ -197,14 +201,14 @@ def test_pod_sets_in_different_flavors_over_the_same_nodes_see_each_other():
     scene.rack("r", 1)
     scene.flavor("other", "t")
     scene.queue("cq", {"tas": "3", "other": "3"})
-    message = refusal(judge(scene, pods(3, "first"), pods(3, "second")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second")), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert "only 1 out of 3" in message
 
 
 def test_quota_is_shared_by_the_pod_sets_of_a_workload():
     scene = Scene(quota="5")
     scene.rack("r", 4)
-    message = refusal(judge(scene, pods(3, "first"), pods(3, "second")), REASON_WAITING_FOR_QUOTA)
+    message = get_refusal(judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second")), REASON_WAITING_FOR_QUOTA)
     assert "1 cpu of quota are missing, 3 of 5 are in use" in message
 
 
@@ -214,7 +218,7 @@ def test_pods_that_ask_for_nothing_still_fill_their_places():
     scene.node(Node("n", {RACK: "r", HOSTNAME_LABEL: "n"}, {"cpu": 4000, "pods": 3}))
     scene.submit("idle", 2, cpu="0")
     found = scene.run()["idle"]
-    assert flavors_of(found) == [{"cpu": "tas"}]
+    assert list_flavors(found) == [{"cpu": "tas"}]
     scene.submit("late", 2, cpu="0")
     late = scene.run()["late"]
     assert isinstance(late, NotAdmissible)
@@ -244,10 +248,10 @@ def test_a_quota_over_which_a_queue_already_is_does_not_keep_out_pods_that_ask_f
         ({"schedulerName": "volcano"}, "schedulerName volcano"),
     ],
 )
-def test_a_refusal_names_what_kube_scheduler_goes_by_and_topogate_does_not(spec: dict[str, Any], field: str):
+def test_refusal_names_pod_fields_that_only_kube_scheduler_evaluates(spec: dict[str, Any], field: str):
     scene = Scene()
     scene.rack("r", 2)
-    message = refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(scene, build_pod_set(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert f"Not judged: {field}." in message
 
 
@@ -257,14 +261,14 @@ def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
     scene = Scene()
     scene.rack("r", 2)
     spec: dict[str, Any] = {field: [{"name": "a", "topologyKey": RACK}]}
-    found = judge(scene, pods(2, **spec))
+    found = judge(scene, build_pod_set(2, **spec))
     assert isinstance(found, Admissible)
     assert show_choices(found.choices).endswith(f"; not judged: {field}")
 
 
 def spread_pods(count: int, key: str = HOSTNAME_LABEL) -> dict[str, Any]:
     selector = {"matchLabels": {"app": "a"}}
-    pod_set = pods(count, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": key, "labelSelector": selector}])
+    pod_set = build_pod_set(count, topologySpreadConstraints=[{"maxSkew": 1, "topologyKey": key, "labelSelector": selector}])
     pod_set["template"].setdefault("metadata", {})["labels"] = {"app": "a"}
     return pod_set
 
@@ -286,7 +290,7 @@ def test_hard_spread_keeps_pods_from_nodes_without_its_label():
     """Found defect G2. kube-scheduler binds no pod to such a node."""
     scene = Scene()
     scene.rack("r", 2)
-    message = refusal(judge(scene, spread_pods(2, "topology.kubernetes.io/zone")), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    message = get_refusal(judge(scene, spread_pods(2, "topology.kubernetes.io/zone")), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert "No node has topology.kubernetes.io/zone Exists." in message
 
 
@@ -296,8 +300,8 @@ def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
     scene.rack("r", 2)
     together = {"required": RACK, "podSetGroupName": "g"}
     claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
-    leader = pods(1, "leader", topology=together, resourceClaims=claims)
-    found = judge(scene, leader, pods(2, "worker", topology=together, schedulerName="volcano"))
+    leader = build_pod_set(1, "leader", topology=together, resourceClaims=claims)
+    found = judge(scene, leader, build_pod_set(2, "worker", topology=together, schedulerName="volcano"))
     assert isinstance(found, Admissible)
     said = show_choices(found.choices)
     assert "resourceClaims" in said
@@ -312,7 +316,7 @@ def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
         {"schedulerName": "default-scheduler"},
     ],
 )
-def test_what_keeps_no_pod_from_a_node_is_not_named(spec: dict[str, Any]):
+def test_refusal_does_not_name_pod_fields_that_exclude_no_node(spec: dict[str, Any]):
     scene = Scene()
     scene.rack("r", 2)
-    assert "Not judged" not in refusal(judge(scene, pods(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)
+    assert "Not judged" not in get_refusal(judge(scene, build_pod_set(9, **spec)), REASON_TOPOLOGY_PLACEMENT_FAILED)

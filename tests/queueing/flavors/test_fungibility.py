@@ -8,7 +8,7 @@ from core.names import HOSTNAME_LABEL, REASON_IN_QUEUE, REASON_RECLAIMED
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import ClusterQueueFacts
 from tests.builders import RACK, Node
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 
@@ -28,7 +28,7 @@ def test_borrowing_or_preemption_where_every_flavor_has_its_price(preference: st
         assert not isinstance(outcome, NotAdmissible)
         assert outcome.borrows
     else:
-        assert victims(outcome) == {"low": REASON_IN_QUEUE}
+        assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
 
 
 @pytest.mark.parametrize("fungibility", [{"whenCanBorrow": "MayStopSearch"}, {"whenCanPreempt": "MayStopSearch"}])
@@ -64,4 +64,4 @@ def test_queue_that_borrows_of_one_flavor_keeps_its_own_of_another():
         scene.run()
     assert scene.running() == {"borrows", "owns"}
     scene.submit("reclaims", 4, queue="b", topology={"unconstrained": True})
-    assert victims(scene.run()["reclaims"]) == {"borrows": REASON_RECLAIMED}
+    assert get_victims(scene.run()["reclaims"]) == {"borrows": REASON_RECLAIMED}

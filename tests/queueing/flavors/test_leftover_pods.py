@@ -9,13 +9,13 @@ import pytest
 
 from core.queueing.flavors.outcome import Admissible
 from core.state.check_facts import CheckFacts
-from tests.builders import NAMESPACE, RACK, pod_json, pod_set_json, workload_json
-from tests.queueing.running import Running, running, told
+from tests.builders import NAMESPACE, RACK, build_pod_json, build_pod_set_json, build_workload_json
+from tests.queueing.running import Running, build_running_scene, get_refusal
 
 
 def leave(scene: Running, name: str, node: str, *, of: str = "w", cpu: str = "4", pod_set: str = "main", grace_s: int = 0) -> None:
     """A pod that was deleted, and is kept by a finalizer."""
-    pod = pod_json(name, node=node, cpu=cpu, phase="Running", workload=of, pod_set=pod_set, owner=f"job-{of}", terminating=True)
+    pod = build_pod_json(name, node=node, cpu=cpu, phase="Running", workload=of, pod_set=pod_set, owner=f"job-{of}", terminating=True)
     pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
     scene.pod(pod)
 
@@ -24,8 +24,8 @@ def submit(scene: Running, name: str = "w", count: int = 1, **options: Any) -> N
     scene.submit(name, count, cpu="4", owner=f"job-{name}", **options)
 
 
-def test_who_has_only_the_node_on_which_they_are_gets_it_and_nothing_is_booked_twice() -> None:
-    scene = running(nodes=2)
+def test_workload_that_fits_only_on_the_nodes_of_its_leftover_pods_is_placed_there_and_counted_once() -> None:
+    scene = build_running_scene(nodes=2)
     leave(scene, "p0", "r0-n0")
     leave(scene, "p1", "r0-n1")
     submit(scene, count=2)
@@ -34,45 +34,45 @@ def test_who_has_only_the_node_on_which_they_are_gets_it_and_nothing_is_booked_t
     usage = {node: dict(amounts)["cpu"] for node, amounts in scene.state.ledger.usage.items()}
     assert usage == {"r0-n0": 4000, "r0-n1": 4000}, "a pod that is left stands for the one that comes in its place"
     scene.state.observe_pod(f"{NAMESPACE}/p0", None)
-    scene.pod(pod_json("new", node="r0-n0", cpu="4", phase="Running", workload="w", owner="job-w"))
+    scene.pod(build_pod_json("new", node="r0-n0", cpu="4", phase="Running", workload="w", owner="job-w"))
     assert {node: dict(amounts)["cpu"] for node, amounts in scene.state.ledger.usage.items()} == usage
     assert scene.state.ledger.drift() == {}
 
 
 def test_another_place_comes_first() -> None:
-    scene = running(nodes=2)
+    scene = build_running_scene(nodes=2)
     leave(scene, "p", "r0-n0")
     submit(scene)
     scene.run()
     assert scene.where("w") == {"r0-n1": 1}
 
 
-def test_it_is_nobody_elses() -> None:
-    scene = running(nodes=1)
+def test_room_of_leftover_pods_is_not_given_to_another_workload() -> None:
+    scene = build_running_scene(nodes=1)
     leave(scene, "p", "r0-n0", of="other")
     submit(scene)
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
 
 
-def test_pods_whose_end_is_waited_for_keep_their_room() -> None:
-    scene = running(nodes=1)
+def test_terminating_pods_within_their_grace_period_keep_their_room() -> None:
+    scene = build_running_scene(nodes=1)
     leave(scene, "p", "r0-n0", grace_s=30)
     submit(scene)
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
 
 
-def test_it_is_judged_by_itself_whatever_its_like_was_refused() -> None:
-    scene = running(nodes=1)
+def test_workload_with_leftover_pods_is_judged_separately_from_its_equivalence_class() -> None:
+    scene = build_running_scene(nodes=1)
     submit(scene, "first", created="2026-01-01T00:00:00Z")
     leave(scene, "p", "r0-n0")
     submit(scene, created="2026-01-01T00:00:01Z")
     outcomes = scene.run()
-    told(outcomes["first"])
+    get_refusal(outcomes["first"])
     assert isinstance(outcomes["w"], Admissible)
 
 
-def test_nobody_is_preempted_where_it_has_that_room() -> None:
-    scene = running(nodes=2)
+def test_workload_with_room_of_its_leftover_pods_preempts_no_workload() -> None:
+    scene = build_running_scene(nodes=2)
     scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
     submit(scene, "low")
     scene.run()
@@ -84,18 +84,18 @@ def test_nobody_is_preempted_where_it_has_that_room() -> None:
 
 
 def test_all_of_its_pod_sets_leave_some() -> None:
-    scene = running(nodes=2)
+    scene = build_running_scene(nodes=2)
     leave(scene, "a", "r0-n0", pod_set="a")
     leave(scene, "b", "r0-n1", pod_set="b")
-    pod_sets = [pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
-    scene.workload(workload_json("w", pod_sets, owner="job-w"))
+    pod_sets = [build_pod_set_json(name, 1, cpu="4", topology={"required": RACK}) for name in ("a", "b")]
+    scene.workload(build_workload_json("w", pod_sets, owner="job-w"))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
     assert scene.state.ledger.drift() == {}
 
 
 def test_its_place_may_follow_the_quota() -> None:
-    scene = running(nodes=1)
+    scene = build_running_scene(nodes=1)
     scene.state.observe_check("check", CheckFacts("check", "kueue.x-k8s.io/provisioning-request", active=True))
     scene.queue("cq", {"tas": "100"}, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     leave(scene, "p", "r0-n0")
@@ -106,13 +106,13 @@ def test_its_place_may_follow_the_quota() -> None:
     assert scene.where("w") == {"r0-n0": 1}
 
 
-def test_what_is_left_of_pods_that_are_gone_is_nothing() -> None:
-    scene = running(nodes=1)
+def test_room_of_deleted_leftover_pods_is_not_reserved() -> None:
+    scene = build_running_scene(nodes=1)
     leave(scene, "p", "r0-n0")
     scene.state.observe_pod(f"{NAMESPACE}/p", None)
-    scene.pod(pod_json("stranger", node="r0-n0", cpu="4", phase="Running"))
+    scene.pod(build_pod_json("stranger", node="r0-n0", cpu="4", phase="Running"))
     submit(scene)
-    told(scene.run()["w"])
+    get_refusal(scene.run()["w"])
 
 
 # --- nodes that reject pods -------------------------------------------------------------------------------
@@ -120,14 +120,14 @@ def test_what_is_left_of_pods_that_are_gone_is_nothing() -> None:
 
 def reject(scene: Running, name: str, node: str, *, of: str = "w", reason: str = "UnexpectedAdmissionError") -> None:
     """A pod that a kubelet would not run."""
-    pod = pod_json(name, node=node, cpu="4", phase="Failed", workload=of, owner=f"job-{of}")
+    pod = build_pod_json(name, node=node, cpu="4", phase="Failed", workload=of, owner=f"job-{of}")
     pod["status"]["reason"] = reason
     scene.pod(pod)
 
 
 @pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu"])
 def test_a_node_that_rejected_pods_of_it_comes_last(reason: str) -> None:
-    scene = running(nodes=2)
+    scene = build_running_scene(nodes=2)
     reject(scene, "p", "r0-n0", reason=reason)
     submit(scene)
     scene.run()
@@ -135,7 +135,7 @@ def test_a_node_that_rejected_pods_of_it_comes_last(reason: str) -> None:
 
 
 def test_a_whole_rack_comes_last_where_it_could_not_be_used_without_that_node() -> None:
-    scene = running(racks=2, nodes=2)
+    scene = build_running_scene(racks=2, nodes=2)
     reject(scene, "p", "r0-n0")
     submit(scene, count=2)
     scene.run()
@@ -143,7 +143,7 @@ def test_a_whole_rack_comes_last_where_it_could_not_be_used_without_that_node() 
 
 
 def test_it_is_taken_where_there_is_no_other() -> None:
-    scene = running(nodes=2)
+    scene = build_running_scene(nodes=2)
     reject(scene, "p", "r0-n0")
     submit(scene, count=2)
     scene.run()
@@ -151,16 +151,16 @@ def test_it_is_taken_where_there_is_no_other() -> None:
 
 
 @pytest.mark.parametrize("reason", ["", "Evicted"])
-def test_a_pod_that_failed_by_itself_says_nothing_of_its_node(reason: str) -> None:
-    scene = running(nodes=2)
+def test_node_of_a_pod_that_failed_by_itself_is_not_avoided(reason: str) -> None:
+    scene = build_running_scene(nodes=2)
     reject(scene, "p", "r0-n0", reason=reason)
     submit(scene)
     scene.run()
     assert scene.where("w") == {"r0-n0": 1}
 
 
-def test_what_others_went_through_says_nothing_of_its_own_pods() -> None:
-    scene = running(nodes=2)
+def test_node_that_rejected_pods_of_another_workload_is_not_avoided() -> None:
+    scene = build_running_scene(nodes=2)
     reject(scene, "p", "r0-n0", of="other")
     submit(scene)
     scene.run()
@@ -168,7 +168,7 @@ def test_what_others_went_through_says_nothing_of_its_own_pods() -> None:
 
 
 def test_it_is_forgotten_with_the_pods() -> None:
-    scene = running(nodes=2)
+    scene = build_running_scene(nodes=2)
     reject(scene, "p", "r0-n0")
     reject(scene, "q", "r0-n0")
     scene.state.observe_pod(f"{NAMESPACE}/p", None)
@@ -179,7 +179,7 @@ def test_it_is_forgotten_with_the_pods() -> None:
 
 
 def test_pods_that_lose_another_node_do_not_come_back_to_it_either() -> None:
-    scene = running(nodes=4)
+    scene = build_running_scene(nodes=4)
     submit(scene, count=2)
     scene.run()
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
@@ -194,8 +194,8 @@ def test_pods_that_lose_another_node_do_not_come_back_to_it_either() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}, "where there is no other it does"
 
 
-def test_who_only_prefers_a_rack_is_placed_without_it_too() -> None:
-    scene = running(racks=2, nodes=2)
+def test_workload_with_a_preferred_rack_avoids_the_node_that_rejected_its_pods() -> None:
+    scene = build_running_scene(racks=2, nodes=2)
     reject(scene, "p", "r0-n0")
     scene.submit("w", 2, cpu="4", topology={"preferred": RACK}, owner="job-w")
     scene.run()

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from core.names import HOSTNAME_LABEL
 from core.queueing.flavors.outcome import NotAdmissible
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
-from tests.queueing.flavors.test_lending import Lending, lending
-from tests.queueing.scene import admitted, times
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
+from tests.queueing.flavors.test_lending import Lending, build_lending_scene
+from tests.queueing.scene import build_times, list_admitted
 from tests.strategies import scale_examples
 
 RACKS, WIDE = 2, 4
 THIEVES = [f"t{i}" for i in range(12)]
 NODES = [f"r{r}-n{n}" for r in range(RACKS) for n in range(WIDE)]
 HOLDERS, OTHERS = ("w0", "w1"), ("a", "b", "c", "d")
-CREATED = times([*HOLDERS, *OTHERS, *THIEVES])
+CREATED = build_times([*HOLDERS, *OTHERS, *THIEVES])
 ASKED: list[dict[str, Any]] = [{"required": RACK}, {"preferred": RACK}, {"unconstrained": True}]
 
 
@@ -28,8 +28,8 @@ class Lives(Lending):
     """A scene in which those who are evicted leave sooner or later."""
 
     def join(self, name: str, count: int, cpu: str, priority: int, topology: dict[str, Any]) -> None:
-        pod_set = pod_set_json(count=count, cpu=cpu, topology=topology)
-        self.workload(workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, created=CREATED[name]))
+        pod_set = build_pod_set_json(count=count, cpu=cpu, topology=topology)
+        self.workload(build_workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, created=CREATED[name]))
 
     def holds(self, name: str) -> bool:
         return f"{NAMESPACE}/{name}" in self.state.workloads.facts and self.state.workloads.holding(f"{NAMESPACE}/{name}") is not None
@@ -123,7 +123,7 @@ def test_no_node_holds_more_pods_than_it_has_room_for_and_only_the_lower_borrow(
 
 @settings(max_examples=scale_examples(1.5))
 @given(st.data())
-def test_a_holder_has_its_spare_once_those_are_gone_who_stand_there(data: st.DataObject) -> None:
+def test_holder_gets_its_spare_once_its_borrowers_are_gone(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
     for _ in range(data.draw(st.integers(0, 4))):
         step(scene, data)
@@ -192,7 +192,7 @@ def losing(scene: Lives, data: st.DataObject) -> Promise | None:
 
 @settings(max_examples=scale_examples(2.5))
 @given(st.data())
-def test_for_whose_sake_somebody_went_is_whole_once_they_are_gone_whoever_comes_meanwhile(data: st.DataObject) -> None:
+def test_holder_that_reclaims_its_spare_is_whole_after_evictions_under_random_events(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
     for _ in range(data.draw(st.integers(0, 3))):
         step(scene, data)
@@ -249,7 +249,7 @@ def test_when_nothing_happens_any_more_it_comes_to_rest(data: st.DataObject) -> 
 
 
 @given(st.data())
-def test_without_the_annotation_nothing_is_lent_and_nobody_is_told_otherwise(data: st.DataObject) -> None:
+def test_spares_without_the_lend_annotation_are_never_lent(data: st.DataObject) -> None:
     scene = begun(data, lends="false")
     for _ in range(data.draw(st.integers(1, 5))):
         step(scene, data)
@@ -262,7 +262,7 @@ def test_without_the_annotation_nothing_is_lent_and_nobody_is_told_otherwise(dat
 
 
 @given(st.data())
-def test_whoever_starts_later_sees_the_same_in_whatever_order(data: st.DataObject) -> None:
+def test_restarted_scheduler_reads_the_same_state_in_any_order_of_events(data: st.DataObject) -> None:
     scene = begun(data, sizes=False)
     for _ in range(data.draw(st.integers(0, 4))):
         step(scene, data)
@@ -277,10 +277,10 @@ def test_whoever_starts_later_sees_the_same_in_whatever_order(data: st.DataObjec
     later.state.refresh()
     assert [later.lent(holder) for holder in HOLDERS] == [scene.lent(holder) for holder in HOLDERS]
     assert not later.state.ledger.drift()
-    fresh = lending()
+    fresh = build_lending_scene()
     for node in NODES:
         fresh.state.observe_node(node, scene.state.nodes[node])
     for name in there:
         fresh.workload(scene.objects[name])
-    assert admitted(later.run()) == admitted(fresh.run())
+    assert list_admitted(later.run()) == list_admitted(fresh.run())
     assert {name: later.where(name) for name in there} == {name: fresh.where(name) for name in there}

@@ -12,7 +12,7 @@ from core.queueing.cycle.cycle import Cycle
 from core.queueing.flavors.outcome import Admissible
 from core.state.facts import TopologyFacts
 from core.state.queue_facts import ClusterQueueFacts
-from tests.builders import NAMESPACE, RACK, Node, cluster_queue_json, pod_set_json, topology_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_cluster_queue_json, build_pod_set_json, build_topology_json, build_workload_json
 from tests.queueing.scene import Scene
 
 KEP, COMPACT = {"n0": 3, "n1": 1, "n2": 2, "n3": 1}, {"n0": 3, "n1": 3, "n3": 1}
@@ -31,14 +31,16 @@ class Choice:
         self.name_queue(queue)
 
     def name_topology(self, profile: str | None) -> None:
-        self.scene.state.observe_topology("t", TopologyFacts.read(_naming(topology_json("t", [RACK, HOSTNAME_LABEL]), profile)))
+        self.scene.state.observe_topology("t", TopologyFacts.read(_naming(build_topology_json("t", [RACK, HOSTNAME_LABEL]), profile)))
 
     def name_queue(self, profile: str | None) -> None:
-        self.scene.state.observe_cluster_queue("cq", ClusterQueueFacts.read(_naming(cluster_queue_json("cq", {"tas": "100"}), profile)))
+        self.scene.state.observe_cluster_queue(
+            "cq", ClusterQueueFacts.read(_naming(build_cluster_queue_json("cq", {"tas": "100"}), profile))
+        )
 
     def place(self, name: str = "w", *, profile: str | None = None) -> dict[str, int]:
         """Where a workload goes; it is gone again afterwards."""
-        self.scene.workload(_naming(workload_json(name, [pod_set_json(count=7, topology={"unconstrained": True})]), profile))
+        self.scene.workload(_naming(build_workload_json(name, [build_pod_set_json(count=7, topology={"unconstrained": True})]), profile))
         outcome = self.scene.run()[name]
         assert isinstance(outcome, Admissible), outcome
         self.scene.delete(name)
@@ -69,7 +71,7 @@ def test_profile_of_one_algorithm_applies_wherever_it_is_named(profile: str, pod
     """Found defect G4. Of nodes for 3, 3, 2 and 1 pods each algorithm chooses others for seven pods that prefer one rack."""
     by = {named_by: profile}
     choice = Choice(profiles_from_gates({}, by.get("process", "kep")), topology=by.get("topology"), queue=by.get("queue"))
-    asked = workload_json("w", [pod_set_json(count=7, topology={"preferred": RACK})])
+    asked = build_workload_json("w", [build_pod_set_json(count=7, topology={"preferred": RACK})])
     choice.scene.workload(_naming(asked, by.get("workload")))
     outcome = choice.scene.run()["w"]
     assert isinstance(outcome, Admissible)
@@ -97,7 +99,7 @@ def test_a_name_that_changes_counts_from_then_on():
 
 def test_a_job_that_asks_for_kep_gets_it_as_the_gates_have_it():
     choice = Choice(profiles_from_gates({"TASProfileLeastFreeCapacity": True}), queue="compact")
-    choice.scene.workload(_naming(workload_json("w", [pod_set_json(count=7, topology={"required": RACK})]), "kep"))
+    choice.scene.workload(_naming(build_workload_json("w", [build_pod_set_json(count=7, topology={"required": RACK})]), "kep"))
     outcome = choice.scene.run()["w"]
     assert isinstance(outcome, Admissible)
     assert dict(outcome.placements[0][1].nodes) == KEP
@@ -109,10 +111,10 @@ def test_pod_sets_placed_at_once_have_the_profile_too():
         choice = Choice(profiles_from_gates({}))
         choice.scene.node(Node("n4", {RACK: "r", HOSTNAME_LABEL: "n4", "disk": "ssd"}, {"cpu": 1000, "pods": 10}))
         pod_sets = [
-            pod_set_json("any", 7, topology={"unconstrained": True}),
-            pod_set_json("picky", 1, topology={"unconstrained": True}, nodeSelector={"disk": "ssd"}),
+            build_pod_set_json("any", 7, topology={"unconstrained": True}),
+            build_pod_set_json("picky", 1, topology={"unconstrained": True}, nodeSelector={"disk": "ssd"}),
         ]
-        choice.scene.workload(_naming(workload_json("w", pod_sets), profile))
+        choice.scene.workload(_naming(build_workload_json("w", pod_sets), profile))
         outcome = choice.scene.run()["w"]
         assert isinstance(outcome, Admissible)
         places = {placement.pod_set: dict(placement.nodes) for _, placement in outcome.placements}

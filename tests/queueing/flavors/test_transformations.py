@@ -8,13 +8,13 @@ from core.model.configuration import ResourceRules, Transformation
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import ClusterQueueFacts
-from tests.builders import NAMESPACE, RACK, workload_json
+from tests.builders import NAMESPACE, RACK, build_workload_json
 from tests.queueing.scene import Scene
 
 CREDITS = ResourceRules((), (Transformation("cpu", True, {"credits": 1000}),))
 
 
-def scene_with(rules: ResourceRules, **groups: tuple[str, str]) -> Scene:
+def build_scene(rules: ResourceRules, **groups: tuple[str, str]) -> Scene:
     """One rack of two nodes; per resource a flavor and its quota, each a group of its own."""
     scene = Scene()
     scene.state.resource_rules = rules
@@ -33,7 +33,7 @@ def scene_with(rules: ResourceRules, **groups: tuple[str, str]) -> Scene:
 def submit(scene: Scene, **requests: str) -> Admissible | NotAdmissible:
     spec = {"containers": [{"name": "c", "resources": {"requests": {name.replace("__", "/"): text for name, text in requests.items()}}}]}
     pod_set = {"name": "main", "count": 2, "template": {"metadata": {}, "spec": spec}, "topologyRequest": {"required": RACK}}
-    scene.workload(workload_json("w", [pod_set]))
+    scene.workload(build_workload_json("w", [pod_set]))
     return scene.run()["w"]
 
 
@@ -44,43 +44,43 @@ def given(outcome: Admissible | NotAdmissible) -> tuple[dict[str, str], dict[str
     return dict(pod_set.flavors), dict(pod_set.usage)
 
 
-def test_what_only_quota_counts_needs_no_topology() -> None:
-    scene = scene_with(CREDITS, cpu=("tas", "10"), credits=("bank", "10"))
+def test_resource_that_only_quota_counts_needs_no_topology() -> None:
+    scene = build_scene(CREDITS, cpu=("tas", "10"), credits=("bank", "10"))
     assert given(submit(scene, cpu="2")) == ({"cpu": "tas", "credits": "bank"}, {"cpu": 4000, "credits": 4})
     assert scene.state.quota.usage("cq") == {("tas", "cpu"): 4000, ("bank", "credits"): 4}
 
 
 def test_too_few_credits_are_too_little_quota() -> None:
-    scene = scene_with(CREDITS, cpu=("tas", "10"), credits=("bank", "3"))
+    scene = build_scene(CREDITS, cpu=("tas", "10"), credits=("bank", "3"))
     outcome = submit(scene, cpu="2")
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_EXCEEDS_MAX_QUOTA
     assert "4 credits are asked for" in outcome.message
 
 
-def test_what_is_replaced_needs_no_quota_of_its_own_but_room_on_nodes() -> None:
+def test_replaced_resource_needs_no_quota_but_room_on_nodes() -> None:
     rules = ResourceRules((), (Transformation("cpu", False, {"credits": 1000}),))
-    assert given(submit(scene_with(rules, credits=("tas", "10")), cpu="2")) == ({"credits": "tas"}, {"credits": 4})
-    assert isinstance(submit(scene_with(rules, credits=("tas", "100")), cpu="5"), NotAdmissible), "no node has five"
+    assert given(submit(build_scene(rules, credits=("tas", "10")), cpu="2")) == ({"credits": "tas"}, {"credits": 4})
+    assert isinstance(submit(build_scene(rules, credits=("tas", "100")), cpu="5"), NotAdmissible), "no node has five"
 
 
 def test_pods_need_a_flavor_with_nodes_all_the_same() -> None:
     rules = ResourceRules((), (Transformation("cpu", False, {"credits": 1000}),))
-    outcome = submit(scene_with(rules, credits=("bank", "10")), cpu="2")
+    outcome = submit(build_scene(rules, credits=("bank", "10")), cpu="2")
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_NO_MATCHING_FLAVOR
     assert 'Flavor "bank" does not support TopologyAwareScheduling' in outcome.message
 
 
 def test_a_flavor_without_topology_serves_no_resource_that_pods_ask_for() -> None:
-    outcome = submit(scene_with(ResourceRules(), cpu=("tas", "10"), memory=("bank", "10")), cpu="1", memory="1")
+    outcome = submit(build_scene(ResourceRules(), cpu=("tas", "10"), memory=("bank", "10")), cpu="1", memory="1")
     assert isinstance(outcome, NotAdmissible)
     assert 'Flavor "bank" does not support TopologyAwareScheduling' in outcome.message
 
 
 @pytest.mark.parametrize(("prefixes", "counted_out"), [((), False), (("example.com/",), True), (("other/",), False)])
 def test_resources_with_an_excluded_prefix_need_no_quota(prefixes: tuple[str, ...], counted_out: bool) -> None:
-    scene = scene_with(ResourceRules(prefixes), cpu=("tas", "10"))
+    scene = build_scene(ResourceRules(prefixes), cpu=("tas", "10"))
     outcome = submit(scene, cpu="1", **{"example.com__x": "0", "example.com__y": "1"})
     reasons = {attempt.reason for attempt in outcome.attempts}
     assert reasons == ({REASON_TOPOLOGY_PLACEMENT_FAILED} if counted_out else {REASON_NO_MATCHING_FLAVOR}), (
@@ -89,7 +89,7 @@ def test_resources_with_an_excluded_prefix_need_no_quota(prefixes: tuple[str, ..
 
 
 def test_a_request_of_zero_gets_a_flavor_where_there_is_one() -> None:
-    scene = scene_with(ResourceRules(), cpu=("tas", "10"), memory=("tas", "10"))
+    scene = build_scene(ResourceRules(), cpu=("tas", "10"), memory=("tas", "10"))
     assert given(submit(scene, cpu="1", memory="0", gpu="0")) == ({"cpu": "tas", "memory": "tas"}, {"cpu": 2000, "memory": 0})
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
     assert facts.pod_sets[0].none_of == ("gpu", "memory")

@@ -17,7 +17,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.pending import Pending
 from core.state.facts import WorkloadFacts
-from tests.queueing.scene import admitted, in_queue_order
+from tests.queueing.scene import list_admitted, list_in_queue_order
 from tests.queueing.shared import Shared
 from tests.strategies import scale_examples
 
@@ -29,7 +29,7 @@ def name_of(workload: WorkloadFacts) -> str:
     return workload.key.partition("/")[2]
 
 
-def scene(**weights: str) -> Shared:
+def build_scene(**weights: str) -> Shared:
     """Queues with these weights and nothing of their own; the cohort's quota is a lender's."""
     made = Shared(sharing=FairSharing())
     made.rack("r1", 10)
@@ -41,10 +41,10 @@ def scene(**weights: str) -> Shared:
 
 def order(made: Shared) -> list[str]:
     """Names in the order of their turns, nobody being admitted."""
-    return [name_of(workload) for workload in turns_of(made)]
+    return [name_of(workload) for workload in list_turns(made)]
 
 
-def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
+def list_turns(made: Shared) -> Iterator[WorkloadFacts]:
     """Whose turn it is, one after the other; what they then use is up to the test."""
     pending = Pending(made.state.workloads)
     pending.sync()
@@ -56,7 +56,7 @@ def turns_of(made: Shared) -> Iterator[WorkloadFacts]:
         yield turn.workload
 
 
-def used(made: Shared) -> dict[str, int]:
+def get_usage(made: Shared) -> dict[str, int]:
     return {name: made.used(name) // 1000 for name in made.state.cluster_queues if made.used(name)}
 
 
@@ -74,16 +74,16 @@ def used(made: Shared) -> dict[str, int]:
         ({"a": "0", "b": "0"}, {"a": 6, "b": 6}),
     ],
 )
-def test_what_a_cohort_has_is_divided_by_weight_whoever_came_first(weights: dict[str, str], shares: dict[str, int]):
-    made = scene(**weights)
+def test_fair_sharing_divides_cohort_quota_by_weight(weights: dict[str, str], shares: dict[str, int]):
+    made = build_scene(**weights)
     for name in weights:
         for i in range(12):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
     made.run()
-    assert used(made) == shares
+    assert get_usage(made) == shares
 
 
-def test_without_fair_sharing_whoever_came_first_has_it_all():
+def test_first_queue_without_fair_sharing_gets_all_cohort_quota():
     made = Shared()
     made.rack("r1", 10)
     for name, nominal in (("lender", "4"), ("a", "0"), ("b", "0")):
@@ -92,11 +92,11 @@ def test_without_fair_sharing_whoever_came_first_has_it_all():
         for i in range(4):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
     made.run()
-    assert used(made) == {"a": 4}
+    assert get_usage(made) == {"a": 4}
 
 
 def test_of_equal_shares_priority_goes_first_and_then_time():
-    made = scene(a="1", b="1", c="1")
+    made = build_scene(a="1", b="1", c="1")
     made.submit("late", queue="b")
     made.submit("later", queue="a")
     made.submit("important", queue="c", priority=1)
@@ -104,7 +104,7 @@ def test_of_equal_shares_priority_goes_first_and_then_time():
 
 
 def test_a_lower_share_goes_before_a_higher_priority_in_another_queue_but_not_in_its_own():
-    made = scene(a="1", b="1")
+    made = build_scene(a="1", b="1")
     made.submit("first", 3, queue="a", topology=ANYWHERE)
     made.run()
     made.submit("important", queue="a", priority=9)
@@ -113,14 +113,14 @@ def test_a_lower_share_goes_before_a_higher_priority_in_another_queue_but_not_in
     assert order(made) == ["poor", "important", "plain"]
 
 
-def test_what_a_head_asks_for_counts_in_its_share():
-    made = scene(a="1", b="1")
+def test_share_of_a_queue_includes_the_request_of_its_head():
+    made = build_scene(a="1", b="1")
     made.submit("large", 6, queue="a", topology=ANYWHERE)
     made.submit("small", 1, queue="b", topology=ANYWHERE)
     assert order(made) == ["small", "large"]
 
 
-def test_whoever_need_not_borrow_goes_before_all_who_must():
+def test_workload_within_nominal_quota_is_ordered_before_borrowing_workloads():
     """b's own quota is its own, though its cohort's other member has borrowed much already."""
     made = Shared(sharing=FairSharing())
     made.rack("r1", 10)
@@ -149,7 +149,7 @@ def test_cohorts_compete_before_their_queues_do():
         for i in range(12):
             made.submit(f"{name}{i}", queue=name, topology=ANYWHERE)
     made.run()
-    assert used(made) == {"a": 3, "b": 3, "c": 6}
+    assert get_usage(made) == {"a": 3, "b": 3, "c": 6}
 
 
 def test_a_blocked_strict_queue_keeps_its_turn_and_its_order():
@@ -162,7 +162,7 @@ def test_a_blocked_strict_queue_keeps_its_turn_and_its_order():
     made.submit("behind", 1, queue="a", topology=ANYWHERE)
     made.submit("other", 1, queue="b", topology=ANYWHERE)
     verdicts = made.run()
-    assert admitted(verdicts) == {"other"}
+    assert list_admitted(verdicts) == {"other"}
     behind = verdicts["behind"]
     assert isinstance(behind, NotAdmissible)
     assert behind.reason == REASON_PENDING_EVALUATION
@@ -187,16 +187,16 @@ def test_the_flavor_that_has_the_quota_is_the_one_that_counts():
     assert order(made) == ["later", "borrows"]
 
 
-def test_those_without_a_queue_are_told_and_hold_nobody_up():
-    made = scene(a="1")
+def test_workload_without_a_queue_is_judged_and_does_not_block_others():
+    made = build_scene(a="1")
     made.submit("lost", queue="nowhere")
     made.submit("found", queue="a")
     assert set(order(made)) == {"lost", "found"}
-    assert admitted(made.run()) == {"found"}
+    assert list_admitted(made.run()) == {"found"}
 
 
 def test_promises_put_a_queue_first_up_to_the_last_of_them_and_as_long_as_they_are_kept():
-    made = scene(a="1", b="1")
+    made = build_scene(a="1", b="1")
     made.submit("used", 3, queue="a", topology=ANYWHERE)
     made.run()
     for name in ("a1", "a2", "a3", "b1"):
@@ -255,18 +255,18 @@ def scenes(draw: st.DrawFn) -> Shared:
     return made
 
 
-def heads(waiting: Iterable[WorkloadFacts]) -> dict[str, WorkloadFacts]:
+def find_heads(waiting: Iterable[WorkloadFacts]) -> dict[str, WorkloadFacts]:
     first: dict[str, WorkloadFacts] = {}
     for workload in waiting:
         first.setdefault(workload.queue.partition("/")[2], workload)
     return first
 
 
-def next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> WorkloadFacts:
+def find_next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> WorkloadFacts:
     """The whole tournament anew: every head is counted as admitted, then all shares on its way up are read off the tree."""
     tree = made.state.quota
     entries: dict[str, tuple[WorkloadFacts, bool, dict[str, Share]]] = {}
-    for queue, head in heads(waiting).items():
+    for queue, head in find_heads(waiting).items():
         asked = sum(p.requests["cpu"] * p.count for p in head.pod_sets)
         tree.add(queue, {CPU: asked})
         path = tree.ancestors(queue)
@@ -299,10 +299,10 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
     """Whether those whose turn it is get what they ask for is up to chance here: quota is only counted."""
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
-    waiting = in_queue_order(made.state)
+    waiting = list_in_queue_order(made.state)
     done: list[str] = []
-    for workload in turns_of(made):
-        assert workload is next_by_definition(made, waiting)
+    for workload in list_turns(made):
+        assert workload is find_next_by_definition(made, waiting)
         waiting.remove(workload)
         if taken[len(done)]:
             asked = sum(p.requests["cpu"] * p.count for p in workload.pod_sets)
@@ -313,7 +313,7 @@ def test_every_turn_is_the_tournaments(made: Shared, coming: list[Job], taken: l
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=10))
 @settings(max_examples=scale_examples(1.5))
-def test_nobody_who_fits_is_left_waiting(made: Shared, coming: list[Job]):
+def test_waiting_workload_under_fair_sharing_exceeds_available_quota(made: Shared, coming: list[Job]):
     for i, job in enumerate(coming):
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
     while any(isinstance(outcome, Admissible) for outcome in made.run().values()):

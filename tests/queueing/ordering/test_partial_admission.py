@@ -18,9 +18,9 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.partial_admission import can_shrink, find_largest
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
-from tests.builders import RACK, pod_set_json, workload_json
+from tests.builders import RACK, build_pod_set_json, build_workload_json
 from tests.queueing.running import Running
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 from tests.strategies import scale_examples
 
 HOST = "kubernetes.io/hostname"
@@ -28,7 +28,7 @@ ANYWHERE = {"unconstrained": True}
 LOWER = {"withinClusterQueue": "LowerPriority"}
 
 
-def scene(nominal: str = "100", racks: int = 2, **spec: Any) -> Shared:
+def build_scene(nominal: str = "100", racks: int = 2, **spec: Any) -> Shared:
     """Racks of two nodes of four CPUs each."""
     made = Shared()
     for i in range(racks):
@@ -37,17 +37,19 @@ def scene(nominal: str = "100", racks: int = 2, **spec: Any) -> Shared:
     return made
 
 
-def pods(count: int, least: int | None, name: str = "main", cpu: str = "1", topology: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    made = pod_set_json(name, count, cpu=cpu, topology=ANYWHERE if topology is None else topology)
+def build_pod_set(
+    count: int, least: int | None, name: str = "main", cpu: str = "1", topology: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    made = build_pod_set_json(name, count, cpu=cpu, topology=ANYWHERE if topology is None else topology)
     return made | ({"minCount": least} if least is not None else {})
 
 
 def submit(made: Shared, name: str, *pod_sets: Mapping[str, Any], priority: int = 0) -> None:
     made.clock += 1
-    made.workload(workload_json(name, list(pod_sets), queue="q", priority=priority, created=made.now))
+    made.workload(build_workload_json(name, list(pod_sets), queue="q", priority=priority, created=made.now))
 
 
-def counts(outcome: Admissible | NotAdmissible) -> list[int]:
+def list_counts(outcome: Admissible | NotAdmissible) -> list[int]:
     assert isinstance(outcome, Admissible), outcome
     for given_ in outcome.admission.pod_sets:
         assert given_.assignment is None or given_.assignment.count == given_.count
@@ -58,41 +60,41 @@ def counts(outcome: Admissible | NotAdmissible) -> list[int]:
     ("nominal", "asked", "least", "got"), [("10", 8, 2, 8), ("5", 8, 2, 5), ("2", 8, 2, 2), ("1", 8, 2, None), ("5", 8, None, None)]
 )
 def test_quota_for_some_is_enough(nominal: str, asked: int, least: int | None, got: int | None):
-    made = scene(nominal)
-    submit(made, "w", pods(asked, least))
+    made = build_scene(nominal)
+    submit(made, "w", build_pod_set(asked, least))
     outcome = made.run()["w"]
-    assert (counts(outcome) if isinstance(outcome, Admissible) else None) == ([got] if got is not None else None)
+    assert (list_counts(outcome) if isinstance(outcome, Admissible) else None) == ([got] if got is not None else None)
     assert made.used("q") == 1000 * (got or 0)
 
 
 def test_a_place_for_some_is_enough():
-    made = scene()
-    submit(made, "w", pods(12, 4, topology={"required": RACK}))
+    made = build_scene()
+    submit(made, "w", build_pod_set(12, 4, topology={"required": RACK}))
     outcome = made.run()["w"]
-    assert counts(outcome) == [8]
+    assert list_counts(outcome) == [8]
     assert isinstance(outcome, Admissible)
     assert 'topology "t" allows to fit only 8 out of 12 pod(s)' in outcome.fewer_since
 
 
 def test_slices_stay_whole():
-    made = scene("10")
+    made = build_scene("10")
     sliced = {"required": RACK, "podSetSliceRequiredTopology": HOST, "podSetSliceSize": 3}
-    submit(made, "w", pods(12, 4, topology=sliced))
-    assert counts(made.run()["w"]) == [6]
-    made = scene("5")
-    submit(made, "w", pods(12, 4, topology=sliced))
+    submit(made, "w", build_pod_set(12, 4, topology=sliced))
+    assert list_counts(made.run()["w"]) == [6]
+    made = build_scene("5")
+    submit(made, "w", build_pod_set(12, 4, topology=sliced))
     assert isinstance(made.run()["w"], NotAdmissible)
 
 
 def test_pod_sets_without_a_least_keep_theirs_and_the_others_shrink_together():
-    made = scene("10")
-    submit(made, "w", pods(2, None, "driver"), pods(8, 4, "left"), pods(4, 2, "right"))
-    assert counts(made.run()["w"]) == [2, 5, 3]
+    made = build_scene("10")
+    submit(made, "w", build_pod_set(2, None, "driver"), build_pod_set(8, 4, "left"), build_pod_set(4, 2, "right"))
+    assert list_counts(made.run()["w"]) == [2, 5, 3]
 
 
-def test_the_refusal_says_that_fewer_do_not_fit_either():
-    made = scene("1")
-    submit(made, "w", pods(8, 2))
+def test_refusal_after_partial_admission_reports_that_fewer_pods_do_not_fit():
+    made = build_scene("1")
+    submit(made, "w", build_pod_set(8, 2))
     outcome = made.run()["w"]
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_EXCEEDS_MAX_QUOTA
@@ -103,60 +105,60 @@ def test_the_refusal_says_that_fewer_do_not_fit_either():
 
 
 def test_with_the_gate_off_all_pods_are_needed():
-    made = scene("5")
+    made = build_scene("5")
     made.cycle = Cycle(made.state, STANDARD, shrinks=False)
-    submit(made, "w", pods(8, 2))
+    submit(made, "w", build_pod_set(8, 2))
     assert isinstance(made.run()["w"], NotAdmissible)
 
 
 def test_others_go_for_all_pods_before_some_are_admitted():
-    made = scene("8", preemption=LOWER)
-    submit(made, "low", pods(4, None))
+    made = build_scene("8", preemption=LOWER)
+    submit(made, "low", build_pod_set(4, None))
     made.run()
-    submit(made, "high", pods(8, 2), priority=1)
-    assert victims(made.run()["high"]) == {"low": REASON_IN_QUEUE}
+    submit(made, "high", build_pod_set(8, 2), priority=1)
+    assert get_victims(made.run()["high"]) == {"low": REASON_IN_QUEUE}
     made.leave("low")
-    assert counts(made.run()["high"]) == [8]
+    assert list_counts(made.run()["high"]) == [8]
 
 
 def test_others_go_for_some_pods_where_all_are_out_of_reach():
-    made = scene("8", preemption=LOWER)
-    submit(made, "same", pods(3, None), priority=1)
-    submit(made, "low", pods(3, None))
+    made = build_scene("8", preemption=LOWER)
+    submit(made, "same", build_pod_set(3, None), priority=1)
+    submit(made, "low", build_pod_set(3, None))
     made.run()
-    submit(made, "high", pods(8, 2), priority=1)
+    submit(made, "high", build_pod_set(8, 2), priority=1)
     outcome = made.run()["high"]
-    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
-    assert counts(outcome.preempting.found) == [5]
+    assert list_counts(outcome.preempting.found) == [5]
     made.leave("low")
-    assert counts(made.run()["high"]) == [5]
+    assert list_counts(made.run()["high"]) == [5]
 
 
-def test_what_some_pods_take_is_what_counts():
-    made = scene("8")
-    submit(made, "some", pods(12, 1))
-    submit(made, "next", pods(1, None))
+def test_partially_admitted_workload_counts_only_its_admitted_pods():
+    made = build_scene("8")
+    submit(made, "some", build_pod_set(12, 1))
+    submit(made, "next", build_pod_set(1, None))
     made.run()
     assert made.used("q") == 8000
     made.finish("some")
-    assert counts(made.run()["next"]) == [1]
+    assert list_counts(made.run()["next"]) == [1]
     assert made.state.ledger.drift() == {}
 
 
-def test_those_who_ask_for_the_same_but_not_for_the_same_least_are_judged_each():
-    made = scene("5")
-    submit(made, "all", pods(8, None))
-    submit(made, "some", pods(8, 2))
+def test_workloads_with_equal_requests_and_different_minimum_counts_are_judged_separately():
+    made = build_scene("5")
+    submit(made, "all", build_pod_set(8, None))
+    submit(made, "some", build_pod_set(8, 2))
     verdicts = made.run()
     assert isinstance(verdicts["all"], NotAdmissible)
-    assert counts(verdicts["some"]) == [5]
+    assert list_counts(verdicts["some"]) == [5]
 
 
-def test_no_place_is_told_by_the_reason_that_the_whole_has():
-    made = scene()
-    submit(made, "w", pods(12, 9, topology={"required": RACK}))
+def test_partial_admission_without_a_place_has_the_reason_of_the_whole_workload():
+    made = build_scene()
+    submit(made, "w", build_pod_set(12, 9, topology={"required": RACK}))
     outcome = made.run()["w"]
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_TOPOLOGY_PLACEMENT_FAILED
@@ -166,21 +168,21 @@ def test_no_place_is_told_by_the_reason_that_the_whole_has():
 
 
 def test_a_little_quota_given_back_is_enough_to_be_judged_again():
-    made = scene("8")
+    made = build_scene("8")
     for name in ("one", "two"):
-        submit(made, name, pods(4, None))
-    submit(made, "w", pods(8, 3))
+        submit(made, name, build_pod_set(4, None))
+    submit(made, "w", build_pod_set(8, 3))
     assert isinstance(made.run()["w"], NotAdmissible)
     made.finish("one")
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
 
 
 def test_a_node_is_enough_to_be_judged_again_where_only_all_pods_lack_quota():
-    made = scene("6", racks=0)
-    submit(made, "w", pods(8, 3))
+    made = build_scene("6", racks=0)
+    submit(made, "w", build_pod_set(8, 3))
     assert isinstance(made.run()["w"], NotAdmissible)
     made.rack("r0", 2)
-    assert counts(made.run()["w"]) == [6]
+    assert list_counts(made.run()["w"]) == [6]
 
 
 # --- after the admission ------------------------------------------------------------------------------------
@@ -188,9 +190,9 @@ def test_a_node_is_enough_to_be_judged_again_where_only_all_pods_lack_quota():
 
 def partly(made: Running) -> None:
     """Quota is for four of six pods of a whole node each."""
-    sliced = pods(6, 2, cpu="4", topology={"required": RACK})
-    made.workload(workload_json("w", [sliced], queue="lq"))
-    assert counts(made.run()["w"]) == [4]
+    sliced = build_pod_set(6, 2, cpu="4", topology={"required": RACK})
+    made.workload(build_workload_json("w", [sliced], queue="lq"))
+    assert list_counts(made.run()["w"]) == [4]
 
 
 def test_the_second_pass_places_the_pods_that_have_quota():
@@ -200,7 +202,7 @@ def test_the_second_pass_places_the_pods_that_have_quota():
     partly(made)
     made.rack("r0", 6)
     made.say("w")
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
     assert made.where("w").total() == 4
 
 
@@ -209,7 +211,7 @@ def test_a_failed_node_is_replaced_for_those_that_run():
     made.rack("r0", 5)
     partly(made)
     made.lose("w", "r0-n1")
-    assert counts(made.run()["w"]) == [4]
+    assert list_counts(made.run()["w"]) == [4]
     assert made.where("w") == {"r0-n0": 1, "r0-n2": 1, "r0-n3": 1, "r0-n4": 1}
 
 
@@ -228,29 +230,29 @@ def test_a_failed_node_is_replaced_for_those_that_run():
 @settings(max_examples=scale_examples(2.5))
 def test_the_most_that_fit_as_found_by_trying_all(nominal: int, racks: int, asked: int, least: int, cpu: int, size: int, mode: str):
     asked, least = max(asked, least) * size, min(asked, least)
-    made = scene(str(nominal), racks)
+    made = build_scene(str(nominal), racks)
     topology: dict[str, Any] = {mode: RACK if mode != "unconstrained" else True}
     if size > 1:
         topology |= {"podSetSliceRequiredTopology": HOST, "podSetSliceSize": size}
-    wire = workload_json("w", [pods(asked, least, cpu=str(cpu), topology=topology)], queue="q")
+    wire = build_workload_json("w", [build_pod_set(asked, least, cpu=str(cpu), topology=topology)], queue="q")
     submit(made, "w", *wire["spec"]["podSets"])
 
     def fits(count: int) -> bool:
         """As if so many had been asked for in the first place."""
-        other = scene(str(nominal), racks)
-        submit(other, "w", pods(count, None, cpu=str(cpu), topology=topology))
+        other = build_scene(str(nominal), racks)
+        submit(other, "w", build_pod_set(count, None, cpu=str(cpu), topology=topology))
         return isinstance(other.run()["w"], Admissible)
 
     expected = next((count for count in range(asked, least - 1, -1) if count % size == 0 and fits(count)), None)
     outcome = made.run()["w"]
-    assert (counts(outcome)[0] if isinstance(outcome, Admissible) else None) == expected
+    assert (list_counts(outcome)[0] if isinstance(outcome, Admissible) else None) == expected
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(1, 9)), min_size=1, max_size=3), st.integers(0, 30))
 def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked: list[tuple[int, int | None]], room: int):
     """The first of all steps, one pod fewer after the other, that fits."""
-    pod_sets = [pods(max(count, least or 1), least, f"p{i}") for i, (count, least) in enumerate(asked)]
-    facts = WorkloadFacts.read(workload_json("w", pod_sets))
+    pod_sets = [build_pod_set(max(count, least or 1), least, f"p{i}") for i, (count, least) in enumerate(asked)]
+    facts = WorkloadFacts.read(build_workload_json("w", pod_sets))
 
     def judge(smaller: WorkloadFacts) -> Pieces[Admissible | NotAdmissible]:
         yield
@@ -264,4 +266,4 @@ def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked
     expected = next((step for step in steps if sum(step) <= room and step != whole), None)
     outcome = run_whole(find_largest(facts, judge))
     assert can_shrink(facts) == (sum(spare) > 0)
-    assert (counts(outcome) if outcome is not None else None) == expected
+    assert (list_counts(outcome) if outcome is not None else None) == expected

@@ -13,7 +13,7 @@ from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.portions import MOST_S, DecisionRequest, Key, Portions
 from core.state.facts import WorkloadFacts
-from tests.builders import pod_set_json, workload_json
+from tests.builders import build_pod_set_json, build_workload_json
 from tests.queueing.shared import Shared
 
 MINE, OTHERS, PROMISED = ("mine", False), ("others", False), ("mine", True)
@@ -321,9 +321,9 @@ def test_workload_with_other_labels_of_its_pods_keeps_its_number():
     """Attack 30: the first of a group had a new number in each round, and the group no decision in 400 rounds."""
     scene = Slow()
     for color in ("red", "blue"):
-        pod_sets = [pod_set_json(count=9)]
+        pod_sets = [build_pod_set_json(count=9)]
         pod_sets[0]["template"]["metadata"] = {"labels": {"color": color}}
-        scene.workload(workload_json("w0", pod_sets, queue="slow"))
+        scene.workload(build_workload_json("w0", pod_sets, queue="slow"))
         scene.names()
         assert scene.cycle._pending.number_of("uid-w0") == 1
 

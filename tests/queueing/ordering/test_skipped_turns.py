@@ -6,7 +6,7 @@ from typing import Any
 
 from core.queueing.flavors.outcome import Admissible
 from core.queueing.ordering.portions import MOST_BESIDE_S, MOST_S
-from tests.builders import condition_json
+from tests.builders import build_condition_json
 from tests.queueing.ordering.test_portions import Slow, Timed
 
 
@@ -53,7 +53,7 @@ def test_room_that_an_evicted_workload_leaves_is_kept_for_a_workload_that_is_ski
     scene.pool("quick", "99")
     scene.submit("low", 8, cpu="1", queue="slow", priority=0)
     scene.run()
-    scene._write("low", condition_json("Evicted", time=scene.now))
+    scene._write("low", build_condition_json("Evicted", time=scene.now))
     scene.submit("next", 16, cpu="1", queue="slow", priority=9)
     for number in range(6):
         scene.submit(f"never{number}", 20 + number, cpu="1", queue="slow", priority=5)

@@ -9,7 +9,7 @@ from core.names import MADE_BY
 from core.queueing.flavors.outcome import NotAdmissible
 from core.queueing.ordering import pending as pending_module
 from core.queueing.ordering.pending import Pending
-from tests.builders import NAMESPACE, pod_set_json, workload_json
+from tests.builders import NAMESPACE, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
 
@@ -105,7 +105,7 @@ def test_workloads_are_moved_to_the_group_of_their_trait_some_at_a_time(monkeypa
 def test_workloads_of_pods_that_one_controller_makes_anew_are_moved_together():
     scene, traits = Scene(), Counter[str]()
     for name in ("a", "b", "c"):
-        made = workload_json(name, [pod_set_json()])
+        made = build_workload_json(name, [build_pod_set_json()])
         made["metadata"]["annotations"] = {MADE_BY: "replicas"} if name != "c" else {}
         scene.workload(made)
     pending = Pending(scene.state.workloads, trait=lambda workload: traits[workload.party])

@@ -19,7 +19,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.pending import Pending
 from core.queueing.ordering.portions import MOST_S
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
-from tests.queueing.scene import Scene, admitted, refused
+from tests.queueing.scene import Scene, get_refusals, list_admitted
 from tests.queueing.shared import ALL_MAY, Shared
 from tests.strategies import scale_examples
 
@@ -36,7 +36,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def two_cohorts() -> Shared:
+def build_two_cohorts() -> Shared:
     scene = Shared()
     for i in range(4):
         scene.rack(f"r{i}", 4)
@@ -46,34 +46,34 @@ def two_cohorts() -> Shared:
 
 
 def test_of_all_that_ask_for_the_same_one_is_judged(judged: Counter[str]):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     scene.submit("runs", 16, queue="a", topology={"unconstrained": True})
     scene.run()
     for i in range(50):
         scene.submit(f"w{i}", 2, queue="a")
     judged.clear()
-    assert set(refused(scene.run())) == {f"w{i}" for i in range(50)}, "each is told"
+    assert set(get_refusals(scene.run())) == {f"w{i}" for i in range(50)}, "each is told"
     assert sum(judged.values()) == 1
 
 
-def test_what_another_cohort_gives_back_makes_nobody_be_judged_who_lacks_quota(judged: Counter[str]):
-    scene = two_cohorts()
+def test_quota_released_in_another_cohort_causes_no_new_judgement(judged: Counter[str]):
+    scene = build_two_cohorts()
     scene.submit("runs-a", 8, queue="a")
     scene.submit("runs-b", 8, queue="b")
     scene.submit("runs-c", 8, queue="c")
-    assert admitted(scene.run()) == {"runs-a", "runs-b", "runs-c"}
+    assert list_admitted(scene.run()) == {"runs-a", "runs-b", "runs-c"}
     scene.submit("waits", 2, queue="a")
-    assert refused(scene.run())["waits"].reason == REASON_WAITING_FOR_QUOTA
+    assert get_refusals(scene.run())["waits"].reason == REASON_WAITING_FOR_QUOTA
     judged.clear()
     scene.finish("runs-c")
     assert scene.run() == {}
     assert not judged
     scene.finish("runs-b")
-    assert admitted(scene.run()) == {"waits"}
+    assert list_admitted(scene.run()) == {"waits"}
 
 
-def test_too_little_quota_given_back_makes_nobody_be_judged(judged: Counter[str]):
-    scene = two_cohorts()
+def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counter[str]):
+    scene = build_two_cohorts()
     for name in ("a", "b"):
         for i in range(8):
             scene.submit(f"{name}{i}", queue=name)
@@ -85,11 +85,11 @@ def test_too_little_quota_given_back_makes_nobody_be_judged(judged: Counter[str]
         scene.run()
     assert judged["waits"] == 0
     scene.finish("a3")
-    assert "waits" in admitted(scene.run())
+    assert "waits" in list_admitted(scene.run())
 
 
-def test_a_cycle_that_was_cut_off_goes_on_with_those_who_had_no_turn(judged: Counter[str]):
-    scene = two_cohorts()
+def test_cycle_after_an_interrupted_cycle_continues_with_unjudged_workloads(judged: Counter[str]):
+    scene = build_two_cohorts()
     scene.submit("runs", 16, queue="a", topology={"unconstrained": True})
     scene.run()
     judged.clear()
@@ -113,7 +113,7 @@ def _some(turns: int) -> Callable[[], bool]:
 @pytest.mark.parametrize("shares", [False, True])
 @given(data=st.data())
 @settings(max_examples=scale_examples(2))
-def test_nobody_waits_whom_a_fresh_look_would_admit(shares: bool, is_slow: bool, data: st.DataObject):
+def test_waiting_workload_is_refused_by_a_fresh_cycle_too(shares: bool, is_slow: bool, data: st.DataObject):
     """Also where each queue may have two decisions in a round."""
     scene = data.draw(scenes(FairSharing() if shares else None))
     if is_slow:
@@ -176,7 +176,7 @@ def _preempts(outcome: Admissible | NotAdmissible) -> bool:
 
 @given(st.data())
 def test_groups_hold_all_that_wait_each_once_and_in_order(data: st.DataObject):
-    scene = two_cohorts()
+    scene = build_two_cohorts()
     pending = Pending(scene.state.workloads)
     for i in range(data.draw(st.integers(1, 25))):
         match data.draw(st.sampled_from(["submit", "submit", "change", "delete", "sync"])):

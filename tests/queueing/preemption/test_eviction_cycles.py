@@ -9,9 +9,9 @@ from core.names import MADE_BY
 from core.queueing.preemption import eviction_cycles
 from core.queueing.preemption.eviction_cycles import Circles
 from core.state.facts import WorkloadFacts
-from tests.builders import NAMESPACE, pod_set_json, workload_json
+from tests.builders import NAMESPACE, build_pod_set_json, build_workload_json
 
-FACTS = {name: WorkloadFacts.read(workload_json(name, [pod_set_json("main")], uid=name)) for name in ("a", "b", "c", "d")}
+FACTS = {name: WorkloadFacts.read(build_workload_json(name, [build_pod_set_json("main")], uid=name)) for name in ("a", "b", "c", "d")}
 SEEN = {f"{NAMESPACE}/{name}": facts for name, facts in FACTS.items()}
 
 
@@ -79,7 +79,7 @@ def test_of_too_many_evictions_the_oldest_are_forgotten(monkeypatch: pytest.Monk
 
 def read_made_anew(name: str, **options: Any) -> WorkloadFacts:
     """The workload of a pod that a controller makes anew."""
-    workload = workload_json(name, [pod_set_json("main")], **options)
+    workload = build_workload_json(name, [build_pod_set_json("main")], **options)
     workload["metadata"]["annotations"] = {MADE_BY: "replicas"}
     return WorkloadFacts.read(workload)
 

@@ -22,7 +22,7 @@ from core.state.facts import WorkloadFacts
 from core.state.workload_state import admission_usage
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
-from tests.queueing.shared import Shared, victims
+from tests.queueing.shared import Shared, get_victims
 from tests.strategies import scale_examples
 
 FINAL, INITIAL = PreemptionStrategy.FINAL_SHARE, PreemptionStrategy.INITIAL_SHARE
@@ -31,7 +31,7 @@ ANY = {"reclaimWithinCohort": "Any"}
 CPU = ("tas", "cpu")
 
 
-def scene(*strategies: PreemptionStrategy, policy: dict[str, Any] | None = None, **weights: str) -> Shared:
+def build_scene(*strategies: PreemptionStrategy, policy: dict[str, Any] | None = None, **weights: str) -> Shared:
     """Queues with nothing of their own, and a lender with room for 12."""
     made = Shared(sharing=FairSharing(strategies) if strategies else FairSharing())
     made.rack("r1", 10)
@@ -52,7 +52,7 @@ def preempted(made: Shared, queue: str, size: int, *, priority: int = 0) -> dict
     """Who goes for a workload of this size."""
     made.submit("wanting", size, queue=queue, topology=ANYWHERE, priority=priority)
     outcome = made.run()["wanting"]
-    return victims(outcome) if isinstance(outcome, NotAdmissible) and outcome.preempting is not None else {}
+    return get_victims(outcome) if isinstance(outcome, NotAdmissible) and outcome.preempting is not None else {}
 
 
 def settle(made: Shared) -> None:
@@ -71,7 +71,7 @@ def settle(made: Shared) -> None:
 
 @pytest.mark.parametrize(("weights", "shares"), [(("1", "1"), (6, 6)), (("1", "2"), (4, 8)), (("1", "0"), (12, 0)), (("0", "1"), (0, 12))])
 def test_a_hog_is_cut_back_to_its_share(weights: tuple[str, str], shares: tuple[int, int]):
-    made = scene(a=weights[0], b=weights[1])
+    made = build_scene(a=weights[0], b=weights[1])
     hog(made, "a", *[1] * 12)
     for i in range(12):
         made.submit(f"b{i}", queue="b", topology=ANYWHERE)
@@ -94,15 +94,15 @@ def test_a_hog_is_cut_back_to_its_share(weights: tuple[str, str], shares: tuple[
     ],
 )
 def test_strategies(strategies: tuple[PreemptionStrategy, ...], sizes: tuple[int, ...], wanted: int, gone: int):
-    made = scene(*strategies, a="1", b="1")
+    made = build_scene(*strategies, a="1", b="1")
     hog(made, "a", *sizes)
     found = preempted(made, "b", wanted)
     assert len(found) == gone
     assert set(found.values()) <= {REASON_FAIR_SHARING}
 
 
-def test_whoever_is_preempted_says_so_by_fair_sharing():
-    made = scene(a="1", b="1")
+def test_preemption_message_by_fair_sharing_names_the_reason_and_the_victim():
+    made = build_scene(a="1", b="1")
     hog(made, "a", 12)
     made.submit("wanting", 4, queue="b", topology=ANYWHERE)
     outcome = made.run()["wanting"]
@@ -113,36 +113,36 @@ def test_whoever_is_preempted_says_so_by_fair_sharing():
 @pytest.mark.parametrize(
     ("policy", "priority", "goes"), [("Never", 9, False), ("LowerPriority", 1, False), ("LowerPriority", 2, True), ("Any", 0, True)]
 )
-def test_reclaim_within_cohort_says_whose_workloads_may_go(policy: str, priority: int, goes: bool):
-    made = scene(a="1", b="1", policy={"reclaimWithinCohort": policy})
+def test_reclaim_within_cohort_policy_limits_victims_by_priority(policy: str, priority: int, goes: bool):
+    made = build_scene(a="1", b="1", policy={"reclaimWithinCohort": policy})
     hog(made, "a", 6, 6, priority=1)
     assert bool(preempted(made, "b", 6, priority=priority)) == goes
 
 
-def test_borrow_within_cohort_says_nothing():
-    made = scene(a="1", b="1", policy={"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}})
+def test_borrow_within_cohort_has_no_effect_under_fair_sharing():
+    made = build_scene(a="1", b="1", policy={"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}})
     hog(made, "a", 6)
     hog(made, "b", 6)
     assert preempted(made, "b", 6, priority=9) == {}
 
 
-def test_what_is_its_own_a_queue_reclaims_whatever_the_shares():
-    made = scene(a="1")
+def test_queue_with_weight_zero_reclaims_its_nominal_quota():
+    made = build_scene(a="1")
     made.pool("owner", "4", "cohort", preemption=ANY, fairSharing={"weight": "0"})
     hog(made, "a", 16)
     assert preempted(made, "owner", 4) == {"a0": REASON_RECLAIMED}
 
 
 def test_the_queue_that_has_most_gives_first():
-    made = scene(a="1", b="1", c="1")
+    made = build_scene(a="1", b="1", c="1")
     hog(made, "a", 2, 2)
     hog(made, "b", 2, 2, 2, 2)
     (victim,) = preempted(made, "c", 2)
     assert victim.startswith("b")
 
 
-def test_whoever_has_no_weight_gives_before_anybody_else():
-    made = scene(a="1", b="0", c="1")
+def test_queue_with_weight_zero_loses_workloads_first():
+    made = build_scene(a="1", b="0", c="1")
     hog(made, "a", 2, 2, 2, 2)
     hog(made, "b", 2, 2, priority=9)
     (victim,) = preempted(made, "c", 2)
@@ -150,7 +150,7 @@ def test_whoever_has_no_weight_gives_before_anybody_else():
 
 
 def test_its_own_queue_gives_by_priority_as_without_shares():
-    made = scene(a="1", policy={"withinClusterQueue": "LowerPriority"})
+    made = build_scene(a="1", policy={"withinClusterQueue": "LowerPriority"})
     hog(made, "a", 12)
     assert preempted(made, "a", 12, priority=1) == {"a0": REASON_IN_QUEUE}
 
@@ -172,9 +172,9 @@ def test_cohorts_are_compared_where_queues_meet():
     assert preempted(made, "a", 2) == {}
 
 
-def test_what_was_made_free_goes_to_the_one_it_was_made_for():
+def test_room_made_by_fair_preemption_goes_to_its_preemptor():
     """a's next is small: with its large one gone a would be below b, and its turn before b's."""
-    made = scene(INITIAL, a="1", b="1")
+    made = build_scene(INITIAL, a="1", b="1")
     hog(made, "a", 12)
     assert preempted(made, "b", 8) == {"a0": REASON_FAIR_SHARING}
     made.submit("small", 6, queue="a", topology=ANYWHERE, priority=9)
@@ -207,7 +207,7 @@ def test_shares_that_stand_still_are_no_reason_to_take():
 Cost = tuple[tuple[tuple[tuple[bool, Fraction], ...], int], int, int]
 
 
-def cost(scene: Shared, chosen: list[WorkloadFacts]) -> Cost:
+def compute_cost(scene: Shared, chosen: list[WorkloadFacts]) -> Cost:
     def rank(w: WorkloadFacts) -> tuple[tuple[tuple[bool, Fraction], ...], int]:
         shares = scene.state.quota.shares(w.queue.partition("/")[2])
         return tuple((not share.is_infinite, -share.value) for share in shares), w.priority
@@ -215,7 +215,7 @@ def cost(scene: Shared, chosen: list[WorkloadFacts]) -> Cost:
     return max(map(rank, chosen)), len(chosen), sum(w.priority for w in chosen)
 
 
-def level_share(world: Shared, mine: str, queue: str, *back: WorkloadFacts, of: str) -> Share:
+def compute_level_share(world: Shared, mine: str, queue: str, *back: WorkloadFacts, of: str) -> Share:
     """The share, where two queues meet, of the side of one of them, with some workloads counted on it."""
     tree = world.state.quota
     above, cohorts = [mine, *tree.ancestors(mine)], [queue, *tree.ancestors(queue)]
@@ -252,17 +252,17 @@ def may_go(scene: Shared, world: Shared, wanting: WorkloadFacts, chosen: list[Wo
         takes = [sum(p.requests["cpu"] * p.count for p in w.pod_sets) for w in members]
         if scene.used(queue) - sum(takes) + max(takes) <= tree.nominal(queue, CPU):
             return False
-        ours = level_share(world, mine, queue, wanting, of=mine)
+        ours = compute_level_share(world, mine, queue, wanting, of=mine)
         if strategy is None or ours.is_zero:
             continue
-        if strategy is FINAL and level_share(world, mine, queue, of=queue) < ours:
+        if strategy is FINAL and compute_level_share(world, mine, queue, of=queue) < ours:
             return False
-        if any(level_share(world, mine, queue, w, of=queue) <= ours for w in members):
+        if any(compute_level_share(world, mine, queue, w, of=queue) <= ours for w in members):
             return False
     return True
 
 
-def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> Cost | None:
+def find_cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> Cost | None:
     mine = wanting.queue.partition("/")[2]
     there = [w for w in scene.state.workloads.facts.values() if w.admission is not None]
     fitting: list[tuple[list[WorkloadFacts], Shared, bool]] = []
@@ -275,7 +275,7 @@ def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> Cost | None:
     assert scene.sharing is not None
     for i, strategy in enumerate(scene.sharing.strategies):
         costs = [
-            cost(scene, chosen)
+            compute_cost(scene, chosen)
             for chosen, world, borrows in fitting
             if may_go(scene, world, wanting, chosen, strategy) or (not i and not borrows and may_go(scene, world, wanting, chosen, None))
         ]
@@ -298,8 +298,8 @@ def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: J
     before = {name: scene.used(name) for name in QUEUES}
     found = find_preemption(scene.state, wanting, queue, STANDARD, (), sharing=scene.sharing)
     assert {name: scene.used(name) for name in QUEUES} == before
-    expected = cheapest_by_force(scene, wanting)
-    assert (None if found is None else cost(scene, [victim.workload for victim in found.victims])) == expected
+    expected = find_cheapest_by_force(scene, wanting)
+    assert (None if found is None else compute_cost(scene, [victim.workload for victim in found.victims])) == expected
 
 
 @given(any_scene, jobs)
@@ -355,5 +355,7 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     st.data(),
 )
 @settings(max_examples=scale_examples(1.5))
-def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
+def test_preemptor_under_fair_sharing_and_random_events_gets_its_room_and_no_workload_is_lost(
+    scene: Shared, coming: list[Job], data: st.DataObject
+):
     live(scene, coming, data)

@@ -22,14 +22,14 @@ from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import preemption_policy, victim_search
 from tests.builders import NAMESPACE, RACK
-from tests.queueing.scene import refused
-from tests.queueing.shared import ALL_MAY, Shared, victims
+from tests.queueing.scene import get_refusals
+from tests.queueing.shared import ALL_MAY, Shared, get_victims
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 ANYWHERE = {"unconstrained": True}
 
 
-def one_queue(nominal: str = "8", **preemption: str) -> Shared:
+def build_one_queue(nominal: str = "8", **preemption: str) -> Shared:
     scene = Shared()
     scene.rack("r1", 2)
     scene.pool("q", nominal, preemption=preemption or LOWER)
@@ -40,25 +40,25 @@ def one_queue(nominal: str = "8", **preemption: str) -> Shared:
 
 
 def test_a_lower_priority_makes_room_and_the_preemptor_gets_it():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     outcome = scene.run()["high"]
-    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_WAITING_FOR_PREEMPTED
     assert "preempts 1 workload by prioritization in the ClusterQueue: ns/low" in outcome.message
     for _ in range(2):
-        assert all(not victims(said) for said in scene.run().values()), "nobody goes twice for one room"
+        assert all(not get_victims(said) for said in scene.run().values()), "nobody goes twice for one room"
     scene.leave("low")
     assert "high" in scene.run()
     assert scene.running() == {"high"}
 
 
 @pytest.mark.parametrize(("policy", "goes"), [("Never", False), ("LowerPriority", False), ("LowerOrNewerEqualPriority", True)])
-def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, goes: bool):
-    scene = one_queue(withinClusterQueue=policy)
+def test_workload_of_equal_priority_is_preempted_only_if_newer_and_permitted_by_the_policy(policy: str, goes: bool):
+    scene = build_one_queue(withinClusterQueue=policy)
     early = "2025-01-01T00:00:00Z"
     scene.submit("newer", 8, queue="q")
     scene.run()
@@ -70,9 +70,9 @@ def test_equals_go_only_if_newer_and_only_where_the_policy_says_so(policy: str, 
     assert "newest" not in scene.run() or scene.evicted() == ({"newer"} if goes else set())
 
 
-def test_nobody_goes_for_nothing():
+def test_workload_that_would_not_fit_after_preemption_preempts_no_workload():
     """With all of lower priority gone it would still not fit."""
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 4, queue="q")
     scene.submit("same", 4, queue="q", priority=1)
     scene.run()
@@ -85,7 +85,7 @@ def test_nobody_goes_for_nothing():
 
 def test_one_large_victim_rather_than_many_small():
     """D26: the many are newer and of the same priority, yet one elsewhere will do."""
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.rack("r2", 2)
     scene.submit("whole", 8, queue="q")
     scene.run()
@@ -94,11 +94,11 @@ def test_one_large_victim_rather_than_many_small():
     scene.run()
     assert len(scene.running()) == 9
     scene.submit("high", 8, queue="q", priority=1)
-    assert victims(scene.run()["high"]) == {"whole": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["high"]) == {"whole": REASON_IN_QUEUE}
 
 
 def test_a_lower_priority_goes_before_fewer_of_higher():
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.rack("r2", 2)
     scene.submit("one", 8, queue="q", priority=1)
     scene.run()
@@ -106,16 +106,16 @@ def test_a_lower_priority_goes_before_fewer_of_higher():
         scene.submit(f"two{i}", 2, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=2)
-    assert victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
+    assert get_victims(scene.run()["high"]) == {f"two{i}": REASON_IN_QUEUE for i in range(4)}
 
 
-def test_of_equals_the_one_goes_who_has_lost_least():
-    scene = one_queue(nominal="100")
+def test_younger_of_two_equal_workloads_is_preempted():
+    scene = build_one_queue(nominal="100")
     for name in ("older", "younger"):
         scene.submit(name, 4, queue="q")
         scene.run()
     scene.submit("high", 4, queue="q", priority=1)
-    assert victims(scene.run()["high"]) == {"younger": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["high"]) == {"younger": REASON_IN_QUEUE}
 
 
 # --- for a place ------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_victims_are_chosen_in_one_rack():
         scene.submit(f"w{i}", 2, queue="q")
         scene.run()
     scene.submit("high", 8, queue="q", priority=1)
-    chosen = victims(scene.run()["high"])
+    chosen = get_victims(scene.run()["high"])
     assert len(chosen) == 4
     for name in chosen:
         scene.leave(name)
@@ -139,13 +139,13 @@ def test_victims_are_chosen_in_one_rack():
     assert "high" in scene.running()
 
 
-def test_nobody_else_takes_the_room_that_was_made():
-    scene = one_queue(nominal="100")
+def test_room_made_for_a_preemptor_is_not_given_to_another_workload():
+    scene = build_one_queue(nominal="100")
     scene.submit("a", 4, queue="q")
     scene.submit("b", 4, queue="q")
     scene.run()
     scene.submit("high", 8, queue="q", priority=5)
-    assert set(victims(scene.run()["high"])) == {"a", "b"}
+    assert set(get_victims(scene.run()["high"])) == {"a", "b"}
     scene.submit("thief", 4, queue="q", priority=4)
     scene.run()
     scene.leave("a")
@@ -156,8 +156,8 @@ def test_nobody_else_takes_the_room_that_was_made():
     assert scene.running() == {"high"}
 
 
-def test_nor_while_the_verdict_that_made_it_is_still_being_written():
-    scene = one_queue(nominal="100")
+def test_room_made_for_a_preemptor_is_reserved_while_its_verdict_is_being_written():
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.run()
     scene.submit("high", 8, queue="q", priority=5)
@@ -169,9 +169,9 @@ def test_nor_while_the_verdict_that_made_it_is_still_being_written():
     assert scene.running() == {"high"}
 
 
-def test_who_is_before_the_preemptor_gets_it_once_the_preemptor_has_it():
+def test_workload_with_higher_priority_than_the_preemptor_preempts_it_after_its_admission():
     """Whoever could take it first could also be one whose own victims come back for it: evictions would never end."""
-    scene = one_queue(nominal="100")
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.run()
     scene.submit("middle", 8, queue="q", priority=1)
@@ -181,14 +181,14 @@ def test_who_is_before_the_preemptor_gets_it_once_the_preemptor_has_it():
     scene.leave("low")
     scene.run()
     assert scene.running() == {"middle"}
-    assert victims(scene.run()["top"]) == {"middle": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["top"]) == {"middle": REASON_IN_QUEUE}
     scene.leave("middle")
     scene.run()
     assert scene.running() == {"top"}
 
 
-def test_a_scheduler_that_starts_anew_evicts_nobody_twice():
-    scene = one_queue(nominal="100")
+def test_restarted_scheduler_evicts_no_second_victim():
+    scene = build_one_queue(nominal="100")
     scene.submit("low", 8, queue="q")
     scene.submit("other", 8, queue="q")
     scene.rack("r2", 2)
@@ -198,29 +198,29 @@ def test_a_scheduler_that_starts_anew_evicts_nobody_twice():
     gone = scene.evicted()
     assert len(gone) == 1
     scene.cycle = type(scene.cycle)(scene.state, scene.cycle._profiles)
-    assert victims(scene.run()["high"]) == {}
+    assert get_victims(scene.run()["high"]) == {}
     scene.leave(gone.pop())
     scene.run()
     assert "high" in scene.running()
 
 
 def test_a_victim_that_could_not_be_evicted_is_asked_again():
-    scene = one_queue()
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q")
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     (verdict,) = scene.verdicts()
-    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
     assert scene.verdicts() == []
     scene.cycle.spare("ns/low")
     (verdict,) = scene.verdicts()
-    assert victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
+    assert get_victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
 
 
 # --- in a cohort ------------------------------------------------------------------------------------------
 
 
-def two_queues(**preemption: object) -> Shared:
+def build_two_queues(**preemption: object) -> Shared:
     scene = Shared()
     scene.rack("r1", 10)
     scene.pool("mine", "4", "c", preemption=preemption or ALL_MAY)
@@ -228,27 +228,27 @@ def two_queues(**preemption: object) -> Shared:
     return scene
 
 
-def test_what_is_not_used_is_lent():
-    scene = two_queues()
+def test_unused_quota_is_lent_within_the_cohort():
+    scene = build_two_queues()
     scene.submit("big", 8, queue="theirs")
     scene.run()
     assert scene.running() == {"big"}
     scene.submit("more", 1, queue="theirs")
-    assert refused(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
+    assert get_refusals(scene.run())["more"].reason == REASON_WAITING_FOR_QUOTA
 
 
-def test_what_was_lent_is_reclaimed():
-    scene = two_queues()
+def test_borrowed_quota_is_reclaimed_by_the_queue_that_owns_it():
+    scene = build_two_queues()
     scene.submit("kept", 4, queue="theirs", priority=9)
     scene.run()
     scene.submit("borrowed", 4, queue="theirs", priority=9)
     scene.run()
     scene.submit("owner", 4, queue="mine")
-    assert victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
+    assert get_victims(scene.run()["owner"]) == {"borrowed": REASON_RECLAIMED}
 
 
-def test_nobody_is_brought_below_what_is_its_own():
-    scene = two_queues()
+def test_workload_within_its_nominal_quota_is_not_reclaimed():
+    scene = build_two_queues()
     scene.submit("kept", 4, queue="theirs")
     scene.run()
     scene.submit("owner", 5, queue="mine")
@@ -260,7 +260,7 @@ def test_nobody_is_brought_below_what_is_its_own():
 
 def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workloads():
     """Seed 2597: a promise that borrowed let each workload of its queue be evicted, and one job that came emptied the cluster."""
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("kept", 4, queue="theirs")
     scene.run()
     scene.submit("waits", 2, queue="theirs")
@@ -278,8 +278,8 @@ def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workl
     assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
 
 
-def test_what_others_have_borrowed_is_told_as_that():
-    scene = two_queues(reclaimWithinCohort="LowerPriority")
+def test_refusal_names_quota_that_other_queues_have_borrowed():
+    scene = build_two_queues(reclaimWithinCohort="LowerPriority")
     scene.submit("borrowed", 8, queue="theirs", priority=1)
     scene.run()
     scene.submit("equal", 3, queue="mine", priority=1)
@@ -289,19 +289,19 @@ def test_what_others_have_borrowed_is_told_as_that():
 
 
 def test_reclaiming_only_lower_priorities():
-    scene = two_queues(reclaimWithinCohort="LowerPriority")
+    scene = build_two_queues(reclaimWithinCohort="LowerPriority")
     scene.submit("borrowed", 8, queue="theirs", priority=1)
     scene.run()
     scene.submit("equal", 4, queue="mine", priority=1)
     assert scene.evicted() == set()
     scene.submit("higher", 4, queue="mine", priority=2)
-    assert victims(scene.run()["higher"]) == {"borrowed": REASON_RECLAIMED}
+    assert get_victims(scene.run()["higher"]) == {"borrowed": REASON_RECLAIMED}
 
 
 @pytest.mark.parametrize(("threshold", "goes"), [(None, True), (0, True), (-1, False)])
 def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, goes: bool):
     borrowing = {"policy": "LowerPriority"} | ({} if threshold is None else {"maxPriorityThreshold": threshold})
-    scene = two_queues(reclaimWithinCohort="LowerPriority", borrowWithinCohort=borrowing)
+    scene = build_two_queues(reclaimWithinCohort="LowerPriority", borrowWithinCohort=borrowing)
     scene.pool("third", "4", "c")
     scene.submit("low", 8, queue="theirs", priority=0)
     scene.run()
@@ -310,12 +310,12 @@ def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, go
     assert isinstance(outcome, NotAdmissible)
     assert (outcome.preempting is not None) == goes
     if goes:
-        assert victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
+        assert get_victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
 
 
 def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
     """The borrower's admission is not seen yet when the owner is refused: nothing else will wake the owner."""
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("borrower", 8, queue="theirs")
     on_its_way = {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in scene.verdicts()}
     scene.submit("owner", 4, queue="mine")
@@ -323,22 +323,22 @@ def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
     assert isinstance(first, NotAdmissible)
     assert first.preempting is None
     scene.write(on_its_way)
-    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+    assert get_victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
 
 
-def test_what_is_reclaimed_is_not_borrowed_again_by_a_higher_priority():
+def test_reclaimed_quota_is_not_borrowed_again_by_a_higher_priority():
     """The borrower is before the owner in the queue: if it had its turn first, the two would go round for ever."""
-    scene = two_queues()
+    scene = build_two_queues()
     scene.submit("borrower", 8, queue="theirs", priority=9)
     scene.run()
     scene.submit("owner", 4, queue="mine")
-    assert victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
+    assert get_victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
     scene.leave("borrower")
     scene.run()
     assert scene.running() == {"owner"}
 
 
-def test_who_has_borrowed_all_that_it_may_reads_so_and_not_that_nobody_lends():
+def test_workload_at_its_borrowing_limit_reports_the_limit():
     scene = Shared()
     scene.rack("r1", 20)
     scene.pool("limited", "4", "c", borrowingLimit="2")
@@ -346,7 +346,7 @@ def test_who_has_borrowed_all_that_it_may_reads_so_and_not_that_nobody_lends():
     scene.submit("six", 6, queue="limited")
     scene.run()
     scene.submit("one", 1, queue="limited")
-    message = refused(scene.run())["one"].message
+    message = get_refusals(scene.run())["one"].message
     assert (
         "1 cpu of quota are missing, 6 of 4 are in use, and its borrowingLimit of 2 leaves 0 to be borrowed, whatever others lend"
         in message
@@ -359,12 +359,12 @@ def test_limits_of_borrowing_and_lending():
     scene.pool("limited", "4", "c", borrowingLimit="2")
     scene.pool("lender", "10", "c", lendingLimit="5")
     scene.submit("seven", 7, queue="limited")
-    assert "more than the 6 it could ever have, with its borrowingLimit of 2" in refused(scene.run())["seven"].message
+    assert "more than the 6 it could ever have, with its borrowingLimit of 2" in get_refusals(scene.run())["seven"].message
     scene.submit("six", 6, queue="limited")
     scene.run()
     assert scene.running() == {"six"}
     scene.submit("own", 10, queue="lender")
-    assert "own" in refused(scene.run())
+    assert "own" in get_refusals(scene.run())
     scene.finish("six")
     scene.run()
     assert scene.running() == {"own"}
@@ -383,7 +383,7 @@ def test_a_cohort_of_cohorts():
     assert scene.used("a") == 11000
     scene.finish("eleven")
     scene.submit("twelve", 12, queue="a")
-    assert 'all that cohort "left" lends' in refused(scene.run())["twelve"].message
+    assert 'all that cohort "left" lends' in get_refusals(scene.run())["twelve"].message
 
 
 @pytest.mark.parametrize("sharing", [None, FairSharing()])
@@ -399,17 +399,17 @@ def test_chain_of_1000_cohorts_lends_and_is_reclaimed_from(sharing: FairSharing 
     scene.run()
     assert scene.running() == {"borrows"}
     scene.submit("reclaims", 4, queue="b")
-    assert refused(scene.run())["reclaims"].preempting is not None
+    assert get_refusals(scene.run())["reclaims"].preempting is not None
 
 
-def test_a_circle_of_cohorts_admits_nobody():
+def test_cycle_of_cohorts_admits_no_workload():
     scene = Shared()
     scene.rack("r1", 1)
     scene.cohort("left", "right")
     scene.cohort("right", "left")
     scene.pool("a", "4", "left")
     scene.submit("w", 1, queue="a")
-    assert "inactive" in refused(scene.run())["w"].message
+    assert "inactive" in get_refusals(scene.run())["w"].message
     scene.cohort("right")
     scene.run()
     assert scene.running() == {"w"}
@@ -439,7 +439,7 @@ def test_borrowing_or_the_next_flavor(policy: str, flavor: str):
     assert outcome.admission.pod_sets[0].flavors == {"cpu": flavor}
 
 
-def two_flavors(**spec: object) -> Shared:
+def build_two_flavors(**spec: object) -> Shared:
     """`tas` is full of what may be preempted, `spare` is free."""
     scene = Shared()
     scene.rack("r1", 1, kind="old")
@@ -454,51 +454,51 @@ def two_flavors(**spec: object) -> Shared:
 
 
 def test_the_next_flavor_comes_before_preemption():
-    outcome = two_flavors().run()["high"]
+    outcome = build_two_flavors().run()["high"]
     assert not isinstance(outcome, NotAdmissible)
     assert outcome.admission.pod_sets[0].flavors == {"cpu": "spare"}
 
 
 def test_unless_the_queue_says_to_stop_where_preemption_helps():
-    outcome = two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
-    assert victims(outcome) == {"low": REASON_IN_QUEUE}
+    outcome = build_two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
+    assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
     assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
 
 
 def test_small_workload_goes_rather_than_a_large_one_that_began_last():
     """The one that began last counted as no work lost, whatever its size."""
-    scene = one_queue()
+    scene = build_one_queue()
     for name, count in (("small", 1), ("large", 7)):
         scene.submit(name, count, queue="q")
         scene.run()
     scene.submit("urgent", 1, queue="q", priority=1)
-    assert victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["urgent"]) == {"small": REASON_IN_QUEUE}
 
 
-def test_who_could_not_be_told_that_it_preempts_asks_for_its_victims_again():
-    scene = one_queue()
+def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
-    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+    assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
     scene.cycle.reconsider("uid-high")  # the write of its verdict failed, and nobody was told to go
-    assert [victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
+    assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
 
 
-def test_whom_a_preemptor_wanted_that_is_gone_another_may_want():
-    scene = one_queue()
+def test_victim_of_a_deleted_preemptor_may_be_preempted_by_another():
+    scene = build_one_queue()
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     scene.verdicts()  # not written: it is deleted before that
     scene.delete("high")
     scene.submit("other", 4, queue="q", priority=1)
-    assert victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
+    assert get_victims(scene.run()["other"]) == {"low": REASON_IN_QUEUE}
 
 
-def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
-    scene = one_queue()
+def test_preemptor_moved_to_another_queue_reserves_nothing_in_its_former_queue():
+    scene = build_one_queue()
     scene.pool("elsewhere", "0")
     scene.submit("low", 8, queue="q", priority=0)
     scene.run()
@@ -516,7 +516,7 @@ def test_who_asks_another_queue_claims_nothing_of_the_one_it_asked_before():
 # --- how long it takes ----------------------------------------------------------------------------------
 
 
-def crowded(racks: int) -> Shared:
+def build_crowded_scene(racks: int) -> Shared:
     """Racks of ten nodes, each taken by a workload of its own, whose names go from rack to rack; `urgent` needs one of them."""
     scene = Shared()
     scene.pool("q", "100000", preemption=ALL_MAY)
@@ -532,25 +532,25 @@ def crowded(racks: int) -> Shared:
 
 def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1."""
-    scene, trials = crowded(30), Counter[str]()
+    scene, trials = build_crowded_scene(30), Counter[str]()
 
     def counting(*asked: Any) -> Admissible | NotAdmissible:
         trials["all"] += 1
         return find_admission(*asked)
 
     monkeypatch.setattr(victim_search, "find_admission", counting)
-    assert len(victims(scene.run()["urgent"])) == 10
+    assert len(get_victims(scene.run()["urgent"])) == 10
     assert trials["all"] < 450  # one after the other they were 541
 
 
 @pytest.mark.parametrize("steps", [1, 2_000, 10_000])
 def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, monkeypatch: pytest.MonkeyPatch):
     """Found defect B1."""
-    scene = crowded(30)
+    scene = build_crowded_scene(30)
     monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
     outcome = scene.run()["urgent"]
     assert isinstance(outcome, NotAdmissible)
-    gone = victims(outcome)
+    gone = get_victims(outcome)
     assert len(gone) >= 10
     assert "the search stopped at its limit of steps, fewer victims may be enough" in outcome.message
     for name in gone:
@@ -562,20 +562,20 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
 def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1."""
     monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 12)
-    scene = crowded(3)
+    scene = build_crowded_scene(3)
     for i in range(10):
         scene.submit(f"z{i}", 1, cpu="4", queue="q", priority=-1, topology=ANYWHERE)
         scene.rack(f"late{i}", 1)
     scene.run()
     scene.submit("one", 1, cpu="4", queue="q", priority=2)
     outcome = scene.run()["one"]
-    assert set(victims(outcome)) <= {f"z{i}" for i in range(10)}
+    assert set(get_victims(outcome)) <= {f"z{i}" for i in range(10)}
 
 
 def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.MonkeyPatch):
     """Found defect B1: nobody of them may be all, and the search was not ended."""
     monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 3)
-    scene = crowded(1)
+    scene = build_crowded_scene(1)
     scene.submit("all", 10, cpu="4", queue="q", priority=2)
     outcome = scene.run()["all"]
     assert isinstance(outcome, NotAdmissible)

@@ -21,7 +21,7 @@ from tests.queueing.shared import Shared
 from tests.strategies import scale_examples
 
 
-def cost(chosen: list[WorkloadFacts]) -> tuple[int, int, int]:
+def compute_cost(chosen: list[WorkloadFacts]) -> tuple[int, int, int]:
     return max(w.priority for w in chosen), len(chosen), sum(w.priority for w in chosen)
 
 
@@ -54,13 +54,13 @@ def may_go(scene: Shared, wanting: WorkloadFacts, chosen: list[WorkloadFacts], *
     return True
 
 
-def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> tuple[int, int, int] | None:
+def find_cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> tuple[int, int, int] | None:
     mine = wanting.queue.partition("/")[2]
     there = [w for w in scene.state.workloads.facts.values() if w.admission is not None]
     best = None
     for size in range(1, len(there) + 1):
         for chosen in map(list, combinations(there, size)):
-            if best is not None and cost(chosen) >= best:
+            if best is not None and compute_cost(chosen) >= best:
                 continue
             world = rebuilt_without(scene, {w.key for w in chosen})
             found = find_admission(world.state, wanting, world.state.cluster_queues[mine], STANDARD)
@@ -69,7 +69,7 @@ def cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> tuple[int, int, 
                 borrows = world.used(mine) + asked > world.state.quota.nominal(mine, ("tas", "cpu"))
                 # One that need not borrow may also act by the right of one that does.
                 if any(may_go(scene, wanting, chosen, borrows=right) for right in ([True] if borrows else [False, True])):
-                    best = cost(chosen)
+                    best = compute_cost(chosen)
     return best
 
 
@@ -83,8 +83,8 @@ def test_no_cheaper_victims_than_those_found_by_trying_all(scene: Shared, job: J
     before = {name: scene.used(name) for name in QUEUES}
     found = find_preemption(scene.state, wanting, queue, STANDARD, ())
     assert {name: scene.used(name) for name in QUEUES} == before
-    expected = cheapest_by_force(scene, wanting)
-    assert (None if found is None else cost([victim.workload for victim in found.victims])) == expected
+    expected = find_cheapest_by_force(scene, wanting)
+    assert (None if found is None else compute_cost([victim.workload for victim in found.victims])) == expected
 
 
 @given(busy_scenes(), jobs)
@@ -108,5 +108,5 @@ def test_where_not_all_can_be_tried_each_victim_is_needed(scene: Shared, job: Jo
 
 @given(scenes(), st.lists(jobs, min_size=1, max_size=8), st.data())
 @settings(max_examples=scale_examples(1.5))
-def test_whatever_happens_who_was_promised_room_gets_it_and_nobody_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
+def test_preemptor_under_random_events_gets_its_room_and_no_workload_is_lost(scene: Shared, coming: list[Job], data: st.DataObject):
     live(scene, coming, data)

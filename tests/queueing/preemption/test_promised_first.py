@@ -7,7 +7,7 @@ import pytest
 from core.model.configuration import FairSharing
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import LocalQueueFacts
-from tests.builders import NAMESPACE, condition_json, local_queue_json
+from tests.builders import NAMESPACE, build_condition_json, build_local_queue_json
 from tests.queueing.shared import Shared
 
 
@@ -19,7 +19,7 @@ def test_queue_of_a_workload_that_waits_for_an_evicted_one_comes_before_a_queue_
     scene.pool("b", "99", "cohort")
     scene.submit("low", 4, cpu="1", queue="a", priority=0)
     scene.run()
-    scene._write("low", condition_json("Evicted", time=scene.now))
+    scene._write("low", build_condition_json("Evicted", time=scene.now))
     scene.submit("next", 8, cpu="1", queue="a", priority=9)
     scene.run()
     assert scene.cycle._claims.of("uid-next") is not None
@@ -73,7 +73,7 @@ def test_room_promised_to_a_workload_of_a_stopped_queue_is_for_others(stopped: s
     if stopped == "queue":
         scene.pool("q", "4", "c", preemption={"withinClusterQueue": "LowerPriority"}, stopPolicy="Hold")
     else:
-        wire = local_queue_json("q", "q")
+        wire = build_local_queue_json("q", "q")
         wire["spec"]["stopPolicy"] = "Hold"
         scene.state.observe_local_queue(f"{NAMESPACE}/q", LocalQueueFacts.read(wire))
     scene.delete("low")

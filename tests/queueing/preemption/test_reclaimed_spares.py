@@ -9,13 +9,13 @@ import pytest
 from core.model.pause_state import NOTHING_PAUSED, Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, PREEMPTED, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.queueing.flavors.outcome import Admissible
-from tests.builders import NAMESPACE, RACK, Node, pod_set_json, workload_json
+from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.flavors.test_lending import Lending
-from tests.queueing.running import NOW, told
-from tests.queueing.scene import admitted
+from tests.queueing.running import NOW, get_refusal
+from tests.queueing.scene import list_admitted
 
 
-def waiting(*, cpu: int = 4, port: int | None = None) -> Lending:
+def build_waiting_scene(*, cpu: int = 4, port: int | None = None) -> Lending:
     """`w` has lost both of its nodes. One pod is to go to `r0-n2`, its spare, which `low` has been told to leave, the other to `r0-n3`,
     which is free."""
     scene = Lending()
@@ -33,7 +33,7 @@ def waiting(*, cpu: int = 4, port: int | None = None) -> Lending:
     for node in ("r0-n0", "r0-n1"):
         scene.break_down(node)
     scene.lose("w", "r0-n0", "r0-n1")
-    preempting = told(scene.run()["w"]).preempting
+    preempting = get_refusal(scene.run()["w"]).preempting
     assert preempting is not None
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/low"]
     return scene
@@ -50,62 +50,62 @@ def is_whole(scene: Lending) -> bool:
 
 
 @pytest.mark.parametrize("priority", [0, 10, 20])
-def test_nobody_takes_meanwhile_what_it_is_to_get_beside_its_spare(priority: int) -> None:
-    scene = waiting()
+def test_free_node_promised_beside_the_spare_is_not_given_to_another_workload(priority: int) -> None:
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4", priority=priority)
-    assert told(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
+    assert get_refusal(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert scene.run() == {}
     assert not scene.state.ledger.drift()
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
-def test_what_it_does_not_need_of_that_node_is_free_for_all() -> None:
-    scene = waiting(cpu=6)
+def test_rest_of_a_node_promised_beside_the_spare_is_free_for_other_workloads() -> None:
+    scene = build_waiting_scene(cpu=6)
     scene.submit("beside", 1, cpu="2")
     scene.submit("thief", 1, cpu="1")
-    assert admitted(scene.run()) == {"beside"}
+    assert list_admitted(scene.run()) == {"beside"}
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
 def test_its_ports_are_kept_for_it_too() -> None:
-    scene = waiting(cpu=6, port=8080)
-    thief = workload_json("thief", [pod_set_json(cpu="1", topology={"required": RACK})])
+    scene = build_waiting_scene(cpu=6, port=8080)
+    thief = build_workload_json("thief", [build_pod_set_json(cpu="1", topology={"required": RACK})])
     scene.workload(with_port(thief, 8080))
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
-def test_nor_does_another_that_loses_a_node_then_and_comes_before_it() -> None:
-    scene = waiting()
+def test_free_node_promised_beside_the_spare_is_no_replacement_for_a_higher_priority() -> None:
+    scene = build_waiting_scene()
     scene.rack("r1", 1)
     scene.submit("first", 1, cpu="4", priority=20, topology={"preferred": RACK})
-    assert admitted(scene.run()) == {"first"}
+    assert list_admitted(scene.run()) == {"first"}
     scene.break_down("r1-n0")
     scene.lose("first", "r1-n0")
-    outcome = told(scene.run()["first"])
+    outcome = get_refusal(scene.run()["first"])
     assert (outcome.evicts, outcome.reason) == (True, REASON_NODE_FAILURES)
     scene.leave("low")
-    assert "w" in admitted(scene.run())
+    assert "w" in list_admitted(scene.run())
     assert is_whole(scene)
 
 
-def test_nor_do_the_spares_of_another() -> None:
-    scene = waiting()
+def test_cycle_makes_room_until_the_holder_has_reclaimed_its_spare() -> None:
+    scene = build_waiting_scene()
     assert scene.cycle.makes_room
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     scene.run()
     assert not scene.cycle.makes_room
 
 
 def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4", priority=20)
     assert [verdict.workload.key for verdict in scene.verdicts("w")] == [f"{NAMESPACE}/thief"]
     assert not scene.where("thief")
@@ -115,84 +115,84 @@ def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be()
     scene.state.forget(f"{NAMESPACE}/w")
     scene.cycle.reconsider("uid-w")
     assert not any(isinstance(verdict.outcome, Admissible) for verdict in scene.cycle.run(is_held_back=lambda uid: uid == "uid-w"))
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
-def test_whoever_starts_later_keeps_it_as_well() -> None:
-    scene, later = waiting(), Lending()
+def test_restarted_scheduler_reserves_the_node_promised_beside_the_spare() -> None:
+    scene, later = build_waiting_scene(), Lending()
     for i in range(4):
         later.state.observe_node(f"r0-n{i}", scene.state.nodes[f"r0-n{i}"])
     for name in ("low", "w"):
         later.workload(scene.objects[name])
     later.submit("thief", 1, cpu="4", priority=20)
-    assert not admitted(later.run())
+    assert not list_admitted(later.run())
     later.leave("low")
-    assert admitted(later.run()) == {"w"}
+    assert list_admitted(later.run()) == {"w"}
     assert is_whole(later)
 
 
 def test_once_it_waits_no_more_others_have_it() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4")
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     for node in ("r0-n0", "r0-n1"):
         scene.change(node)
     scene.lose("w")
-    assert admitted(scene.run()) == {"thief"}
+    assert list_admitted(scene.run()) == {"thief"}
     assert scene.where("thief") == {"r0-n3": 1}
     assert not scene.cycle.makes_room
 
 
 def test_it_is_not_evicted_for_a_node_that_fails_while_others_go_for_its_sake() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.break_down("r0-n3")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.evicts, outcome.reason) == (False, REASON_TOPOLOGY_PLACEMENT_FAILED)
     scene.change("r0-n3")
     scene.submit("thief", 1, cpu="4", priority=20)
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
 @pytest.mark.parametrize("spare_fails", [False, True])
-def test_it_is_evicted_where_nobody_goes_any_more_or_from_a_node_that_has_failed(spare_fails: bool) -> None:
-    scene = waiting()
+def test_holder_with_a_failed_promised_node_or_spare_is_evicted(spare_fails: bool) -> None:
+    scene = build_waiting_scene()
     scene.break_down("r0-n3")
     if spare_fails:
         scene.break_down("r0-n2")
     else:
         scene.run()
         scene.leave("low")
-    outcome = told(scene.run()["w"])
+    outcome = get_refusal(scene.run()["w"])
     assert (outcome.evicts, outcome.reason) == (True, REASON_NODE_FAILURES)
     scene.leave("w")
     scene.run()
     assert not scene.cycle.makes_room
 
 
-def test_nor_is_it_kept_for_one_that_could_not_be_told_to_go() -> None:
-    scene = waiting()
+def test_holder_with_a_borrower_that_was_not_evicted_is_evicted_when_the_promised_node_fails() -> None:
+    scene = build_waiting_scene()
     low = scene.objects["low"]
     conditions = [one for one in low["status"]["conditions"] if one["type"] not in (EVICTED, PREEMPTED)]
     scene.set_status("low", {**low["status"], "conditions": conditions})
     scene.cycle.spare(f"{NAMESPACE}/low")
     scene.break_down("r0-n3")
-    assert told(scene.run()["w"]).evicts
+    assert get_refusal(scene.run()["w"]).evicts
 
 
 def test_a_pause_of_admissions_gives_nothing_away() -> None:
-    scene = waiting()
+    scene = build_waiting_scene()
     scene.submit("thief", 1, cpu="4", priority=20)
     scene.state.observe_pause(Pause(admissions=Stop("admissions", "why", "who", NOW)))
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     assert scene.cycle.makes_room
     scene.state.observe_pause(NOTHING_PAUSED)
-    assert not admitted(scene.run())
+    assert not list_admitted(scene.run())
     scene.leave("low")
-    assert admitted(scene.run()) == {"w"}
+    assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
 
 
@@ -211,6 +211,6 @@ def test_of_two_lent_nodes_that_one_is_taken_which_fewer_have_to_leave() -> None
     assert shared < alone
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
-    preempting = told(scene.run()["w"]).preempting
+    preempting = get_refusal(scene.run()["w"]).preempting
     assert preempting is not None
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/b"]

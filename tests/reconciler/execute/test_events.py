@@ -38,7 +38,7 @@ def told() -> Told:
     return Told()
 
 
-async def test_the_same_is_told_again_only_after_two_minutes(told: Told):
+async def test_repeated_event_is_emitted_again_only_after_two_minutes(told: Told):
     for message in ("one", "one", "two"):
         await told.tell("a", message)
     await told.tell("b", "one")
@@ -51,7 +51,7 @@ async def test_the_same_is_told_again_only_after_two_minutes(told: Told):
     assert told.events[3:] == [("a", "Reason", "one")]
 
 
-async def test_what_was_told_longer_ago_is_forgotten(told: Told):
+async def test_event_reporter_drops_record_of_events_older_than_quiet_period(told: Told):
     """A soak of jobs showed it: texts of thousands of events of jobs that are over were kept until there were too many."""
     for number in range(1000):
         told.clock.time += NOT_OFTEN_S

@@ -17,7 +17,7 @@ from core.runtime.http.errors import Conflict, Forbidden, Invalid, KubeError, No
 from reconciler.execute.executor import Left, Paused
 from sim.apiserver.server import Refused, Request
 from sim.harness import Harness
-from tests.builders import pod_set_json
+from tests.builders import build_pod_set_json
 from tests.runtime.fakes import ManualClock
 
 REFUSED, FAILED = Refused(403, "Forbidden", "by a policy"), Refused(500, "InternalError", "away")
@@ -31,7 +31,9 @@ class Executing(Harness):
         self.fails: dict[str, Refused] = {}
         self.on_write = self.check
         self.seen = {name: self.put({"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": []}}) for name in ("a", "b", "c")}
-        self.seen["w"] = self.put({"kind": "Workload", "metadata": {"name": "w"}, "spec": {"queueName": "q", "podSets": [pod_set_json()]}})
+        self.seen["w"] = self.put(
+            {"kind": "Workload", "metadata": {"name": "w"}, "spec": {"queueName": "q", "podSets": [build_pod_set_json()]}}
+        )
 
     def check(self, request: Request) -> None:
         if request.name in self.fails:

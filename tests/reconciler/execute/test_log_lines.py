@@ -24,11 +24,11 @@ def topogate(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> Topogate:
     return installed.run(is_fresh=True)
 
 
-def lines_of(log: Path) -> list[Line]:
+def list_lines(log: Path) -> list[Line]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def tokens(topogate: Topogate) -> list[str]:
+def list_tokens(topogate: Topogate) -> list[str]:
     """With what each process shows who it is."""
     files = [yaml.safe_load(path.read_text()) for path in topogate._kubeconfigs.values()]
     return [user["user"]["token"] for file in files for user in file["users"]]
@@ -45,10 +45,10 @@ def test_lines_are_json_with_ids_and_no_secrets(cluster: Cluster, topogate: Topo
     assert topogate.reconciler is not None
     logs = [topogate.webhook.log, topogate.reconciler.log]
     for log in logs:
-        for line in lines_of(log):
+        for line in list_lines(log):
             assert {"time", "level", "logger", "message"} <= line.keys()
     runs: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for line in lines_of(topogate.reconciler.log):
+    for line in list_lines(topogate.reconciler.log):
         assert ("controller" in line) == ("reconcile_id" in line) == ("key" in line)
         if "controller" in line:
             runs[line["reconcile_id"]].add((line["controller"], line["key"]))
@@ -57,5 +57,5 @@ def test_lines_are_json_with_ids_and_no_secrets(cluster: Cluster, topogate: Topo
     for text in (log.read_text() for log in logs):
         assert "PRIVATE KEY" not in text
         assert "Bearer" not in text
-        for token in tokens(topogate):
+        for token in list_tokens(topogate):
             assert not any(part in text for part in (token, *token.split(".")[1:]))

@@ -28,10 +28,10 @@ def scene(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     """Quota for two pods of eight GPUs, on a flavor without a topology."""
     opened = Scene(cluster).open(quota=16)
     flavor = f"{opened.prefix}anywhere"
-    opened.create(manifests.flavor(flavor, opened.pool.labels, None))
-    opened.create(manifests.cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}))
+    opened.create(manifests.build_flavor(flavor, opened.pool.labels, None))
+    opened.create(manifests.build_cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}))
     opened.api.delete(f"/apis/{GROUP_VERSION}/namespaces/{opened.namespace}/localqueues/main")
-    opened.create(manifests.local_queue("main", opened.namespace, f"{opened.prefix}open"))
+    opened.create(manifests.build_local_queue("main", opened.namespace, f"{opened.prefix}open"))
     with TrainJobStandIn(cluster.api) as trainer, JobSetStandIn(cluster.api) as jobsets:
         yield opened
         opened.api.delete(f"{TRAINER.format(opened.namespace)}/trainjobs/train")
@@ -48,7 +48,7 @@ def run(scene: Scene) -> str:
     path = TRAINER.format(scene.namespace)
     made = runtime() | {"kind": "TrainingRuntime"}
     (node,) = made["spec"]["template"]["spec"]["replicatedJobs"]
-    node["template"]["spec"]["template"]["spec"] = manifests.job("any", "any", pods=1, gpus=8)["spec"]["template"]["spec"]
+    node["template"]["spec"]["template"]["spec"] = manifests.build_job("any", "any", pods=1, gpus=8)["spec"]["template"]["spec"]
     made["metadata"] |= {"namespace": scene.namespace}
     scene.api.create(f"{path}/trainingruntimes", made)
     name = made["metadata"]["name"]

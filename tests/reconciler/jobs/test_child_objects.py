@@ -11,7 +11,7 @@ from core.resource import Obj
 from core.runtime.clock import SystemClock
 from reconciler.jobs.child_objects import find_excess_of_parts, limit_facts
 from reconciler.observe.observed import Observed
-from tests.builders import cluster_queue_json
+from tests.builders import build_cluster_queue_json
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
 
@@ -24,12 +24,12 @@ def _owned_by(kind: str, version: str, name: str) -> list[Obj]:
     return [{"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]
 
 
-def _template(**requests: str) -> Obj:
+def _build_template(**requests: str) -> Obj:
     return {"spec": {"containers": [{"name": "node", "resources": {"requests": requests}}]}}
 
 
 def _replicated(name: str, pods: int, **requests: str) -> Obj:
-    job = {"parallelism": pods, "completions": pods, "template": _template(**requests)}
+    job = {"parallelism": pods, "completions": pods, "template": _build_template(**requests)}
     return {"name": name, "replicas": 1, "template": {"spec": job}}
 
 
@@ -38,7 +38,7 @@ class Parts:
 
     def __init__(self, *covered: str) -> None:
         self.observed = Observed(None, SystemClock())  # type: ignore[arg-type]
-        queue = cluster_queue_json("q", {"f": "100"})
+        queue = build_cluster_queue_json("q", {"f": "100"})
         queue["spec"]["resourceGroups"][0]["coveredResources"] = list(covered)
         queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] = [{"name": name, "nominalQuota": "100"} for name in covered]
         self.observed.cluster_queues.put({**queue, "metadata": {**queue["metadata"], "uid": "uid-q", "resourceVersion": "1"}})
@@ -50,7 +50,7 @@ class Parts:
         conditions = [{"type": kind, "status": "True", "reason": kind, "message": ""} for kind in ("QuotaReserved", "Admitted")]
         workload = {
             "metadata": _metadata("w", ownerReferences=_owned_by("TrainJob", "trainer.kubeflow.org/v1alpha1", "train")),
-            "spec": {"podSets": [{"name": "node", "count": 1, "template": _template(**requests)}]},
+            "spec": {"podSets": [{"name": "node", "count": 1, "template": _build_template(**requests)}]},
             "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}, "conditions": conditions},
         }
         self.observed.workloads.put(workload)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.names import EVENT_STILL_IN_USE, NODES_PLACED
-from tests.builders import cluster_queue_json, flavor_json
+from tests.builders import build_cluster_queue_json, build_flavor_json
 from tests.reconciler.harness_queues import QueuesHarness
 
 OBJECTS = (("clusterqueues", "ClusterQueue", "cq"), ("resourceflavors", "ResourceFlavor", "gpu"), ("topologies", "Topology", "t"))
@@ -37,9 +37,7 @@ def deleted(harness: QueuesHarness, kind: str, name: str) -> dict[str, Any]:
         ("topologies", "Topology", "t", "still used by ResourceFlavor gpu; it goes when that is gone"),
     ],
 )
-def test_what_is_deleted_and_still_in_use_says_by_whom_and_says_so_once(
-    harness: QueuesHarness, plural: str, kind: str, name: str, told: str
-):
+def test_deleted_object_that_is_in_use_reports_its_users_in_one_event(harness: QueuesHarness, plural: str, kind: str, name: str, told: str):
     assert harness.told(name) == []
     assert deleted(harness, kind, name)["metadata"]["deletionTimestamp"]
     for _ in range(3):
@@ -47,7 +45,7 @@ def test_what_is_deleted_and_still_in_use_says_by_whom_and_says_so_once(
     assert harness.told(name) == [(EVENT_STILL_IN_USE, told)]
 
 
-def test_the_status_says_so_too_as_long_as_it_is_true(harness: QueuesHarness):
+def test_status_of_a_deleted_object_in_use_names_its_users_while_they_exist(harness: QueuesHarness):
     for plural, kind, name in OBJECTS:
         deleted(harness, kind, name)
         harness.reconcile(plural, name)
@@ -64,7 +62,7 @@ def test_the_status_says_so_too_as_long_as_it_is_true(harness: QueuesHarness):
 
 
 def test_node_of_two_flavors_is_counted_once(harness: QueuesHarness):
-    harness.put({"kind": "ResourceFlavor", **flavor_json("other", "t")})
+    harness.put({"kind": "ResourceFlavor", **build_flavor_json("other", "t")})
     harness.reconcile("topologies", "t")
     assert harness.find_condition(NODES_PLACED, "t", "Topology")["message"].startswith("2 nodes carry")
     harness.drop("Node", "r2-n", "")
@@ -74,7 +72,7 @@ def test_node_of_two_flavors_is_counted_once(harness: QueuesHarness):
 
 def test_users_that_come_and_go_are_no_new_event_but_another_object_of_the_name_is(harness: QueuesHarness):
     for name in ("a", "b"):
-        harness.put({"kind": "ResourceFlavor", **flavor_json(name, "t")})
+        harness.put({"kind": "ResourceFlavor", **build_flavor_json(name, "t")})
     deleted(harness, "Topology", "t")
     harness.reconcile("topologies", "t")
     harness.drop("ResourceFlavor", "a")
@@ -89,8 +87,8 @@ def test_users_that_come_and_go_are_no_new_event_but_another_object_of_the_name_
     assert [message for _, message in harness.told("t")] == [told, "still used by ResourceFlavors b, gpu; it goes when they are gone"]
 
 
-def test_what_somebody_elses_finalizer_holds_is_not_told_of(harness: QueuesHarness):
-    queue = {"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "10"})}
+def test_deleted_queue_with_only_a_foreign_finalizer_gets_no_event(harness: QueuesHarness):
+    queue = {"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": "10"})}
     harness.put({**queue, "metadata": {"name": "cq", "finalizers": ["example.com/theirs"], "deletionTimestamp": harness.now()}})
     harness.reconcile("clusterqueues", "cq")
     assert harness.told("cq") == []

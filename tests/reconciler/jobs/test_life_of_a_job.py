@@ -8,7 +8,7 @@ from core.names import TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from e2e import manifests
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
@@ -16,9 +16,9 @@ from tests.reconciler.scenes import GPU, Scene
 def test_a_required_rack_job_runs_in_one_rack_in_the_order_of_its_ranks(scene: Scene) -> None:
     scene.submit("train", pods=8, gpus=2, indexed=True, required=scene.rack)
     now = scene.until_bound("train", 8)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert truth.as_assigned(now, "train") == []
-    assert truth.in_rank_order(now, "train", ["kubernetes.io/hostname"]) == []
+    assert truth.check_rank_order(now, "train", ["kubernetes.io/hostname"]) == []
     scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workload_of("train"), "topogate.dev/RankOrderKept"))
 
 
@@ -27,12 +27,14 @@ def test_two_jobs_that_want_the_last_rack_at_once_get_it_one_after_the_other(sce
     scene.until_bound("filler", 2)
     for name in ("one", "two"):
         scene.submit(name, pods=2, gpus=8, required=scene.rack)
-    now = scene.eventually("one of the two to be bound", lambda now: any(truth.all_bound(now, name, 2) == [] for name in ("one", "two")))
-    winner, loser = ("one", "two") if truth.all_bound(now, "one", 2) == [] else ("two", "one")
+    now = scene.eventually(
+        "one of the two to be bound", lambda now: any(truth.check_all_bound(now, name, 2) == [] for name in ("one", "two"))
+    )
+    winner, loser = ("one", "two") if truth.check_all_bound(now, "one", 2) == [] else ("two", "one")
     message = scene.until_waiting(loser, "TopologyPlacementFailed")
     assert scene.rack in message
     assert f"It would fit if 8 {GPU} were freed on each of " in message
-    assert truth.always(scene.read()) == []
+    assert truth.check_invariants(scene.read()) == []
     scene.delete_job(winner)
     scene.until_bound(loser, 2)
 
@@ -41,8 +43,8 @@ def test_a_job_that_cannot_fit_is_admitted_soon_after_a_node_that_helps_is_added
     scene.submit("big", pods=3, gpus=8, required=scene.rack)
     message = scene.until_waiting("big", "TopologyPlacementFailed")
     assert "2 out of 3 pod(s)" in message
-    assert truth.waits_with_reason(scene.read(), "big", GPU) == []
-    scene.cluster.add_nodes([node_object(scene.pool, 1, 1, 3)])
+    assert truth.check_waiting_reason(scene.read(), "big", GPU) == []
+    scene.cluster.add_nodes([build_node(scene.pool, 1, 1, 3)])
     scene.until_bound("big", 3)
 
 
@@ -56,7 +58,7 @@ def test_finishing_gives_quota_and_place_back(cluster: Cluster, topogate: Topoga
     now = scene.eventually("first to be finished", lambda now: truth.is_true(now.workload_of("first"), "Finished"))
     workload = now.workload_of("first")
     assert workload is not None
-    assert truth.condition(workload, "Finished")["reason"] == "Succeeded"
+    assert truth.get_condition(workload, "Finished")["reason"] == "Succeeded"
     scene.eventually("its finalizer to go", lambda now: not (now.workload_of("first") or {})["metadata"].get("finalizers"))
     scene.close()
 
@@ -66,7 +68,7 @@ def test_suspending_a_running_job_by_hand_gives_its_place_back_and_unsuspending_
     scene.until_bound("held", 4)
     scene.patch_job("held", {"spec": {"suspend": True}})
     scene.eventually(
-        "quota to be given back", lambda now: truth.condition(now.workload_of("held"), "QuotaReserved").get("status") == "False"
+        "quota to be given back", lambda now: truth.get_condition(now.workload_of("held"), "QuotaReserved").get("status") == "False"
     )
     restored = scene.job("held")["spec"]["template"]
     assert restored["spec"] == original["spec"]
@@ -85,7 +87,7 @@ def test_deactivating_a_workload_stops_its_job_and_activating_starts_it_again(sc
     scene.until_bound("train", 2)
     scene.patch_workload("train", {"spec": {"active": False}})
     now = scene.eventually("the job to be stopped", lambda now: now.workload_of("train") and not now.pods_of("train"))
-    assert truth.condition(now.workload_of("train"), "Evicted").get("reason") == "Deactivated"
+    assert truth.get_condition(now.workload_of("train"), "Evicted").get("reason") == "Deactivated"
     scene.eventually("admission to be gone", lambda now: "admission" not in (now.workload_of("train") or {}).get("status", {}))
     scene.patch_workload("train", {"spec": {"active": True}})
     scene.until_bound("train", 2)
@@ -108,7 +110,9 @@ def test_deleting_the_workload_of_a_running_job_stops_it_and_queues_it_anew(scen
 
     def is_new(now: truth.Snapshot) -> bool:
         workload = now.workload_of("train")
-        return workload is not None and workload["metadata"]["uid"] != old["metadata"]["uid"] and truth.all_bound(now, "train", 2) == []
+        return (
+            workload is not None and workload["metadata"]["uid"] != old["metadata"]["uid"] and truth.check_all_bound(now, "train", 2) == []
+        )
 
     scene.eventually("a new workload to be bound", is_new)
 
@@ -126,7 +130,7 @@ def test_a_job_unsuspended_by_hand_does_not_slip_past_placement(scene: Scene) ->
 def test_pods_of_others_are_counted(scene: Scene) -> None:
     for number, node in enumerate(sorted(scene.read().nodes)):
         if node.startswith(scene.prefix):
-            pod = manifests.job("x", scene.namespace, pods=1, gpus=1)["spec"]["template"]["spec"] | {"nodeName": node}
+            pod = manifests.build_job("x", scene.namespace, pods=1, gpus=1)["spec"]["template"]["spec"] | {"nodeName": node}
             metadata = {"name": f"other-{number}", "namespace": scene.namespace}
             scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
     scene.submit("whole", pods=1, gpus=8, required=scene.rack)
@@ -157,9 +161,9 @@ def test_a_plain_flavor_takes_the_gate_away_at_start(cluster: Cluster, topogate:
     scene = Scene(cluster)
     scene.cluster.add_nodes(scene.pool)
     scene.cluster.create_namespace(scene.namespace)
-    scene.create(manifests.flavor(f"{scene.prefix}flavor", scene.pool.labels, None))
-    scene.create(manifests.cluster_queue(f"{scene.prefix}queue", {f"{scene.prefix}flavor": {"cpu": 100, GPU: 100}}))
-    scene.create(manifests.local_queue("main", scene.namespace, f"{scene.prefix}queue"))
+    scene.create(manifests.build_flavor(f"{scene.prefix}flavor", scene.pool.labels, None))
+    scene.create(manifests.build_cluster_queue(f"{scene.prefix}queue", {f"{scene.prefix}flavor": {"cpu": 100, GPU: 100}}))
+    scene.create(manifests.build_local_queue("main", scene.namespace, f"{scene.prefix}queue"))
     scene.submit("plain", pods=2, gpus=1)
     now = scene.eventually("plain pods to be bound", lambda now: len([p for p in now.pods_of("plain") if p["spec"].get("nodeName")]) == 2)
     assert all(pod["spec"]["nodeName"].startswith(scene.prefix) for pod in now.pods_of("plain"))
@@ -174,10 +178,10 @@ def test_the_next_flavor_is_tried_where_topology_fails_on_the_first(cluster: Clu
     scene = Scene(cluster, racks=1, nodes=2).open()
     other = Scene(cluster, racks=1, nodes=4)
     cluster.add_nodes(other.pool)
-    scene.create(manifests.flavor(f"{other.prefix}flavor", other.pool.labels, f"{scene.prefix}topology"))
+    scene.create(manifests.build_flavor(f"{other.prefix}flavor", other.pool.labels, f"{scene.prefix}topology"))
     quotas = {f"{p}flavor": {"cpu": 100, GPU: 100} for p in (scene.prefix, other.prefix)}
-    scene.create(manifests.cluster_queue(f"{other.prefix}queue", quotas))
-    scene.create(manifests.local_queue("both", scene.namespace, f"{other.prefix}queue"))
+    scene.create(manifests.build_cluster_queue(f"{other.prefix}queue", quotas))
+    scene.create(manifests.build_local_queue("both", scene.namespace, f"{other.prefix}queue"))
     scene.submit("second", pods=4, gpus=8, queue="both", required=scene.rack)
     now = scene.until_bound("second", 4)
     assert all(pod["spec"]["nodeName"].startswith(other.prefix) for pod in now.pods_of("second"))

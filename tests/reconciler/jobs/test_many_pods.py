@@ -17,9 +17,9 @@ from core.runtime.workqueue import Item
 from reconciler.observe.observed import Observed
 from reconciler.observe.refold import Again
 from reconciler.pods import pods, ungater
-from tests.reconciler.harness_pods import PodsHarness, admit, pod, started
-from tests.reconciler.pods.test_ungater import Ungated, workload
-from tests.reconciler.pods.test_ungater import pod as pod_of_job
+from tests.reconciler.harness_pods import PodsHarness, admit, build_pod, list_started
+from tests.reconciler.pods.test_ungater import Ungated, build_workload
+from tests.reconciler.pods.test_ungater import build_pod as pod_of_job
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,13 @@ def test_a_large_group_starts_in_portions_until_all_its_pods_run(monkeypatch: py
     monkeypatch.setattr(pacing, "MOST_STARTED", 2)
     harness, names = PodsHarness(), [f"p{number}" for number in range(5)]
     for name in names:
-        harness.put(pod(name, total=5))
+        harness.put(build_pod(name, total=5))
     harness.run()
     admit(harness, "g")
     harness.run(1)
-    assert len(started(harness)) == 2
+    assert len(list_started(harness)) == 2
     harness.run()
-    assert started(harness) == set(names)
+    assert list_started(harness) == set(names)
 
 
 def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_group_from_starting(monkeypatch: pytest.MonkeyPatch):
@@ -53,21 +53,21 @@ def test_pods_that_request_more_than_was_admitted_do_not_keep_others_of_a_large_
     monkeypatch.setattr(pacing, "MOST_EXCESSIVE", 1)
     harness = PodsHarness()
     for name in ("a", "b", "c"):
-        harness.put(pod(name, total=3))
+        harness.put(build_pod(name, total=3))
     harness.run()
     admit(harness, "g")
     for name in ("a", "b"):
         before = harness.get("Pod", name)
-        harness.put({**before, "spec": {**before["spec"], "containers": pod(name, cpu="9")["spec"]["containers"]}})
+        harness.put({**before, "spec": {**before["spec"], "containers": build_pod(name, cpu="9")["spec"]["containers"]}})
     harness.run()
-    assert started(harness) == {"c"}
+    assert list_started(harness) == {"c"}
     assert [event.key for event in harness.events if event.reason == "WorkloadRefused"] == ["ns/a"]
 
 
 def test_pods_of_a_large_workload_are_ungated_in_portions(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pacing, "MOST_UNGATED", 1)
     harness = Ungated()
-    harness.put(workload())
+    harness.put(build_workload())
     for number in range(2):
         harness.put(pod_of_job(number))
     harness.reconcile()
@@ -79,7 +79,7 @@ def test_pods_of_a_large_workload_are_ungated_in_portions(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("change", ["evicted", "elsewhere", "gone"])
 def test_nothing_is_ungated_by_a_place_that_was_lost_while_it_was_planned(monkeypatch: pytest.MonkeyPatch, change: str):
     harness = Ungated()
-    harness.put(workload())
+    harness.put(build_workload())
     for number in range(2):
         harness.put(pod_of_job(number))
 
@@ -102,7 +102,7 @@ def test_nothing_is_ungated_by_a_place_that_was_lost_while_it_was_planned(monkey
 
 def test_pods_of_workload_without_owner_stay_gated_if_it_is_deleted_while_they_are_planned(monkeypatch: pytest.MonkeyPatch):
     """Its quota is free once none of its pods runs: one that is ungated then runs beside whatever has the quota."""
-    harness, made = Ungated(), workload(None)
+    harness, made = Ungated(), build_workload(None)
     made["metadata"]["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
     harness.put(made)
     for number in range(2):
@@ -121,7 +121,7 @@ def test_pods_of_workload_without_owner_stay_gated_if_it_is_deleted_while_they_a
 def test_a_large_group_does_not_start_after_its_workload_changed_meanwhile(monkeypatch: pytest.MonkeyPatch):
     harness = PodsHarness()
     for name in ("a", "b"):
-        harness.put(pod(name))
+        harness.put(build_pod(name))
     harness.run()
     admit(harness, "g")
 
@@ -132,7 +132,7 @@ def test_a_large_group_does_not_start_after_its_workload_changed_meanwhile(monke
 
     monkeypatch.setattr(pods, "run_apart", meanwhile)
     harness.run(1)
-    assert started(harness) == set()
+    assert list_started(harness) == set()
 
 
 def _pods_before_their_owners() -> tuple[list[Obj], Obj]:

@@ -39,7 +39,7 @@ async def make(client: Client, namespace: str) -> Obj:
 async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster: Cluster, client: Client):
     namespace = f"namesakes-{uuid.uuid4().hex[:6]}"
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    cluster.api.create(manifests.path(made), made)
+    cluster.api.create(manifests.get_path(made), made)
     executor = Executor(client, SystemClock(), Reporter(client, SystemClock()))
     seen = await make(client, namespace)
     await executor.write(w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
@@ -55,4 +55,4 @@ async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster:
         with pytest.raises(KubeError):
             await executor.write(w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
     assert (await executor.read(r.WORKLOADS, namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
-    cluster.api.delete(f"{manifests.path(made)}/{namespace}")
+    cluster.api.delete(f"{manifests.get_path(made)}/{namespace}")

@@ -21,13 +21,13 @@ def test_a_job_made_again_under_its_old_name_gets_the_place_of_the_old_one(scene
 
     def new_is_bound(now: truth.Snapshot) -> bool:
         names = {w["metadata"]["uid"] for w in now.workloads}
-        return old["metadata"]["uid"] not in names and truth.all_bound(now, "again", 4) == []
+        return old["metadata"]["uid"] not in names and truth.check_all_bound(now, "again", 4) == []
 
     scene.eventually("the new one to be bound and the old workload to be gone", new_is_bound)
 
 
-def test_a_workload_that_makes_no_sense_stops_nobody_else(scene: Scene, topogate: Topogate) -> None:
-    template = manifests.job("x", scene.namespace, pods=1, gpus=1)["spec"]["template"]
+def test_workload_with_invalid_node_affinity_does_not_block_other_jobs(scene: Scene, topogate: Topogate) -> None:
+    template = manifests.build_job("x", scene.namespace, pods=1, gpus=1)["spec"]["template"]
     required = {"nodeSelectorTerms": [{"matchExpressions": [{"operator": "In"}]}, None]}
     template["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     pod_set = {"name": "main", "count": 1, "template": template, "topologyRequest": {"required": scene.rack}}
@@ -61,7 +61,7 @@ def test_a_running_sliced_job_is_resized_only_to_whole_slices(scene: Scene) -> N
     with pytest.raises(ApiError, match="slices must evenly divide the 3 pods"):
         scene.patch_job("sliced", {"spec": {"parallelism": 3}})
     assert scene.job("sliced")["spec"]["suspend"] is False
-    assert truth.all_bound(scene.read(), "sliced", 4) == []
+    assert truth.check_all_bound(scene.read(), "sliced", 4) == []
     scene.patch_job("sliced", {"spec": {"parallelism": 2}})
     scene.until_bound("sliced", 2)
 
@@ -82,14 +82,14 @@ def test_a_suspended_job_that_leaves_its_queue_leaves_nothing_behind(scene: Scen
     )
 
 
-def test_a_job_whose_workload_is_refused_is_told_on_the_job(scene: Scene) -> None:
+def test_job_of_a_refused_workload_gets_an_event_with_the_reason(scene: Scene) -> None:
     scene.submit("classy", pods=1, gpus=1, required=scene.rack, labels={"kueue.x-k8s.io/priority-class": "none-such"})
     scene.eventually(
         "the event", lambda now: any("none-such" in e["message"] for e in now.events if e["involvedObject"]["name"] == "classy")
     )
 
 
-def test_a_level_that_the_topology_does_not_have_deactivates_the_workload_and_says_so_on_the_job(scene: Scene) -> None:
+def test_unknown_topology_level_deactivates_the_workload_and_is_reported_on_the_job(scene: Scene) -> None:
     """BEHAVIOUR.md, defect 12: it must not wait for ever."""
     scene.submit("train", pods=2, required="cloud.provider.com/topology-zone")
     message = scene.until_waiting("train", "Misconfigured")
@@ -109,7 +109,7 @@ def test_a_level_that_the_topology_does_not_have_deactivates_the_workload_and_sa
 
 
 def test_a_wrong_level_of_a_whole_job_is_mended_on_the_job(scene: Scene) -> None:
-    made = manifests.job("train", scene.namespace, pods=2)
+    made = manifests.build_job("train", scene.namespace, pods=2)
     made["metadata"]["annotations"] = {WORKLOAD_REQUIRED_TOPOLOGY: "cloud.provider.com/topology-zone"}
     scene.create(made)
     assert "no topology level" in scene.until_waiting("train", "Misconfigured")
@@ -120,7 +120,7 @@ def test_a_wrong_level_of_a_whole_job_is_mended_on_the_job(scene: Scene) -> None
 
 def test_a_job_that_waits_may_ask_for_a_larger_domain_for_all_its_pods_or_for_none(scene: Scene) -> None:
     for name, level in (("wider", scene.block), ("anywhere", None)):
-        made = manifests.job(name, scene.namespace, pods=3, gpus=8)
+        made = manifests.build_job(name, scene.namespace, pods=3, gpus=8)
         made["metadata"]["annotations"] = {WORKLOAD_REQUIRED_TOPOLOGY: scene.rack}
         scene.create(made)
         scene.until_waiting(name, "TopologyPlacementFailed")
@@ -139,7 +139,7 @@ def test_a_job_too_large_for_its_rack_follows_the_advice_of_its_event(scene: Sce
     assert scene.job("big")["spec"]["completions"] == 3
 
 
-def test_a_user_who_suspends_a_job_that_is_about_to_be_stopped_is_not_overruled(scene: Scene, topogate: Topogate) -> None:
+def test_job_that_its_user_suspends_between_eviction_and_stop_stays_suspended(scene: Scene, topogate: Topogate) -> None:
     """The moment between the eviction and the stop, held: over a restart, too, the API server knows who suspended the job."""
     scene.submit("resized", pods=4, gpus=1, required=scene.block)
     now = scene.until_bound("resized", 4)
@@ -156,7 +156,7 @@ def test_a_user_who_suspends_a_job_that_is_about_to_be_stopped_is_not_overruled(
 
     def is_given_back(now: truth.Snapshot) -> bool:
         workload = now.workload_of("resized")
-        reason = truth.condition(workload, "Evicted").get("reason")
+        reason = truth.get_condition(workload, "Evicted").get("reason")
         return reason == "DeactivatedDueToJobSuspended" and not truth.is_true(workload, "QuotaReserved")
 
     now = scene.eventually("its quota to be given back", is_given_back)

@@ -85,8 +85,8 @@ def test_a_waiting_workload_written_as_v1beta1_is_still_placed_in_its_nested_sli
     assert scene.api.get(new)["spec"]["podSets"][0]["topologyRequest"]["podsetSliceRequiredTopologyConstraints"] == layers
     scene.delete_job("first")
     now = scene.until_bound("second", 8)
-    assert truth.slices_whole(now, "second", scene.rack, 4) == []
-    assert truth.slices_whole(now, "second", HOSTNAME_LABEL, 2) == []
+    assert truth.check_slices(now, "second", scene.rack, 4) == []
+    assert truth.check_slices(now, "second", HOSTNAME_LABEL, 2) == []
     assert scene.api.get(new)["metadata"]["labels"]["team"] == "a"
 
 
@@ -99,10 +99,10 @@ def test_an_old_client_deactivates_and_activates_a_workload(scene: Scene) -> Non
     wait_for("the admission to be taken back", lambda: "admission" not in scene.api.get(old)["status"])
     scene.api.patch(old, {"spec": {"active": True}})
     now = scene.until_bound("train", 8)
-    assert truth.slices_whole(now, "train", scene.rack, 4) == []
+    assert truth.check_slices(now, "train", scene.rack, 4) == []
 
 
-def test_what_is_written_as_v1beta1_is_judged_and_used_as_v1beta2(scene: Scene) -> None:
+def test_cluster_queue_written_as_v1beta1_is_validated_and_used_as_v1beta2(scene: Scene) -> None:
     name = f"{scene.prefix}old"
     flavor: dict[str, Any] = {
         "name": f"{scene.prefix}flavor",
@@ -124,7 +124,7 @@ def test_what_is_written_as_v1beta1_is_judged_and_used_as_v1beta2(scene: Scene) 
     scene.create({"apiVersion": OLD_API_VERSION, "kind": "LocalQueue", "metadata": local, "spec": {"clusterQueue": name}})
     scene.submit("train", pods=2, gpus=8, queue="old", required=scene.rack)
     now = scene.until_bound("train", 2)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     path = f"/apis/{OLD_API_VERSION}/clusterqueues/{name}"
     wait_for("the queue to say so", lambda: scene.api.get(path).get("status", {}).get("admittedWorkloads") == 1)
     assert scene.api.get(path)["spec"]["flavorFungibility"]["whenCanBorrow"] == "Borrow"

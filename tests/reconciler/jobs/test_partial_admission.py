@@ -17,7 +17,7 @@ QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
 
 
 def submit(scene: Scene, name: str, least: int, *, has_equal_completions: bool = False, **asked: Any) -> None:
-    job = manifests.job(name, scene.namespace, **asked)
+    job = manifests.build_job(name, scene.namespace, **asked)
     job["metadata"]["annotations"] = {
         MIN_PARALLELISM: str(least),
         **({COMPLETIONS_EQUAL_PARALLELISM: "true"} if has_equal_completions else {}),
@@ -25,7 +25,7 @@ def submit(scene: Scene, name: str, least: int, *, has_equal_completions: bool =
     scene.create(job)
 
 
-def admitted_count(now: truth.Snapshot, job: str) -> int | None:
+def count_admitted(now: truth.Snapshot, job: str) -> int | None:
     workload = now.workload_of(job) or {}
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
     return int(given[0]["count"]) if given else None
@@ -40,13 +40,13 @@ def test_a_job_runs_with_as_many_pods_as_fit_and_is_restored_when_it_is_evicted(
     """A rack has 16 GPUs: of six pods with four each, four fit in one."""
     submit(scene, "flexible", 2, pods=6, gpus=4, required=scene.rack)
     now = scene.until_bound("flexible", 4)
-    assert truth.together(now, "flexible", scene.rack) == []
-    assert (admitted_count(now, "flexible"), parallelism(scene, "flexible")) == (4, (4, False))
+    assert truth.check_one_domain(now, "flexible", scene.rack) == []
+    assert (count_admitted(now, "flexible"), parallelism(scene, "flexible")) == (4, (4, False))
     assert scene.job("flexible")["spec"]["completions"] == 6
     scene.patch_job("flexible", {"spec": {"parallelism": 6, "completions": 6}})
     assert parallelism(scene, "flexible") == (4, False), "its manifest applied again changes nothing"
     scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"stopPolicy": "HoldAndDrain"}})
-    scene.eventually("it to have stopped", lambda now: admitted_count(now, "flexible") is None)
+    scene.eventually("it to have stopped", lambda now: count_admitted(now, "flexible") is None)
     scene.eventually("its own number of pods", lambda _: parallelism(scene, "flexible") == (6, True))
     scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"stopPolicy": "None"}})
     scene.until_bound("flexible", 4)
@@ -78,7 +78,7 @@ def test_job_with_equal_completions_stopped_after_successes_runs_its_other_index
     succeed(scene, "ranks", range(4))
     scene.eventually("the workload to know", lambda now: (now.workload_of("ranks") or {})["status"].get("reclaimablePods"))
     scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"stopPolicy": "HoldAndDrain"}})
-    scene.eventually("it to have stopped", lambda now: admitted_count(now, "ranks") is None)
+    scene.eventually("it to have stopped", lambda now: count_admitted(now, "ranks") is None)
     scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"stopPolicy": "None"}})
     scene.eventually("the others to run", lambda _: (scene.job("ranks").get("status") or {}).get("active") == 2)
     assert (parallelism(scene, "ranks"), scene.job("ranks")["spec"]["completions"]) == ((2, False), 6)

@@ -7,7 +7,7 @@ from typing import Any
 from core.names import API_VERSION, PREBUILT_WORKLOAD, WORKLOAD_ANNOTATION
 from e2e.api import wait_for
 from e2e.audit import truth
-from tests.reconciler.kinds.pods import bound, live, pod
+from tests.reconciler.kinds.pods import bound, build_pod, list_live_pods
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 Json = dict[str, Any]
@@ -26,11 +26,11 @@ def build(scene: Scene, name: str, *, pods: int, gpus: int, labels: Json | None 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def named(scene: Scene, name: str) -> Json:
+def get_workload(scene: Scene, name: str) -> Json:
     return scene.api.get(f"{WORKLOADS.format(scene.namespace)}/{name}")
 
 
-def until_told(scene: Scene, job: str, reason: str) -> str:
+def wait_until_told(scene: Scene, job: str, reason: str) -> str:
     """The message of the event on a job."""
     path = f"/api/v1/namespaces/{scene.namespace}/events"
 
@@ -51,33 +51,33 @@ def test_a_workload_that_was_made_before_is_the_jobs(scene: Scene) -> None:
     assert workload["metadata"]["name"] == "booked"
     (owner,) = workload["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("Job", "train", True)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert truth.as_assigned(now, "train") == []
     scene.submit("late", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "booked"})
-    assert f"{scene.namespace}/booked is that of Job train" in until_told(scene, "late", "WorkloadRefused")
+    assert f"{scene.namespace}/booked is that of Job train" in wait_until_told(scene, "late", "WorkloadRefused")
     assert scene.job("late")["spec"]["suspend"] is True
     scene.patch_workload("train", {"spec": {"active": False}})
     scene.eventually("its quota to be given back", lambda now: not truth.is_true(now.workload_of("train"), "QuotaReserved"))
     assert scene.job("train")["spec"]["template"] == original["spec"]["template"]
     scene.delete_job("train")
-    assert "does not exist" in until_told(scene, "late", "WaitingForWorkload")
+    assert "does not exist" in wait_until_told(scene, "late", "WaitingForWorkload")
     scene.delete_job("late")
 
 
 def test_a_job_waits_for_a_workload_that_is_made_later(scene: Scene) -> None:
     scene.submit("early", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "to-come"})
-    assert f"waits for the Workload {scene.namespace}/to-come" in until_told(scene, "early", "WaitingForWorkload")
+    assert f"waits for the Workload {scene.namespace}/to-come" in wait_until_told(scene, "early", "WaitingForWorkload")
     assert scene.read().workloads == []
     build(scene, "to-come", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("early", 2)
 
 
-def test_a_workload_for_another_job_is_over_and_the_job_says_what_differs(scene: Scene) -> None:
+def test_prebuilt_workload_that_differs_from_its_job_is_out_of_sync_and_job_event_names_the_difference(scene: Scene) -> None:
     build(scene, "small", pods=1, gpus=8, required=scene.rack)
     scene.submit("large", pods=2, gpus=8, required=scene.rack, labels={PREBUILT_WORKLOAD: "small"})
-    told = until_told(scene, "large", "WorkloadRefused")
+    told = wait_until_told(scene, "large", "WorkloadRefused")
     assert "count of the job: 2, of the Workload: 1" in told
-    finished = truth.condition(named(scene, "small"), "Finished")
+    finished = truth.get_condition(get_workload(scene, "small"), "Finished")
     assert (finished["status"], finished["reason"]) == ("True", "OutOfSync")
     assert scene.job("large")["spec"]["suspend"] is True
     assert scene.read().pods_of("large") == []
@@ -87,7 +87,7 @@ def test_a_workload_for_another_job_is_over_and_the_job_says_what_differs(scene:
     scene.until_bound("large", 2)
 
 
-def test_what_a_manager_of_several_clusters_puts_here_waits_for_its_job(scene: Scene) -> None:
+def test_multikueue_copy_of_a_workload_keeps_its_quota_until_its_job_is_created(scene: Scene) -> None:
     """The copy has the label of the job there; it has quota before its job comes."""
     labels = {"kueue.x-k8s.io/job-uid": "of-another-cluster", "kueue.x-k8s.io/multikueue-origin": "multikueue"}
     build(scene, "remote", pods=2, gpus=8, required=scene.rack, labels=labels)
@@ -104,19 +104,19 @@ def test_what_a_manager_of_several_clusters_puts_here_waits_for_its_job(scene: S
 def test_workload_of_running_pods_cannot_be_taken_by_another_job(scene: Scene) -> None:
     """Found by an attack: a job that named the Workload of a pod group, or what an orphaned job had left, ran on quota that was in use."""
     for name in ("a", "b"):
-        scene.create(pod(scene, name, gpus=8, group="ring", total=2))
-    scene.eventually("the group to be bound", lambda now: bound(live(now, scene), 2))
+        scene.create(build_pod(scene, name, gpus=8, group="ring", total=2))
+    scene.eventually("the group to be bound", lambda now: bound(list_live_pods(now, scene), 2))
     scene.submit("left", pods=1, gpus=8)
     now = scene.until_bound("left", 1)
     (left,) = now.pods_of("left")
     workload = left["metadata"]["annotations"][WORKLOAD_ANNOTATION]
     scene.api.request("DELETE", f"/apis/batch/v1/namespaces/{scene.namespace}/jobs/left?propagationPolicy=Orphan")
-    scene.eventually("it to have no owner", lambda _: not named(scene, workload)["metadata"].get("ownerReferences"))
+    scene.eventually("it to have no owner", lambda _: not get_workload(scene, workload)["metadata"].get("ownerReferences"))
     scene.submit("thief", pods=2, gpus=8, labels={PREBUILT_WORKLOAD: "ring"})
     scene.submit("heir", pods=1, gpus=8, labels={PREBUILT_WORKLOAD: workload})
-    assert "pod group ring" in until_told(scene, "thief", "WorkloadRefused")
-    assert "deleted without its pods" in until_told(scene, "heir", "WorkloadRefused")
+    assert "pod group ring" in wait_until_told(scene, "thief", "WorkloadRefused")
+    assert "deleted without its pods" in wait_until_told(scene, "heir", "WorkloadRefused")
     now = scene.read()
-    assert {pod["metadata"]["name"] for pod in live(now, scene)} == {"a", "b", left["metadata"]["name"]}
+    assert {pod["metadata"]["name"] for pod in list_live_pods(now, scene)} == {"a", "b", left["metadata"]["name"]}
     for path in (f"{WORKLOADS.format(scene.namespace)}/ring", f"{WORKLOADS.format(scene.namespace)}/{workload}"):
         assert not truth.is_true(scene.api.get(path), "Finished")

@@ -16,7 +16,7 @@ from e2e.topogate import Topogate
 from reconciler.execute.executor import Executor
 from reconciler.jobs.reclaimable import Reclaimable
 from reconciler.observe.observed import Observed
-from tests.builders import pod_set_json, workload_json
+from tests.builders import build_pod_set_json, build_workload_json
 from tests.reconciler.scenes import Scene
 from tests.reconciler.workloads.test_activity import TimedHarness
 from tests.runtime.fakes import ManualClock
@@ -24,7 +24,7 @@ from tests.runtime.fakes import ManualClock
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{}queue"
 
 
-def reclaimable(now: truth.Snapshot, job: str) -> dict[str, int]:
+def get_reclaimable(now: truth.Snapshot, job: str) -> dict[str, int]:
     status = (now.workload_of(job) or {}).get("status") or {}
     return {entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or ()}
 
@@ -37,7 +37,7 @@ def succeed(scene: Scene, job: str, count: int) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in running]
 
 
-def live(now: truth.Snapshot, job: str) -> list[dict[str, Any]]:
+def list_live_pods(now: truth.Snapshot, job: str) -> list[dict[str, Any]]:
     return [pod for pod in now.pods_of(job) if not truth.is_terminal(pod)]
 
 
@@ -85,7 +85,7 @@ def test_a_job_that_begins_anew_is_queued_for_all_it_needs():
 def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():
     """Pods outside the group may be made by a user, name its workload and succeed at once."""
     observed = Observed(cast("Client", None), ManualClock())
-    wire = workload_json("g", [pod_set_json("main", 2)])
+    wire = build_workload_json("g", [build_pod_set_json("main", 2)])
     wire["metadata"].setdefault("annotations", {})[IS_GROUP_WORKLOAD] = "true"
     observed.workloads.put(wire)
 
@@ -108,9 +108,9 @@ def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():
     assert reclaimable._done(wire) == {"main": 1}
 
 
-def test_with_the_gate_off_nobody_goes_by_it():
+def test_reclaimable_pods_with_feature_gate_off_do_not_reduce_pod_set_count():
     assert read_gates(["ReclaimablePods=false"]).is_on("ReclaimablePods") is False
-    wire = {**workload_json("w", [pod_set_json("main", 4)]), "status": {"reclaimablePods": [{"name": "main", "count": 3}]}}
+    wire = {**build_workload_json("w", [build_pod_set_json("main", 4)]), "status": {"reclaimablePods": [{"name": "main", "count": 3}]}}
     for reclaims, count in ((True, 1), (False, 4)):
         observed = Observed(cast("Client", None), ManualClock(), reclaims_pods=reclaims)
         assert observed._read_workload(wire).pod_sets[0].count == count
@@ -119,22 +119,22 @@ def test_with_the_gate_off_nobody_goes_by_it():
 # --- on the real control plane ------------------------------------------------------------------------------
 
 
-def test_who_waits_for_quota_is_admitted_by_pods_that_are_done(scene: Scene, topogate: Topogate) -> None:
+def test_workload_that_waits_for_quota_is_admitted_when_pods_of_another_job_succeed(scene: Scene, topogate: Topogate) -> None:
     narrow(scene, 16)
     scene.submit("first", pods=4, gpus=4, unconstrained="true")
     scene.until_bound("first", 4)
     scene.submit("second", pods=2, gpus=4, required=scene.rack)
     assert "quota" in scene.until_waiting("second", "WaitingForQuota")
     succeed(scene, "first", 1)
-    scene.eventually("one pod to be reclaimable", lambda now: reclaimable(now, "first") == {"main": 1})
+    scene.eventually("one pod to be reclaimable", lambda now: get_reclaimable(now, "first") == {"main": 1})
     assert not truth.is_true(scene.read().workload_of("second"), "QuotaReserved"), "that is not enough yet"
     succeed(scene, "first", 1)
     now = scene.until_bound("second", 2)
-    assert truth.always(now) == []
-    assert len(live(now, "first")) == 2
+    assert truth.check_invariants(now) == []
+    assert len(list_live_pods(now, "first")) == 2
     workload = now.workload_of("first")
     assert workload is not None
-    assert truth.condition(workload, PREEMPTED) == {}
+    assert truth.get_condition(workload, PREEMPTED) == {}
     assert workload["status"]["admission"]["podSetAssignments"][0]["count"] == 4, "the assignment stays as it is"
     topogate.kill_reconciler()
     topogate.start_reconciler()
@@ -153,46 +153,46 @@ def test_their_nodes_are_free_too_and_a_failed_pod_comes_back_to_its_own(scene: 
     freed = succeed(scene, "first", 2)
     now = scene.until_bound("second", 2)
     assert sorted(pod["spec"]["nodeName"] for pod in now.pods_of("second")) == sorted(freed)
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     lost = next(pod for pod in scene.read().pods_of("first") if not truth.is_terminal(pod))
     scene.end_pod(lost["metadata"]["name"], {"phase": "Failed"})
 
     def is_back(now: truth.Snapshot) -> bool:
-        pods = live(now, "first")
+        pods = list_live_pods(now, "first")
         return len(pods) == 2 and all(pod["spec"].get("nodeName") for pod in pods)
 
     now = scene.eventually("the failed pod to be made again", is_back)
-    assert lost["spec"]["nodeName"] in [pod["spec"]["nodeName"] for pod in live(now, "first")]
-    assert truth.always(now) == []
+    assert lost["spec"]["nodeName"] in [pod["spec"]["nodeName"] for pod in list_live_pods(now, "first")]
+    assert truth.check_invariants(now) == []
 
 
 def test_a_job_with_more_completions_than_pods_gives_back_at_its_end_only(scene: Scene) -> None:
     scene.submit("long", pods=2, gpus=8, required=scene.rack, spec={"completions": 4})
     scene.until_bound("long", 2)
     succeed(scene, "long", 2)
-    scene.eventually("the next two to run", lambda now: sum(1 for p in live(now, "long") if p["spec"].get("nodeName")) == 2)
-    assert reclaimable(scene.read(), "long") == {}
+    scene.eventually("the next two to run", lambda now: sum(1 for p in list_live_pods(now, "long") if p["spec"].get("nodeName")) == 2)
+    assert get_reclaimable(scene.read(), "long") == {}
     succeed(scene, "long", 1)
-    scene.eventually("one to be reclaimable", lambda now: reclaimable(now, "long") == {"main": 1})
+    scene.eventually("one to be reclaimable", lambda now: get_reclaimable(now, "long") == {"main": 1})
     succeed(scene, "long", 1)
     scene.eventually("it to be finished", lambda now: truth.is_true(now.workload_of("long"), "Finished"))
 
 
-def test_who_is_evicted_asks_only_for_what_it_still_needs(scene: Scene) -> None:
+def test_evicted_job_with_succeeded_pods_requests_only_its_remaining_pods(scene: Scene) -> None:
     scene.submit("train", pods=4, gpus=8, required=scene.block)
     scene.until_bound("train", 4)
     succeed(scene, "train", 3)
-    scene.eventually("three to be reclaimable", lambda now: reclaimable(now, "train") == {"main": 3})
+    scene.eventually("three to be reclaimable", lambda now: get_reclaimable(now, "train") == {"main": 3})
     scene.patch_workload("train", {"spec": {"active": False}})
     scene.eventually(
-        "it to be stopped", lambda now: not live(now, "train") and not truth.is_true(now.workload_of("train"), "QuotaReserved")
+        "it to be stopped", lambda now: not list_live_pods(now, "train") and not truth.is_true(now.workload_of("train"), "QuotaReserved")
     )
     scene.submit("other", pods=3, gpus=8, unconstrained="true")
     scene.until_bound("other", 3)
     scene.patch_workload("train", {"spec": {"active": True}})
 
     def runs(now: truth.Snapshot) -> bool:
-        return any(pod["spec"].get("nodeName") for pod in live(now, "train"))
+        return any(pod["spec"].get("nodeName") for pod in list_live_pods(now, "train"))
 
     now = scene.eventually("its last pod to run", runs)
     workload = now.workload_of("train")
@@ -200,6 +200,6 @@ def test_who_is_evicted_asks_only_for_what_it_still_needs(scene: Scene) -> None:
     (given,) = workload["status"]["admission"]["podSetAssignments"]
     assert given["count"] == 1
     assert given["resourceUsage"]["nvidia.com/gpu"] == "8"
-    (pod,) = live(now, "train")
+    (pod,) = list_live_pods(now, "train")
     assert pod["metadata"]["labels"][PODSET_LABEL] == "main"
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []

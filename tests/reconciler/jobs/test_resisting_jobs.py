@@ -18,10 +18,10 @@ from e2e.audit.recount import recount
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
-from tests.e2e.users import refused, user_of
+from tests.e2e.users import assert_refused, create_user
 from tests.long import mark_long
-from tests.reconciler.kinds.pods import of_set, template
-from tests.reconciler.kinds.test_jobset import jobset, replicated
+from tests.reconciler.kinds.pods import build_template, of_set
+from tests.reconciler.kinds.test_jobset import build_jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, LOWER_PRIORITY, Scene
 
 pytestmark = pytest.mark.cluster
@@ -39,10 +39,10 @@ def scene(cluster: Cluster, topogate: Topogate, request: pytest.FixtureRequest) 
     opened.allow_preemption()
     if getattr(request, "param", PLACED) == ANYWHERE:
         flavor = f"{opened.prefix}anywhere"
-        opened.create(manifests.flavor(flavor, opened.pool.labels, None))
-        opened.create(manifests.cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}, preemption=LOWER_PRIORITY))
+        opened.create(manifests.build_flavor(flavor, opened.pool.labels, None))
+        opened.create(manifests.build_cluster_queue(f"{opened.prefix}open", {flavor: {"cpu": 1000, GPU: 16}}, preemption=LOWER_PRIORITY))
         opened.api.delete(f"/apis/{GROUP_VERSION}/namespaces/{opened.namespace}/localqueues/main")
-        opened.create(manifests.local_queue("main", opened.namespace, f"{opened.prefix}open"))
+        opened.create(manifests.build_local_queue("main", opened.namespace, f"{opened.prefix}open"))
     yield opened
     opened.close()
     for plural, name in (("clusterqueues", "open"), ("resourceflavors", "anywhere")):
@@ -51,7 +51,7 @@ def scene(cluster: Cluster, topogate: Topogate, request: pytest.FixtureRequest) 
 
 @pytest.fixture
 def user(scene: Scene) -> Iterator[Api]:
-    opened = user_of(scene.api, scene.namespace)
+    opened = create_user(scene.api, scene.namespace)
     yield opened
     opened.close()
 
@@ -79,7 +79,7 @@ def again_and_again(act: Callable[[], Any], threads: int) -> Iterator[None]:
 
 def run_victim(scene: Scene, user: Api) -> str:
     """The path of a job of a user that runs on all of the quota."""
-    user.create(JOBS.format(scene.namespace), manifests.job("victim", scene.namespace, pods=2, gpus=8))
+    user.create(JOBS.format(scene.namespace), manifests.build_job("victim", scene.namespace, pods=2, gpus=8))
     scene.until_bound("victim", 2)
     return f"{JOBS.format(scene.namespace)}/victim"
 
@@ -120,7 +120,7 @@ def jobsets(cluster: Cluster, scene: Scene) -> Iterator[str]:
 
 def run_victims(scene: Scene, user: Api, jobsets: str, *finalizers: str) -> str:
     """The path of a JobSet of a user that runs four Jobs on all of the quota, and whose Jobs make their pods again without end."""
-    made = jobset(scene, "victim", replicated("workers", 4, 1))
+    made = build_jobset(scene, "victim", replicated("workers", 4, 1))
     made["metadata"]["finalizers"] = list(finalizers)
     for each in made["spec"]["replicatedJobs"]:
         each["template"]["spec"]["backoffLimit"] = 1_000_000
@@ -150,7 +150,7 @@ def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_mor
             time.sleep(0.2)
         assert recount(scene.api) == []
         (victim,) = (w for w in scene.read().workloads if w["metadata"]["name"].startswith("jobset-"))
-        assert truth.condition(victim, "QuotaReserved")["reason"] == REASON_ON_HOLD
+        assert truth.get_condition(victim, "QuotaReserved")["reason"] == REASON_ON_HOLD
     finally:
         user.patch(path, {"metadata": {"finalizers": None}})
 
@@ -175,7 +175,7 @@ def test_preempted_jobset_with_jobs_that_a_finalizer_keeps_from_being_deleted_gi
 
 
 def test_preempted_stateful_set_that_a_finalizer_keeps_from_being_deleted_gives_its_quota_back(scene: Scene, user: Api, high: str) -> None:
-    made = of_set("StatefulSet", scene, "victim", 2, template(8))
+    made = of_set("StatefulSet", scene, "victim", 2, build_template(8))
     made["metadata"]["finalizers"] = ["example.com/mine"]
     sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
     user.create(sets, made)
@@ -207,13 +207,13 @@ def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_b
     workload = scene.read().workload_of("victim")
     assert workload is not None
     pods = PODS.format(scene.namespace)
-    pod = manifests.job("clinging", scene.namespace, pods=1, gpus=0)["spec"]["template"]
+    pod = manifests.build_job("clinging", scene.namespace, pods=1, gpus=0)["spec"]["template"]
     labels = victim["spec"]["template"]["metadata"]["labels"]
     pod |= {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clinging", "namespace": scene.namespace, "labels": labels}}
     pod["spec"] |= {"nodeName": slow_node, "terminationGracePeriodSeconds": 100_000_000, "restartPolicy": "Never"}
     pod["spec"]["tolerations"] = [{"operator": "Exists"}]
     pod["metadata"]["annotations"] = {WORKLOAD_ANNOTATION: workload["metadata"]["name"]}
-    refused(403, "a pod without a controller that names a workload", lambda: user.create(pods, pod))
+    assert_refused(403, "a pod without a controller that names a workload", lambda: user.create(pods, pod))
     del pod["metadata"]["annotations"]
     user.create(pods, pod)
     try:

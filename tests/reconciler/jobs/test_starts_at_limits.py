@@ -8,7 +8,7 @@ import pytest
 
 from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS
 from e2e.audit import truth
-from tests.reconciler.kinds.pods import bound, live, of_set, template
+from tests.reconciler.kinds.pods import bound, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import JOBS, Scene
 
 FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
@@ -35,7 +35,7 @@ def test_job_at_a_limit_is_started_stopped_and_started_again(scene: Scene, limit
     assert scene.job("limit")["spec"]["template"]["spec"] == before
     scene.patch_workload("limit", {"spec": {"active": True}})
     scene.until_bound("limit", 1)
-    assert truth.always(scene.read()) == []
+    assert truth.check_invariants(scene.read()) == []
     assert scene.api.get(f"{JOBS.format(scene.namespace)}/limit")["spec"]["suspend"] is False
 
 
@@ -43,8 +43,8 @@ def test_job_at_a_limit_is_started_stopped_and_started_again(scene: Scene, limit
 def test_pods_of_set_with_as_many_tolerations_as_it_may_have_run(scene: Scene, kind: str) -> None:
     """The API server adds two to each pod before the rules count."""
     add_toleration(scene)
-    of_pods = template(4)
+    of_pods = build_template(4)
     of_pods["spec"]["tolerations"] = TOLERATIONS
     scene.create(of_set(kind, scene, "web", 2, of_pods))
-    scene.eventually("its pods to run", lambda now: bound(live(now, scene, app="web"), 2))
+    scene.eventually("its pods to run", lambda now: bound(list_live_pods(now, scene, app="web"), 2))
     scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/{kind.lower()}s/web")

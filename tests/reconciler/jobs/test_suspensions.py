@@ -98,7 +98,7 @@ def harness() -> JobHarness:
     return JobHarness()
 
 
-def test_a_user_who_suspends_before_topogate_stops_the_job_keeps_it_suspended(harness: JobHarness):
+def test_evicted_job_that_its_user_suspends_before_the_stop_is_deactivated_until_unsuspended(harness: JobHarness):
     harness.write(parallelism=4, by=USER)
     harness.step()
     assert harness.evicted_for == "DeactivatedDueToJobChanged"
@@ -178,7 +178,7 @@ def test_a_job_that_its_user_suspends_gives_its_quota_back(harness: JobHarness, 
     assert "admission" not in harness.workload["status"]
 
 
-def test_what_an_administrator_deactivated_stays_so_when_the_user_suspends_and_unsuspends(harness: JobHarness):
+def test_workload_deactivated_by_administrator_stays_inactive_when_user_suspends_and_unsuspends_its_job(harness: JobHarness):
     workload = harness.workload
     harness.put({**workload, "spec": {**workload["spec"], "active": False}})
     harness.step()

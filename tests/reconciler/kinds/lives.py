@@ -71,7 +71,7 @@ def suspended_and_resumed(stage: Stage, scenario: Scenario, topogate: Topogate) 
         stage.suspend(scenario, name, True)
 
         def is_given_back(now: truth.Snapshot) -> bool:
-            return not now.pods_of(name) and truth.condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
+            return not now.pods_of(name) and truth.get_condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
 
         stage.scene.eventually(f"{name} to give everything back", is_given_back, BOUND_TIMEOUT_S)
         templates = stage.scene.api.get(f"{stage.path(scenario)}/{name}")["spec"]
@@ -90,7 +90,7 @@ def finished(stage: Stage, scenario: Scenario, topogate: Topogate) -> None:
         stage.scene.api.create(stage.path(scenario), _annotate_pods(stage.make(scenario, name)))
         stage.scene.eventually(f"{name} to be over", lambda now: truth.is_true(now.workload_of(name), "Finished"), BOUND_TIMEOUT_S)
         workload = stage.scene.read().workload_of(name)
-        assert truth.condition(workload, "Finished")["reason"] == "Succeeded"
+        assert truth.get_condition(workload, "Finished")["reason"] == "Succeeded"
         end(stage, scenario)
 
 
@@ -116,7 +116,7 @@ def preempted_and_back(stage: Stage, scenario: Scenario, topogate: Topogate) -> 
             start(stage, scenario)
             scene.submit("urgent", pods=1, gpus=GPUS, labels={PRIORITY_CLASS_LABEL: high})
             scene.until_bound("urgent", 1, BOUND_TIMEOUT_S)
-            evicted = truth.condition(scene.read().workload_of(name), "Evicted")
+            evicted = truth.get_condition(scene.read().workload_of(name), "Evicted")
             assert (evicted["status"], evicted["reason"]) == ("True", REASON_PREEMPTED)
             assert hosts_of(scene.read(), name) == {}
             scene.delete_job("urgent")

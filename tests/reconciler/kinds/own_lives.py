@@ -11,9 +11,9 @@ from core.names import QUEUE_NAME_LABEL, RANK_ORDER_KEPT, REQUIRED_TOPOLOGY
 from e2e.accounts import issue_token
 from e2e.api import JSON_PATCH, PATIENCE_S
 from e2e.audit import truth
-from e2e.manifests import job, make_elastic_ray
-from e2e.manifests import path as path_of
-from tests.reconciler.kinds.pods import live, template, workloads
+from e2e.manifests import build_job, make_elastic_ray
+from e2e.manifests import get_path as path_of
+from tests.reconciler.kinds.pods import build_template, list_live_pods, list_workload_names
 from tests.reconciler.scenes import Scene
 
 Obj = dict[str, Any]
@@ -21,7 +21,7 @@ MPI_JOB = Path(__file__).parents[3] / "examples" / "kinds" / "mpijob.yaml"
 
 
 def _replicated(name: str, pods: int, level: str, run_seconds: int | None = None, **more: Any) -> Obj:
-    made = job(name, "any", pods=pods, gpus=4, annotations={REQUIRED_TOPOLOGY: level}, run_seconds=run_seconds)["spec"]
+    made = build_job(name, "any", pods=pods, gpus=4, annotations={REQUIRED_TOPOLOGY: level}, run_seconds=run_seconds)["spec"]
     spec = {key: made[key] for key in ("parallelism", "completions", "template")}
     return {"name": name, "replicas": 1, "template": {"spec": {**spec, "backoffLimit": 0}}, **more}
 
@@ -71,14 +71,14 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
     """No group goes before another one is there: each of the surge has a Workload of its own."""
     spec: Obj = {
         "replicas": 2,
-        "leaderWorkerTemplate": {"size": 2, "workerTemplate": template(2, required=scene.rack)},
+        "leaderWorkerTemplate": {"size": 2, "workerTemplate": build_template(2, required=scene.rack)},
         "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}},
     }
     metadata = {"name": "serve", "namespace": scene.namespace, "labels": {QUEUE_NAME_LABEL: "main"}}
     made = scene.create({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec})
 
     def are_bound(now: truth.Snapshot, image: str | None) -> bool:
-        pods = live(now, scene)
+        pods = list_live_pods(now, scene)
         images = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
         return len(pods) == 4 and all(pod["spec"].get("nodeName") for pod in pods) and image in (None, *images) and len(images) == 1
 
@@ -89,7 +89,7 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
     scene.api.patch(path, {"spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": {"containers": changed}}}}})
 
     def is_rolled_out(now: truth.Snapshot) -> bool:
-        return are_bound(now, "registry.example/server:2") and len(workloads(now, scene)) == 2
+        return are_bound(now, "registry.example/server:2") and len(list_workload_names(now, scene)) == 2
 
     scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out, 2 * PATIENCE_S)
 
@@ -148,4 +148,6 @@ def ray_resized_by_its_autoscaler(kind: str, scene: Scene) -> None:
     finally:
         autoscaler.close()
     scene.api.delete(f"{path_of(made)}/ray")
-    scene.eventually("nothing of it to be left", lambda now: not live(now, scene) and scene.api.find(f"{path_of(made)}/ray") is None)
+    scene.eventually(
+        "nothing of it to be left", lambda now: not list_live_pods(now, scene) and scene.api.find(f"{path_of(made)}/ray") is None
+    )

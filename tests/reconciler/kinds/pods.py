@@ -8,33 +8,35 @@ from typing import Any
 from core.names import ADMISSION_GATE, HOSTNAME_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL
 from e2e import manifests
 from e2e.audit import truth
-from e2e.manifests import ANNOTATIONS, job
+from e2e.manifests import ANNOTATIONS, build_job
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 INDEX = "index"
 
 
-def pod_spec(gpus: int, *, restart: str = "Always") -> dict[str, Any]:
-    return {**job("any", "any", pods=1, gpus=gpus)["spec"]["template"]["spec"], "restartPolicy": restart}
+def build_pod_spec(gpus: int, *, restart: str = "Always") -> dict[str, Any]:
+    return {**build_job("any", "any", pods=1, gpus=gpus)["spec"]["template"]["spec"], "restartPolicy": restart}
 
 
-def topology(**asked: Any) -> dict[str, str]:
+def build_topology(**asked: Any) -> dict[str, str]:
     return {ANNOTATIONS[key]: str(value) for key, value in asked.items()}
 
 
-def template(gpus: int, labels: Mapping[str, str] | None = None, notes: Mapping[str, str] | None = None, **asked: Any) -> dict[str, Any]:
-    metadata = {"labels": dict(labels or {}), "annotations": {**topology(**asked), **(notes or {})}}
-    return {"metadata": metadata, "spec": pod_spec(gpus)}
+def build_template(
+    gpus: int, labels: Mapping[str, str] | None = None, notes: Mapping[str, str] | None = None, **asked: Any
+) -> dict[str, Any]:
+    metadata = {"labels": dict(labels or {}), "annotations": {**build_topology(**asked), **(notes or {})}}
+    return {"metadata": metadata, "spec": build_pod_spec(gpus)}
 
 
-def pod(
+def build_pod(
     scene: Scene, name: str, *, gpus: int = 4, group: str | None = None, total: int = 0, index: int | None = None, **asked: Any
 ) -> dict[str, Any]:
     labels = {QUEUE_NAME_LABEL: "main"} | ({POD_GROUP_NAME: group} if group else {}) | ({INDEX: str(index)} if index is not None else {})
-    notes = topology(**asked) | ({POD_GROUP_TOTAL_COUNT: str(total)} if group else {})
+    notes = build_topology(**asked) | ({POD_GROUP_TOTAL_COUNT: str(total)} if group else {})
     notes |= {"kueue.x-k8s.io/pod-group-pod-index-label": INDEX} if index is not None else {}
     metadata = {"name": name, "namespace": scene.namespace, "labels": labels, "annotations": notes}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(gpus, restart="Never")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": build_pod_spec(gpus, restart="Never")}
 
 
 def of_set(kind: str, scene: Scene, name: str, replicas: int, of_pods: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def of_set(kind: str, scene: Scene, name: str, replicas: int, of_pods: Mapping[s
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def live(now: truth.Snapshot, scene: Scene, **labels: str) -> list[dict[str, Any]]:
+def list_live_pods(now: truth.Snapshot, scene: Scene, **labels: str) -> list[dict[str, Any]]:
     """Pods of the scene that are not ended or ending, by labels (`_` for what a keyword cannot hold)."""
     return [
         pod
@@ -63,21 +65,21 @@ def bound(pods: list[dict[str, Any]], count: int) -> bool:
     return len(pods) == count and all(pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates") for pod in pods)
 
 
-def waiting(pods: list[dict[str, Any]], count: int) -> bool:
+def is_waiting(pods: list[dict[str, Any]], count: int) -> bool:
     """All of them behind the admission gate."""
     return len(pods) == count and all(ADMISSION_GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()] for pod in pods)
 
 
-def hosts_by(label: str, now: truth.Snapshot, pods: list[dict[str, Any]]) -> list[str]:
+def list_hosts_by(label: str, now: truth.Snapshot, pods: list[dict[str, Any]]) -> list[str]:
     """Hosts in the order of an index label."""
     return [now.label_of(pod, HOSTNAME_LABEL) for pod in sorted(pods, key=lambda pod: int(pod["metadata"]["labels"][label]))]
 
 
-def domains(now: truth.Snapshot, pods: list[dict[str, Any]], level: str) -> set[str]:
+def list_domains(now: truth.Snapshot, pods: list[dict[str, Any]], level: str) -> set[str]:
     return {now.label_of(pod, level) for pod in pods}
 
 
-def workloads(now: truth.Snapshot, scene: Scene) -> list[str]:
+def list_workload_names(now: truth.Snapshot, scene: Scene) -> list[str]:
     return sorted(w["metadata"]["name"] for w in now.workloads if w["metadata"]["namespace"] == scene.namespace)
 
 
@@ -86,4 +88,4 @@ def set_active(scene: Scene, workload: str, active: bool) -> None:
 
 
 def remove(scene: Scene, obj: Mapping[str, Any]) -> None:
-    scene.api.request("DELETE", f"{manifests.path(obj)}/{obj['metadata']['name']}?propagationPolicy=Background")
+    scene.api.request("DELETE", f"{manifests.get_path(obj)}/{obj['metadata']['name']}?propagationPolicy=Background")

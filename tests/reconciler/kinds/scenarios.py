@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.names import LWS_WORKER_INDEX_LABEL, REQUIRED_TOPOLOGY
-from e2e.manifests import job
+from e2e.manifests import build_job
 from e2e.standins.appwrapper import AppWrapperStandIn
 from e2e.standins.base import StandIn
 from e2e.standins.jobset import JobSetStandIn
@@ -66,15 +66,15 @@ class Scenario:
         return GPUS * sum(count for pod_set, count in self.pods.items() if pod_set != "submitter")
 
 
-def template(level: str, gpus: int = GPUS, **more: str) -> Obj:
+def build_template(level: str, gpus: int = GPUS, **more: str) -> Obj:
     """A pod template that requires one domain of a level."""
-    made: Obj = job("any", "any", pods=1, gpus=gpus, annotations={REQUIRED_TOPOLOGY: level} | more)["spec"]["template"]
+    made: Obj = build_job("any", "any", pods=1, gpus=gpus, annotations={REQUIRED_TOPOLOGY: level} | more)["spec"]["template"]
     return made
 
 
 def _replicas(field: str, **roles: int) -> Callable[[str], Obj]:
     def spec(level: str) -> Obj:
-        return {field: {role: {"replicas": count, "template": template(level)} for role, count in roles.items()}}
+        return {field: {role: {"replicas": count, "template": build_template(level)} for role, count in roles.items()}}
 
     return spec
 
@@ -92,22 +92,22 @@ def _training(kind: str, field: str, standin: type[StandIn], **roles: int) -> Sc
     )
 
 
-def _jobset(level: str) -> Obj:
+def _build_jobset(level: str) -> Obj:
     def replicated(name: str, replicas: int, pods: int) -> Obj:
-        spec = {"parallelism": pods, "completions": pods, "template": template(level)}
+        spec = {"parallelism": pods, "completions": pods, "template": build_template(level)}
         return {"name": name, "replicas": replicas, "template": {"spec": spec}}
 
     return {"replicatedJobs": [replicated("leader", 1, 1), replicated("workers", 2, 2)]}
 
 
-def _ray_cluster(level: str) -> Obj:
-    workers = {"groupName": "workers", "replicas": 2, "numOfHosts": 2, "template": template(level)}
-    return {"headGroupSpec": {"template": template(level)}, "workerGroupSpecs": [workers]}
+def _build_ray_cluster(level: str) -> Obj:
+    workers = {"groupName": "workers", "replicas": 2, "numOfHosts": 2, "template": build_template(level)}
+    return {"headGroupSpec": {"template": build_template(level)}, "workerGroupSpecs": [workers]}
 
 
 def _ray_job(level: str) -> Obj:
     spec = {"shutdownAfterJobFinishes": True, "submissionMode": "K8sJobMode", "entrypoint": "python main.py"}
-    return spec | {"rayClusterSpec": _ray_cluster(level), "submitterPodTemplate": template(level, gpus=0)}
+    return spec | {"rayClusterSpec": _build_ray_cluster(level), "submitterPodTemplate": build_template(level, gpus=0)}
 
 
 def _spark(level: str) -> Obj:
@@ -148,7 +148,7 @@ def runtime() -> Obj:
         "replicas": 1,
         "template": {
             "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-            "spec": {"parallelism": 1, "completions": 1, "template": {"spec": template("any")["spec"]}},
+            "spec": {"parallelism": 1, "completions": 1, "template": {"spec": build_template("any")["spec"]}},
         },
     }
     return {
@@ -175,7 +175,7 @@ _ANNOTATIONS = "template.metadata.annotations"
 SCENARIOS = (
     Scenario(
         "JobSet",
-        _jobset,
+        _build_jobset,
         {"leader": 1, "workers": 4},
         (JobSetStandIn,),
         f"spec.replicatedJobs[1].template.spec.{_ANNOTATIONS}",
@@ -190,7 +190,7 @@ SCENARIOS = (
     _training("JAXJob", "jaxReplicaSpecs", JAXJobStandIn, Worker=4),
     Scenario(
         "RayCluster",
-        _ray_cluster,
+        _build_ray_cluster,
         _RAY_PODS,
         (RayClusterStandIn,),
         f"spec.workerGroupSpecs[0].{_ANNOTATIONS}",
@@ -208,7 +208,7 @@ SCENARIOS = (
     ),
     Scenario(
         "RayService",
-        lambda level: {"rayClusterConfig": _ray_cluster(level)},
+        lambda level: {"rayClusterConfig": _build_ray_cluster(level)},
         _RAY_PODS,
         (RayServiceStandIn, RayClusterStandIn),
         f"spec.rayClusterConfig.workerGroupSpecs[0].{_ANNOTATIONS}",
@@ -238,9 +238,9 @@ SCENARIOS = (
 )
 
 
-def _leader_worker_set(level: str) -> Obj:
+def _build_leader_worker_set(level: str) -> Obj:
     """By default a group is made anew with the first of its pods that is lost."""
-    made = template(level)
+    made = build_template(level)
     workers = {**made, "spec": {**made["spec"], "restartPolicy": "Always"}}
     return {"replicas": 1, "leaderWorkerTemplate": {"size": 4, "restartPolicy": "None", "workerTemplate": workers}}
 
@@ -248,7 +248,7 @@ def _leader_worker_set(level: str) -> Obj:
 # Not among those above: it cannot be suspended.
 LEADER_WORKER_SET = Scenario(
     "LeaderWorkerSet",
-    _leader_worker_set,
+    _build_leader_worker_set,
     {"main": 4},
     (LeaderWorkerSetStandIn,),
     f"spec.leaderWorkerTemplate.workerTemplate.{_ANNOTATIONS}",

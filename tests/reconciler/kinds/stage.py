@@ -32,8 +32,8 @@ class Stage:
         self.scene.create(runtime())
         # Spark's pods ask for memory, which the scene's queue has none of.
         prefix = self.scene.prefix
-        queue = manifests.cluster_queue(f"{prefix}queue", {f"{prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
-        self.scene.api.patch(f"{manifests.path(queue)}/{prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
+        queue = manifests.build_cluster_queue(f"{prefix}queue", {f"{prefix}flavor": {"cpu": 1000, GPU: 1000, "memory": "1000Gi"}})
+        self.scene.api.patch(f"{manifests.get_path(queue)}/{prefix}queue", {"spec": {"resourceGroups": queue["spec"]["resourceGroups"]}})
 
     def uninstall(self) -> None:
         for standin in self.standins.values():
@@ -112,7 +112,7 @@ def at(obj: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     return found
 
 
-def by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]]:
+def group_by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for pod in now.pods_of(name):
         found.setdefault(pod["metadata"]["labels"][PODSET_LABEL], []).append(pod)
@@ -121,12 +121,12 @@ def by_pod_set(now: truth.Snapshot, name: str) -> dict[str, list[dict[str, Any]]
 
 def check_places(stage: Stage, scenario: Scenario, name: str, now: truth.Snapshot) -> None:
     """Each pod set in one rack and where its assignment says; consecutive ranks share nodes."""
-    pods = by_pod_set(now, name)
+    pods = group_by_pod_set(now, name)
     assert {pod_set: len(found) for pod_set, found in pods.items()} == scenario.pods
     for found in pods.values():
         assert len({now.label_of(pod, stage.scene.rack) for pod in found}) == 1
     assert truth.as_assigned(now, name) == []
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     for pod_set in scenario.ranked:
         ranked = sorted(pods[pod_set], key=lambda pod: [int(pod["metadata"]["labels"][label]) for label in scenario.rank_labels])
         hosts = [now.label_of(pod, HOSTNAME_LABEL) for pod in ranked]

@@ -10,7 +10,7 @@ import pytest
 from core.names import HOSTNAME_LABEL, QUEUE_NAME_LABEL
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.manifests import job
+from e2e.manifests import build_job
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import Scene
@@ -27,7 +27,7 @@ def jobsets(cluster: Cluster, topogate: Topogate) -> Iterator[JobSetStandIn]:
 
 
 def replicated(name: str, replicas: int, pods: int, **asked: Any) -> dict[str, Any]:
-    spec = job(name, "any", pods=pods, gpus=4, **asked)["spec"]
+    spec = build_job(name, "any", pods=pods, gpus=4, **asked)["spec"]
     return {
         "name": name,
         "replicas": replicas,
@@ -35,7 +35,7 @@ def replicated(name: str, replicas: int, pods: int, **asked: Any) -> dict[str, A
     }
 
 
-def jobset(scene: Scene, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
+def build_jobset(scene: Scene, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -46,7 +46,7 @@ def jobset(scene: Scene, name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_job_of_a_jobset_is_in_one_rack_in_the_order_of_its_ranks(scene: Scene, jobsets: JobSetStandIn) -> None:
     created = scene.create(
-        jobset(
+        build_jobset(
             scene,
             "train",
             replicated("leader", 1, 1, required=scene.block),

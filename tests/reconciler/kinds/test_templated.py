@@ -15,9 +15,9 @@ from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.standins.pods import MADE_FOR
 from e2e.standins.training import PyTorchJobStandIn
-from e2e.topogate import Topogate, managed
+from e2e.topogate import Topogate, build_managed_labels
 from tests.reconciler.kinds.lives import suspended_and_resumed
-from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, runtime, template
+from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, build_template, runtime
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, check_places, name_of
 from tests.reconciler.scenes import WORKLOADS, Scene
 
@@ -59,7 +59,7 @@ def test_life_of_a_kind_with_a_stand_in_is_suspended_and_resumed(stage: Stage, t
 @pytest.mark.parametrize("stopped", [False, True], ids=["", "deactivated"])
 def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, stopped: bool) -> None:
     """`cleanPodPolicy: None`, the training operator's default: the master ends the job, and the workers run on."""
-    scene, scenario = stage.scene, by_kind("PyTorchJob")
+    scene, scenario = stage.scene, get_scenario("PyTorchJob")
     name = name_of(scenario)
     stage.create(scenario, name)
     with stage.acting(scenario):
@@ -80,13 +80,13 @@ def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, 
 
 
 @pytest.mark.parametrize("kind", ["JobSet", "RayJob", "TrainJob"])
-def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_namespace(stage: Stage, kind: str) -> None:
+def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_namespace(stage: Stage, kind: str) -> None:
     """There whatever has no queue gets the default one, and is suspended; RayClusters of RayJobs and Jobs of JobSets must not be."""
     scene = stage.scene
-    scenario = by_kind(kind)
+    scenario = get_scenario(kind)
     namespace = f"/api/v1/namespaces/{scene.namespace}"
-    scene.create(manifests.local_queue("default", scene.namespace, f"{scene.prefix}queue"))
-    scene.api.patch(namespace, {"metadata": {"labels": managed()}})
+    scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))
+    scene.api.patch(namespace, {"metadata": {"labels": build_managed_labels()}})
     try:
         made = stage.make(scenario, "managed")
         del made["metadata"]["labels"]
@@ -100,16 +100,16 @@ def test_what_a_queued_objects_controller_makes_is_not_queued_in_a_managed_names
             stage.delete(scenario, "managed")
             stage.until_gone("managed")
     finally:
-        scene.api.patch(namespace, {"metadata": {"labels": dict.fromkeys(managed())}})
+        scene.api.patch(namespace, {"metadata": {"labels": dict.fromkeys(build_managed_labels())}})
         scene.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{scene.namespace}/localqueues/default")
 
 
-def by_kind(kind: str) -> Scenario:
+def get_scenario(kind: str) -> Scenario:
     return next(each for each in SCENARIOS if each.kind == kind)
 
 
-def test_a_job_waits_for_what_it_refers_to_and_says_so(stage: Stage) -> None:
-    scene, scenario = stage.scene, by_kind("TrainJob")
+def test_train_job_with_a_missing_runtime_waits_and_an_event_names_the_runtime(stage: Stage) -> None:
+    scene, scenario = stage.scene, get_scenario("TrainJob")
     path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
     described = scene.api.get(path)
     scene.api.delete(path)
@@ -129,7 +129,7 @@ def test_a_job_waits_for_what_it_refers_to_and_says_so(stage: Stage) -> None:
 @pytest.mark.parametrize("nodes", [4, None], ids=["nodes by the job", "nodes by the runtime"])
 def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage: Stage, nodes: int | None) -> None:
     """Pods of a running job stay as they were admitted, whatever an administrator makes of its runtime; stopped, it takes the new one."""
-    scene, scenario = stage.scene, by_kind("TrainJob")
+    scene, scenario = stage.scene, get_scenario("TrainJob")
     path = f"/apis/{scenario.group_version}/clustertrainingruntimes/{RUNTIME}"
     steady, later = stage.make(scenario, "steady"), stage.make(scenario, "later")
     for made in (steady, later):
@@ -139,7 +139,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
     edited = runtime()["spec"]
     (node,) = edited["template"]["spec"]["replicatedJobs"]
     node["template"]["spec"] |= {"parallelism": 2, "completions": 2}
-    pods = {"parallelism": 1, "completions": 1, "template": {"spec": template("any", gpus=1)["spec"]}}
+    pods = {"parallelism": 1, "completions": 1, "template": {"spec": build_template("any", gpus=1)["spec"]}}
     edited["template"]["spec"]["replicatedJobs"].append({"name": "evaluator", "replicas": 1, "template": {"spec": pods}})
     try:
         with stage.acting(scenario):
@@ -150,7 +150,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
             scene.api.create(stage.path(scenario), later)
             now = scene.until_bound("later", after, BOUND_TIMEOUT_S)
             assert [pod["metadata"]["uid"] for pod in now.pods_of("steady")] == ran
-            assert not truth.condition(now.workload_of("steady"), "Evicted")
+            assert not truth.get_condition(now.workload_of("steady"), "Evicted")
 
             stage.suspend(scenario, "steady", True)
             asked = {"node": after - 1, "evaluator": 1}
@@ -168,13 +168,15 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
         scene.api.patch(path, {"spec": runtime()["spec"]})
 
 
-def test_a_job_whose_pods_were_made_before_it_was_started_is_started_again_without_them(stage: Stage) -> None:
+def test_started_job_with_pods_made_while_suspended_is_started_again_without_these_pods(stage: Stage) -> None:
     """As a controller does that has not yet seen that the job was suspended again: such pods would be gated for ever."""
-    scene, scenario = stage.scene, by_kind("PyTorchJob")
+    scene, scenario = stage.scene, get_scenario("PyTorchJob")
     created = stage.create(scenario, "early")
     with stage.acting(scenario):
         scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
-        made = stage.standins[PyTorchJobStandIn].pod(created, "early-stray", template(scene.rack), {MADE_FOR: created["metadata"]["uid"]})
+        made = stage.standins[PyTorchJobStandIn].pod(
+            created, "early-stray", build_template(scene.rack), {MADE_FOR: created["metadata"]["uid"]}
+        )
         made["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
         path = f"/api/v1/namespaces/{scene.namespace}/pods"
         scene.api.create(path, made)

@@ -18,7 +18,7 @@ from core.state.cluster import ClusterState
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.event_recorder import Reporter
 from reconciler.measure.gauges import read_controllers
-from tests.builders import RACK, Node, cluster_queue_json, node_json
+from tests.builders import RACK, Node, build_cluster_queue_json, build_node_json
 from tests.reconciler.measured import MeasuredHarness
 
 
@@ -37,10 +37,10 @@ def fair() -> Iterator[MeasuredHarness]:
 
 
 def put_queue(harness: MeasuredHarness, name: str = "cq", cpu: str = "10", **spec: Any) -> None:
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json(name, {"gpu": cpu}, **spec)})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json(name, {"gpu": cpu}, **spec)})
 
 
-def pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
+def get_pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
     """Active and inadmissible ones."""
     found = harness.scrape()
     active, inadmissible = (found.value("kueue_pending_workloads", cluster_queue=queue, status=s) for s in ("active", "inadmissible"))
@@ -50,18 +50,18 @@ def pending(harness: MeasuredHarness, queue: str = "cq") -> tuple[float, float]:
 # --- queues ----------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_active_until_it_is_refused_and_again_when_something_has_changed(harness: MeasuredHarness):
+def test_pending_workload_counts_as_active_until_refused_and_again_after_a_change(harness: MeasuredHarness):
     harness.workload("w", count=11, owner=None)
-    assert pending(harness) == (1, 0)
+    assert get_pending(harness) == (1, 0)
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
     harness.workload("new", count=12, owner=None)
-    assert pending(harness) == (1, 1)
+    assert get_pending(harness) == (1, 1)
     for name in ("n1", "n2"):
         harness.node(name, "r3")
     put_queue(harness, cpu="11")
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
     found = harness.scrape()
     assert found.value("kueue_reserving_active_workloads", cluster_queue="cq") == 1
     assert found.value("kueue_admitted_active_workloads", cluster_queue="cq") == 1
@@ -72,26 +72,26 @@ def test_in_a_strict_queue_all_wait_for_their_turn(harness: MeasuredHarness):
     for name in ("a", "b"):
         harness.workload(name, count=2, owner=None)
     harness.decide()
-    assert pending(harness) == (0, 2)
+    assert get_pending(harness) == (0, 2)
     put_queue(harness, cpu="1", strict=True)
     harness.decide()
-    assert pending(harness) == (2, 0)
+    assert get_pending(harness) == (2, 0)
 
 
-def test_in_a_queue_that_is_stopped_nobody_is_active(harness: MeasuredHarness):
+def test_pending_workload_in_a_stopped_queue_counts_as_inadmissible(harness: MeasuredHarness):
     put_queue(harness, stopPolicy="Hold")
     harness.workload("w", count=1, owner=None)
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
     rows = harness.scrape().rows("kueue_cluster_queue_status", "cluster_queue", "status")
     assert rows == {("cq", "pending"): 1, ("cq", "active"): 0, ("cq", "terminating"): 0}
 
 
-def test_who_is_to_be_queued_again_only_later_is_not_active(harness: MeasuredHarness):
+def test_pending_workload_before_its_requeue_time_counts_as_inadmissible(harness: MeasuredHarness):
     workload = harness.workload("w", count=1, owner=None)
     harness.put({**workload, "status": {"requeueState": {"count": 1, "requeueAt": "2026-01-02T00:00:00Z"}}})
     harness.decide()
-    assert pending(harness) == (0, 1)
+    assert get_pending(harness) == (0, 1)
 
 
 def test_a_queue_that_can_admit_is_active(harness: MeasuredHarness):
@@ -99,7 +99,7 @@ def test_a_queue_that_can_admit_is_active(harness: MeasuredHarness):
     assert rows == {("cq", "pending"): 0, ("cq", "active"): 1, ("cq", "terminating"): 0}
 
 
-def test_quota_is_told_in_cores_with_its_limits_where_there_are_some(harness: MeasuredHarness):
+def test_quota_metrics_are_in_cores_and_include_configured_limits(harness: MeasuredHarness):
     limits = {"name": "cpu", "nominalQuota": "2500m", "borrowingLimit": "4", "lendingLimit": "500m"}
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": [limits]}]}
     put_queue(harness, cohortName="team", resourceGroups=[group])
@@ -124,7 +124,7 @@ def test_quota_that_waits_for_checks_is_reserved_and_not_used(harness: MeasuredH
     assert found.value("kueue_admitted_active_workloads", cluster_queue="cq") == 0
 
 
-def test_shares_are_told_where_queues_share_fairly(harness: MeasuredHarness, fair: MeasuredHarness):
+def test_share_metrics_exist_only_with_fair_sharing(harness: MeasuredHarness, fair: MeasuredHarness):
     for one in (harness, fair):
         put_queue(one, cpu="1", cohortName="team")
         put_queue(one, "lender", cpu="3", cohortName="team")
@@ -137,7 +137,7 @@ def test_shares_are_told_where_queues_share_fairly(harness: MeasuredHarness, fai
 # --- decisions -------------------------------------------------------------------------------------------
 
 
-def test_cycles_count_as_attempts_that_succeed_if_somebody_gets_quota(harness: MeasuredHarness):
+def test_scheduling_cycle_that_reserves_quota_counts_as_successful_attempt(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     harness.decide()
     harness.decide()
@@ -150,7 +150,7 @@ def test_cycles_count_as_attempts_that_succeed_if_somebody_gets_quota(harness: M
     assert found.value("topogate_admission_write_seconds_count") == 1
 
 
-def test_what_waits_to_be_decided_on_is_told_by_its_age(harness: MeasuredHarness):
+def test_scheduler_wait_metric_shows_age_of_the_oldest_undecided_change(harness: MeasuredHarness):
     harness.pass_time(60)
     assert harness.scrape().value("topogate_scheduler_wait_seconds") == 60, "for all that was put there"
     harness.scheduler._wake.clear()
@@ -171,74 +171,74 @@ def test_placements_are_held_against_the_fewest_domains(harness: MeasuredHarness
 # --- levels ----------------------------------------------------------------------------------------------
 
 
-def of_levels(harness: MeasuredHarness, name: str) -> dict[str, float]:
+def get_level_metric(harness: MeasuredHarness, name: str) -> dict[str, float]:
     return {level: value for (level,), value in harness.scrape().rows(f"topogate_level_{name}", "level").items()}
 
 
-def test_levels_tell_what_is_free_and_how_scattered_it_is(harness: MeasuredHarness):
+def test_level_metrics_show_free_capacity_and_fragmentation(harness: MeasuredHarness):
     harness.node("r1-m", "r1")
     harness.decide()  # builds the tree
     found = harness.scrape()
     assert found.rows("topogate_flavor_nodes", "flavor", "state") == {("gpu", "usable"): 3, ("gpu", "cordoned"): 0, ("gpu", "not_ready"): 0}
-    assert of_levels(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 3}
-    assert of_levels(harness, "largest_domain_capacity") == {RACK: 8, HOSTNAME_LABEL: 4}
-    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+    assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 3}
+    assert get_level_metric(harness, "largest_domain_capacity") == {RACK: 8, HOSTNAME_LABEL: 4}
+    assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
     harness.workload("w", count=1, owner=None, topology={"required": RACK})
     harness.decide()  # the tightest rack is the one of one node
     found = harness.scrape()
     assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") == 12
     assert found.value("topogate_flavor_free", flavor="gpu", resource="cpu") == 11
-    assert of_levels(harness, "largest_domain_free") == {RACK: 8, HOSTNAME_LABEL: 4}
-    assert of_levels(harness, "fragmentation_ratio") == pytest.approx({RACK: 3 / 11, HOSTNAME_LABEL: 3 / 11})
+    assert get_level_metric(harness, "largest_domain_free") == {RACK: 8, HOSTNAME_LABEL: 4}
+    assert get_level_metric(harness, "fragmentation_ratio") == pytest.approx({RACK: 3 / 11, HOSTNAME_LABEL: 3 / 11})
 
 
 def test_nodes_that_claim_to_have_everything_make_no_negative_capacity(harness: MeasuredHarness):
     """Two nodes with the most that is counted: their sum went below zero."""
     for name in ("r1-m", "r1-o", "r1-p"):
         labels = {RACK: "r1", HOSTNAME_LABEL: name}
-        node = {"kind": "Node", **node_json(Node(name, labels, {"cpu": 4000, "pods": 110}))}
+        node = {"kind": "Node", **build_node_json(Node(name, labels, {"cpu": 4000, "pods": 110}))}
         node["status"]["allocatable"]["cpu"] = "10e399"
         harness.put(node)
     harness.decide()
     found = harness.scrape()
     assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") > 2**60 / 1000
     assert found.value("topogate_flavor_free", flavor="gpu", resource="cpu") > 2**60 / 1000
-    assert all(value > 0 for value in of_levels(harness, "largest_domain_capacity").values())
-    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+    assert all(value > 0 for value in get_level_metric(harness, "largest_domain_capacity").values())
+    assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
 
 
 def test_nodes_that_take_no_pods_are_no_capacity(harness: MeasuredHarness):
     harness.decide()
     labels = {RACK: "r1", HOSTNAME_LABEL: "r1-n"}
-    harness.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}, unschedulable=True))})
+    harness.put({"kind": "Node", **build_node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}, unschedulable=True))})
     labels = {RACK: "r2", HOSTNAME_LABEL: "r2-n"}
-    harness.put({"kind": "Node", **node_json(Node("r2-n", labels, {"cpu": 4000, "pods": 110}, ready=False))})
+    harness.put({"kind": "Node", **build_node_json(Node("r2-n", labels, {"cpu": 4000, "pods": 110}, ready=False))})
     found = harness.scrape()
     assert found.rows("topogate_flavor_nodes", "state") == {("usable",): 0, ("cordoned",): 1, ("not_ready",): 1}
     assert found.value("topogate_flavor_capacity", flavor="gpu", resource="cpu") == 0
-    assert of_levels(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
+    assert get_level_metric(harness, "fragmentation_ratio") == {RACK: 0, HOSTNAME_LABEL: 0}
 
 
-def test_a_scrape_builds_no_tree_and_tells_the_last_it_knows(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
+def test_scrape_builds_no_tree_and_shows_the_last_known_one(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
     harness.decide()
-    assert of_levels(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
+    assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     harness.node("r3-n", "r3")  # the tree is dropped
     monkeypatch.setattr(ClusterState, "view", lambda *_: pytest.fail("a scrape must not build trees"))
-    assert of_levels(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
+    assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     monkeypatch.undo()
     harness.decide()
-    assert of_levels(harness, "domains") == {RACK: 3, HOSTNAME_LABEL: 3}
+    assert get_level_metric(harness, "domains") == {RACK: 3, HOSTNAME_LABEL: 3}
     harness.drop("ResourceFlavor", "gpu")
-    assert of_levels(harness, "domains") == {}
+    assert get_level_metric(harness, "domains") == {}
 
 
-def test_drift_of_the_ledger_is_told(harness: MeasuredHarness):
+def test_ledger_drift_metric_shows_the_drifting_nodes(harness: MeasuredHarness):
     assert harness.scrape().value("topogate_ledger_drift_nodes") == 0
     harness.gauges.drifting = 3
     assert harness.scrape().value("topogate_ledger_drift_nodes") == 3
 
 
-def test_what_is_paused_is_told(harness: MeasuredHarness):
+def test_paused_metric_while_evictions_are_paused_is_one_for_evictions_only(harness: MeasuredHarness):
     read = [harness.scrape().value("topogate_paused", what=what) for what in ("admissions", "evictions")]
     harness.observed.state.observe_pause(Pause(evictions=Stop("evictions")))
     read += [harness.scrape().value("topogate_paused", what=what) for what in ("admissions", "evictions")]
@@ -282,7 +282,7 @@ def test_gated_pods_count_and_age_from_the_admission_of_their_workload(harness: 
 # --- the process -----------------------------------------------------------------------------------------
 
 
-def test_watches_tell_their_restarts_by_cause_and_how_long_they_are_silent(harness: MeasuredHarness):
+def test_watch_metrics_show_restarts_by_cause_and_silence(harness: MeasuredHarness):
     for event in ("pods", "nodes"):
         informer = getattr(harness.observed, event)
         informer.watcher._heard_at = harness.clock.monotonic()
@@ -295,7 +295,7 @@ def test_watches_tell_their_restarts_by_cause_and_how_long_they_are_silent(harne
     assert found.rows("topogate_watch_age_seconds", "resource") == {("pods",): 5}
 
 
-def test_controllers_tell_what_is_due_and_what_became_of_what_was(harness: MeasuredHarness):
+def test_controller_metrics_show_queue_age_and_reconcile_results(harness: MeasuredHarness):
     async def reconcile(item: Item) -> Result:
         return Done()
 
@@ -334,7 +334,7 @@ def test_events_that_are_left_out_are_counted(harness: MeasuredHarness):
     assert harness.scrape().value("topogate_events_dropped_total") == 3
 
 
-def test_scraping_twice_tells_the_same(harness: MeasuredHarness):
+def test_second_scrape_without_changes_shows_the_same_values(harness: MeasuredHarness):
     for number in range(20):
         put_queue(harness, f"q{number}")
     rows = harness.scrape().rows("kueue_cluster_queue_nominal_quota", "cluster_queue")

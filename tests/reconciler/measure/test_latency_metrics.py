@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
 from core.runtime.watch.watch_step import InitApply, InitDone
-from tests.builders import RACK, cluster_queue_json
+from tests.builders import RACK, build_cluster_queue_json
 from tests.reconciler.measured import MeasuredHarness
 
 
@@ -69,7 +69,7 @@ def test_counters_of_a_queue_begin_at_zero(harness: MeasuredHarness):
     assert harness.scrape().value("kueue_admitted_workloads_total", cluster_queue="cq") == 0
 
 
-def test_what_was_there_at_the_start_is_not_counted(harness: MeasuredHarness):
+def test_workloads_listed_at_start_are_not_counted_as_admitted_or_evicted(harness: MeasuredHarness):
     workload = harness.workload("w", count=1, owner=None)
     harness.drop("Workload", "w")
     conditions = [{"type": kind, "status": "True", "lastTransitionTime": harness.now()} for kind in (QUOTA_RESERVED, ADMITTED, EVICTED)]
@@ -108,7 +108,7 @@ CAUSES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("written", CAUSES)
-def test_reasons_are_told_as_one_of_few(harness: MeasuredHarness, written: str):
+def test_eviction_metric_maps_reasons_to_known_values(harness: MeasuredHarness, written: str):
     harness.workload("w", count=1, owner=None)
     harness.decide()
     evict(harness, "w", written)
@@ -116,14 +116,14 @@ def test_reasons_are_told_as_one_of_few(harness: MeasuredHarness, written: str):
     assert rows == {("cq", *CAUSES[written]): 1}
 
 
-def test_who_gives_quota_back_in_the_write_that_evicts_is_counted_for_its_queue(harness: MeasuredHarness):
+def test_eviction_that_releases_quota_in_the_same_write_is_counted_for_its_queue(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     harness.decide()
     harness.set_condition("w", EVICTED, reason="AdmissionCheck", admission=None)
     assert harness.scrape().rows("kueue_evicted_workloads_total", "cluster_queue", "reason") == {("cq", "AdmissionCheck"): 1}
 
 
-def test_the_wait_for_checks_is_told_of_those_who_have_some(harness: MeasuredHarness):
+def test_checks_wait_time_of_workload_with_admission_checks_is_recorded(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     admission = {"clusterQueue": "cq", "podSetAssignments": []}
     harness.pass_time(10)
@@ -136,7 +136,7 @@ def test_the_wait_for_checks_is_told_of_those_who_have_some(harness: MeasuredHar
     assert found.value("kueue_admission_wait_time_seconds_sum", cluster_queue="cq") == 60
 
 
-def test_the_wait_for_pods_is_told_since_it_was_queued_and_since_it_was_admitted(harness: MeasuredHarness):
+def test_pods_ready_wait_is_recorded_since_queueing_and_since_admission(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     harness.pass_time(7)
     harness.decide()
@@ -147,9 +147,9 @@ def test_the_wait_for_pods_is_told_since_it_was_queued_and_since_it_was_admitted
     assert found.value("kueue_admitted_until_ready_wait_time_seconds_sum", cluster_queue="cq") == 5
 
 
-def test_whoever_is_preempted_is_counted_for_the_queue_of_whom_it_goes_for(harness: MeasuredHarness):
+def test_preempted_workload_is_counted_for_the_queue_of_its_preemptor(harness: MeasuredHarness):
     preemption = {"withinClusterQueue": "LowerPriority"}
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "2"}, preemption=preemption)})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": "2"}, preemption=preemption)})
     harness.workload("low", count=2, owner=None)
     harness.decide()
     urgent: dict[str, Any] = harness.workload("high", count=2, owner=None)
@@ -160,7 +160,7 @@ def test_whoever_is_preempted_is_counted_for_the_queue_of_whom_it_goes_for(harne
     assert found.rows("kueue_evicted_workloads_total", "cluster_queue", "reason") == {("cq", "Preempted"): 1}
 
 
-def test_what_is_forgotten_of_a_workload_that_is_gone_does_not_grow(harness: MeasuredHarness):
+def test_latency_metrics_drop_their_record_of_a_deleted_workload(harness: MeasuredHarness):
     harness.workload("w", count=1, owner=None)
     harness.decide()
     assert len(harness.milestones._queued) == 1

@@ -20,7 +20,7 @@ def get(url: str) -> str:
         return str(reply.read().decode())
 
 
-def test_what_is_scraped_while_jobs_run_agrees_with_the_api(scene: Scene, topogate: Topogate) -> None:
+def test_metrics_scraped_while_jobs_run_agree_with_the_api(scene: Scene, topogate: Topogate) -> None:
     queue, flavor = f"{scene.prefix}queue", f"{scene.prefix}flavor"
     for name in ("a", "b"):
         scene.submit(name, pods=2, gpus=4, required=scene.rack)

@@ -13,7 +13,7 @@ from e2e.cluster import Cluster
 from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.topogate import Topogate
 from tests.long import mark_long
-from tests.reconciler.nodes.test_failed_nodes import fail, places, whole_again
+from tests.reconciler.nodes.test_failed_nodes import fail, get_places, wait_until_whole
 from tests.reconciler.scenes import Scene
 
 # The node named, events, the new place, its event, the pod's ungating.
@@ -36,7 +36,7 @@ def test_killed_at_any_write_of_a_replacement_the_job_is_whole_again(
     """`after`: the server did the write but the reconciler never heard of it."""
     name = f"train-{at}-{'after' if after else 'before'}"
     wide.submit(name, pods=3, gpus=8, required=wide.rack, indexed=True, spec={"backoffLimit": 100})
-    before = places(wide.until_bound(name, 3), name)
+    before = get_places(wide.until_bound(name, 3), name)
     lost, *_ = sorted(before.values())
     stay = {uid: node for uid, node in before.items() if node != lost}
     proxy.cut(Cut(at, after, topogate.kill_reconciler))
@@ -45,10 +45,10 @@ def test_killed_at_any_write_of_a_replacement_the_job_is_whole_again(
         assert proxy.has_cut.wait(30), f"the replacement had {len(proxy.writes)} writes only: {proxy.writes}"
         proxy.cut(None)
         topogate.start_reconciler(kubeconfig=kubeconfig)
-        now = whole_again(wide, name, 3, {lost})
-        assert stay.items() <= places(now, name).items()
-        assert truth.always(now) == []
-        assert truth.together(now, name, wide.rack) == []
+        now = wait_until_whole(wide, name, 3, {lost})
+        assert stay.items() <= get_places(now, name).items()
+        assert truth.check_invariants(now) == []
+        assert truth.check_one_domain(now, name, wide.rack) == []
         assert truth.as_assigned(now, name) == []
     finally:
         proxy.cut(None)

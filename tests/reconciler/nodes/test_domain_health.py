@@ -14,7 +14,7 @@ from core.runtime.controller import Done, RequeueAfter
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
 from reconciler.nodes.domain_health import DomainHealth
-from tests.builders import RACK, topology_json
+from tests.builders import RACK, build_topology_json
 from tests.reconciler.harness_nodes import KEY, OWNER, NodesHarness
 
 DELAY_S = HealthRules().not_ready_delay_s
@@ -25,7 +25,7 @@ class RacksHarness(NodesHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.put({"kind": "Topology", **topology_json("t", [RACK])})
+        self.put({"kind": "Topology", **build_topology_json("t", [RACK])})
         self.held = False
         self.health = DomainHealth(self.observed, self.executor, self.clock, HealthRules(), lambda facts: self.held)  # type: ignore[assignment]
 
@@ -94,7 +94,7 @@ def test_nothing_is_done_while_all_run_or_the_rest_holds_them(racks: RacksHarnes
     assert racks.statuses == []
 
 
-def test_what_the_rest_does_not_hold_is_evicted_with_the_reason_once_that_has_lasted(racks: RacksHarness):
+def test_workload_that_its_rack_cannot_hold_after_a_node_failure_is_evicted_after_the_delay(racks: RacksHarness):
     racks.node("b", ready=False)
     assert racks.look() == Done(), "its pods may be there again"
     racks.drop("Pod", "b0")
@@ -182,7 +182,7 @@ def test_pods_that_come_no_more_need_no_room(racks: RacksHarness):
     assert racks.look() == Done()
 
 
-def test_in_a_storm_nobody_is_evicted(racks: RacksHarness):
+def test_workload_on_failed_nodes_is_not_evicted_while_evictions_are_held(racks: RacksHarness):
     racks.held = True
     racks.node("b", ready=False)
     racks.drop("Pod", "b0")
@@ -202,7 +202,7 @@ def due(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return put
 
 
-def test_who_has_a_domain_is_looked_at_when_its_nodes_or_pods_change_and_nobody_else(racks: RacksHarness, due: list[object]):
+def test_workload_in_a_rack_is_due_only_when_its_nodes_or_pods_change(racks: RacksHarness, due: list[object]):
     racks.node("c", rack="r9")
     assert due == []
     racks.node("b", ready=False)

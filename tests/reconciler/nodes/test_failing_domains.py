@@ -9,7 +9,7 @@ import pytest
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.nodes.test_failed_nodes import fail, places, racks, workload
+from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workload, list_racks_of
 from tests.reconciler.scenes import Scene
 
 pytestmark = pytest.mark.cluster
@@ -25,17 +25,21 @@ def by_rack(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
 
 
 @pytest.mark.long
-def test_a_pod_whose_node_fails_runs_on_another_of_its_rack_and_one_whose_rack_has_none_comes_back_elsewhere(by_rack: Scene) -> None:
+def test_pod_on_a_failed_node_moves_within_its_rack_or_is_evicted_if_the_rack_is_full(by_rack: Scene) -> None:
     by_rack.submit("small", pods=1, gpus=8, required=by_rack.rack, spec={"backoffLimit": 100})
     now = by_rack.until_bound("small", 1)
-    (node,), (rack,) = places(now, "small").values(), racks(by_rack, now, "small")
+    (node,), (rack,) = get_places(now, "small").values(), list_racks_of(by_rack, now, "small")
     fail(by_rack, "small", node)
-    now = by_rack.eventually("another node", lambda now: len(places(now, "small")) == 1 and node not in places(now, "small").values())
-    assert racks(by_rack, now, "small") == {rack}
-    assert not truth.condition(workload(now, "small"), "Evicted")
-    (other,) = places(now, "small").values()
+    now = by_rack.eventually(
+        "another node", lambda now: len(get_places(now, "small")) == 1 and node not in get_places(now, "small").values()
+    )
+    assert list_racks_of(by_rack, now, "small") == {rack}
+    assert not truth.get_condition(get_workload(now, "small"), "Evicted")
+    (other,) = get_places(now, "small").values()
     fail(by_rack, "small", other)
-    now = by_rack.eventually("another rack", lambda now: len(places(now, "small")) == 1 and racks(by_rack, now, "small") != {rack})
+    now = by_rack.eventually(
+        "another rack", lambda now: len(get_places(now, "small")) == 1 and list_racks_of(by_rack, now, "small") != {rack}
+    )
     said = [event["message"] for event in now.events if event["reason"] == "EvictedDueToNodeFailures"]
     assert len(said) == 1
     assert said[0].startswith("Workload was evicted as its nodes failed: ")

@@ -17,7 +17,7 @@ from e2e.audit import truth
 from e2e.audit.follow import Follower
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, places, whole_again, workload
+from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, get_places, get_workload, wait_until_whole
 from tests.reconciler.nodes.test_failing_racks import recover
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.scraped import Scraped
@@ -34,13 +34,13 @@ def wide(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened.close()
 
 
-def spares(now: truth.Snapshot, job: str) -> list[str]:
-    text = (workload(now, job)["metadata"].get("annotations") or {}).get(SPARES)
+def list_spares(now: truth.Snapshot, job: str) -> list[str]:
+    text = (get_workload(now, job)["metadata"].get("annotations") or {}).get(SPARES)
     return list(json.loads(text)["main"]) if text else []
 
 
 def told(now: truth.Snapshot, job: str) -> tuple[str, str]:
-    condition = truth.condition(workload(now, job), SPARES_HELD)
+    condition = truth.get_condition(get_workload(now, job), SPARES_HELD)
     return str(condition.get("status", "")), str(condition.get("message", ""))
 
 
@@ -49,9 +49,9 @@ def with_a_spare(scene: Scene, job: str, pods: int = 2) -> tuple[dict[str, str],
     scene.submit(job, pods=pods, gpus=8, required=scene.rack, indexed=True, annotations=ONE_SPARE)
     scene.until_bound(job, pods)
     now = scene.eventually("its spare to be told of", lambda now: told(now, job)[0] == "True")
-    (spare,) = spares(now, job)
+    (spare,) = list_spares(now, job)
     assert spare in told(now, job)[1]
-    return places(now, job), spare
+    return get_places(now, job), spare
 
 
 def count(running: Topogate, queue: str, state: str) -> float:
@@ -82,7 +82,7 @@ def followed(scene: Scene) -> Iterator[list[dict[str, Any]]]:
         follower.stop()
 
 
-def hosts(obj: dict[str, Any]) -> list[str]:
+def list_hosts(obj: dict[str, Any]) -> list[str]:
     admission = admission_from_wire(obj["status"].get("admission"))
     assignments = [given.assignment for given in admission.pod_sets] if admission is not None else []
     return sorted(domain.values[-1] for assignment in assignments if assignment is not None for domain in assignment.domains)
@@ -95,27 +95,27 @@ def test_the_spare_takes_the_pods_of_a_lost_node_in_one_write_while_another_job_
     gone, stays = sorted(before.values())
     with followed(wide) as versions:
         fail(wide, "train", gone)
-        now = whole_again(wide, "train", 2, {gone})
-    assert set(places(now, "train").values()) == {stays, spare}
-    assert {uid: node for uid, node in before.items() if node == stays}.items() <= places(now, "train").items()
-    mine = [each for each in versions if each["metadata"]["name"] == workload(now, "train")["metadata"]["name"]]
-    moved = next(each for each in mine if hosts(each) != sorted(before.values()))
-    assert hosts(moved) == sorted([stays, spare])
+        now = wait_until_whole(wide, "train", 2, {gone})
+    assert set(get_places(now, "train").values()) == {stays, spare}
+    assert {uid: node for uid, node in before.items() if node == stays}.items() <= get_places(now, "train").items()
+    mine = [each for each in versions if each["metadata"]["name"] == get_workload(now, "train")["metadata"]["name"]]
+    moved = next(each for each in mine if list_hosts(each) != sorted(before.values()))
+    assert list_hosts(moved) == sorted([stays, spare])
     assert "unhealthyNodes" not in moved["status"]
     assert json.loads(moved["metadata"]["annotations"][SPARES]) == {"main": [spare]}, "no other write came before"
-    assert not places(now, "waits")
+    assert not get_places(now, "waits")
     now = wide.eventually("what is missing to be told", lambda now: told(now, "train")[0] == "False")
     assert "0 of 1 spare node kept free for 1 pod each; no other node of its domain has room" in told(now, "train")[1]
-    assert spares(now, "train") == []
+    assert list_spares(now, "train") == []
 
 
-def test_whoever_decides_next_keeps_the_same_nodes(wide: Scene, topogate: Topogate) -> None:
+def test_restarted_reconciler_holds_the_same_spare_nodes(wide: Scene, topogate: Topogate) -> None:
     _, spare = with_a_spare(wide, "train")
     topogate.kill_reconciler()
     topogate.start_reconciler()
     fill(wide, "filler")
     now = wide.read()
-    assert spares(now, "train") == [spare]
+    assert list_spares(now, "train") == [spare]
     assert spare not in {pod["spec"].get("nodeName") for pod in now.pods}
     queue = f"{wide.prefix}queue"
     wait_for("the metric to count it", lambda: count(topogate, queue, "held") == 1)
@@ -125,8 +125,8 @@ def test_whoever_decides_next_keeps_the_same_nodes(wide: Scene, topogate: Topoga
 def test_a_spare_that_is_deleted_is_exchanged_and_one_that_is_cordoned_too(wide: Scene) -> None:
     before, spare = with_a_spare(wide, "train")
     wide.cluster.delete_nodes([spare])
-    now = wide.eventually("another spare", lambda now: spares(now, "train") not in ([], [spare]))
-    (other,) = spares(now, "train")
+    now = wide.eventually("another spare", lambda now: list_spares(now, "train") not in ([], [spare]))
+    (other,) = list_spares(now, "train")
     assert now.nodes[other]["metadata"]["labels"][wide.rack] == now.nodes[next(iter(before.values()))]["metadata"]["labels"][wide.rack]
     wide.eventually("it to be told of", lambda now: other in told(now, "train")[1])
     wide.api.patch(f"{NODES}/{other}", {"spec": {"unschedulable": True}})
@@ -134,17 +134,17 @@ def test_a_spare_that_is_deleted_is_exchanged_and_one_that_is_cordoned_too(wide:
     assert f"{other} does not serve now: unschedulable" in told(now, "train")[1]
     wide.api.patch(f"{NODES}/{other}", {"spec": {"unschedulable": None}})
     wide.eventually("it to serve again", lambda now: told(now, "train")[0] == "True")
-    assert places(wide.read(), "train") == before, "nobody was moved for it"
+    assert get_places(wide.read(), "train") == before, "nobody was moved for it"
 
 
-def test_a_job_waits_for_its_spares_and_is_told_how_many_there_is_room_for(wide: Scene) -> None:
+def test_job_without_room_for_its_spares_waits_and_reports_the_number_that_fits(wide: Scene) -> None:
     wide.submit("train", pods=3, gpus=8, required=wide.rack, annotations={SPARE_NODES: "2"})
     message = wide.until_waiting("train", "TopologyPlacementFailed")
     assert message.startswith("couldn't assign flavors to pod set main: its 3 pods would fit, but not with 2 spare nodes beside them")
     assert "has room for the pods and 1 of the 2 spare nodes" in message
 
 
-def test_what_is_no_number_is_refused_where_it_stands(wide: Scene) -> None:
+def test_spare_nodes_annotation_that_is_no_number_is_rejected_with_its_field(wide: Scene) -> None:
     with pytest.raises(ApiError, match=r"spec\.template\.metadata\.annotations\[topogate\.dev/spare-nodes\].*a whole number of nodes"):
         wide.submit("train", pods=1, required=wide.rack, annotations={SPARE_NODES: "two"})
 
@@ -154,7 +154,7 @@ def test_a_node_that_is_deleted_is_replaced_by_the_spare(wide: Scene) -> None:
     gone = min(before.values())
     wide.cluster.delete_nodes([gone])
     end_pods(wide, "train", gone)  # as the pod garbage collector does in a minute
-    now = whole_again(wide, "train", 2, {gone})
-    assert spare in places(now, "train").values()
-    now = wide.eventually("another to be kept free", lambda now: told(now, "train")[0] == "True" and spare not in spares(now, "train"))
-    assert not {*spares(now, "train")} & {*places(now, "train").values()}
+    now = wait_until_whole(wide, "train", 2, {gone})
+    assert spare in get_places(now, "train").values()
+    now = wide.eventually("another to be kept free", lambda now: told(now, "train")[0] == "True" and spare not in list_spares(now, "train"))
+    assert not {*list_spares(now, "train")} & {*get_places(now, "train").values()}

@@ -73,7 +73,7 @@ def test_a_node_that_is_well_again_is_taken_out():
     assert harness.unhealthy == []
 
 
-def test_what_is_said_already_is_not_said_again():
+def test_unhealthy_node_that_is_already_in_the_status_is_not_written_again():
     harness = NodesHarness()
     names = spread(harness)
     harness.lose("n1")
@@ -267,7 +267,7 @@ def test_report_of_lost_nodes_of_a_workload_that_is_deleted_meanwhile_is_not_kep
     assert harness.health._users.placed == {}
 
 
-def test_node_that_is_gone_is_told_by_its_hostname():
+def test_deleted_node_is_reported_by_its_hostname_label():
     """Told by its own name it was known to no assignment: its pods waited for another place until the reconciler was started anew."""
     harness = NodesHarness()
     harness.node("machine-7", host="h7")
@@ -310,7 +310,7 @@ def test_the_taints_that_kubernetes_gives_a_node_that_is_not_ready_make_no_loss_
     assert (harness.statuses, harness.ended) == ([], [])
 
 
-def test_a_node_whose_pod_is_gone_altogether_is_lost_at_once():
+def test_unready_node_of_a_deleted_pod_is_lost_at_once():
     harness = NodesHarness()
     spread(harness)
     harness.node("n1", ready=False, rack="r1")
@@ -411,7 +411,7 @@ def test_pods_of_a_workload_without_an_admission_that_have_a_place_are_ended():
     assert (harness.ended, harness.statuses) == (["waiting"], [])
 
 
-def test_pods_that_their_user_pinned_to_a_node_are_nobody_elses_business():
+def test_pod_pinned_to_a_cordoned_node_by_its_user_is_not_ended():
     """In a flavor without a topology, where nothing is assigned: each of them looked like one that waits for a node of no use."""
     harness = NodesHarness()
     harness.node("n9", unschedulable=True)

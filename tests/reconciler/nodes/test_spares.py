@@ -17,7 +17,7 @@ from core.runtime.http.errors import Conflict
 from core.state.facts import find_condition
 from reconciler.nodes.spares import Spares
 from sim.apiserver.server import Request
-from tests.builders import condition_json
+from tests.builders import build_condition_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
 
 
@@ -97,7 +97,7 @@ def racks(*nodes: int) -> SparesHarness:
     return harness
 
 
-def test_what_is_missing_is_held_named_and_told() -> None:
+def test_missing_spare_node_is_held_named_and_reported() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
     assert harness.keep() == RequeueAfter(pacing.SPARES_LOOK_S)
@@ -107,7 +107,7 @@ def test_what_is_missing_is_held_named_and_told() -> None:
     assert harness.spares.count() == {"q": ("q", 1, 0, 0)}
 
 
-def test_what_is_well_is_written_once() -> None:
+def test_complete_spare_nodes_are_written_once() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
     harness.keep()
@@ -143,7 +143,7 @@ def test_one_that_was_moved_to_another_rack_is_exchanged() -> None:
     assert harness.named == '{"main":["r0-n2"]}'
 
 
-def test_where_there_is_no_other_what_lacks_is_told_and_looked_for_again() -> None:
+def test_spare_node_without_a_candidate_is_reported_missing_and_searched_again() -> None:
     harness = racks(2, 2)
     harness.asks(2, "r0-n0")
     assert harness.keep() == RequeueAfter(pacing.SPARES_FILL_S)
@@ -174,7 +174,7 @@ def test_in_a_storm_nothing_is_exchanged() -> None:
     assert harness.patches == 0
 
 
-def test_what_could_not_be_written_is_not_held() -> None:
+def test_spare_node_after_a_failed_write_is_not_held() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
     harness.fails = Conflict(409, "changed since")
@@ -187,7 +187,7 @@ def test_what_could_not_be_written_is_not_held() -> None:
     assert harness.free("r0-n1") == 7000
 
 
-def test_a_workload_that_lost_its_place_has_nothing_kept_and_says_so() -> None:
+def test_evicted_workload_holds_no_spares_and_its_condition_reports_it() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
     harness.keep()
@@ -200,7 +200,7 @@ def test_a_workload_that_lost_its_place_has_nothing_kept_and_says_so() -> None:
     assert harness.spares.count() == {}
 
 
-def test_who_asks_for_none_is_left_alone() -> None:
+def test_workload_that_requests_no_spare_nodes_is_not_written() -> None:
     harness = racks(3)
     harness.asks(0, "r0-n0")
     assert harness.keep() == Done()
@@ -223,12 +223,12 @@ def test_of_nodes_only_those_that_are_held_matter_unless_some_are_missing(monkey
     assert looked == [KEY]
 
 
-def test_what_was_kept_for_one_that_has_finished_is_told_no_more() -> None:
+def test_spares_condition_of_a_finished_workload_becomes_false() -> None:
     harness = racks(3)
     harness.asks(1, "r0-n0")
     harness.keep()
     status = harness.now_as_it_is()["status"]
-    harness.change({"status": {**status, "conditions": [*status["conditions"], condition_json("Finished", True)]}})
+    harness.change({"status": {**status, "conditions": [*status["conditions"], build_condition_json("Finished", True)]}})
     harness.keep()
     assert harness.said is not None
     assert harness.said[0] == "False"
@@ -252,7 +252,7 @@ def test_with_the_gate_of_replacement_off_none_are_kept() -> None:
     assert harness.free("r0-n1") == 8000
 
 
-def test_one_that_is_lent_is_told_with_whom_and_counted_and_told_again_when_it_is_left() -> None:
+def test_lent_spare_is_reported_with_its_borrower_and_again_when_the_borrower_leaves() -> None:
     harness = racks(2)
     harness.asks(1, "r0-n0", lends=True, held='{"main":["r0-n1"]}')
     spec = harness.now_as_it_is()["spec"]

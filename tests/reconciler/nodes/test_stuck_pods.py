@@ -43,7 +43,7 @@ class StuckHarness(NodesHarness):
         return (found["status"], found["reason"], found["message"]) if found is not None else None
 
 
-def test_what_stays_unschedulable_beside_others_is_told_once_and_handed_over():
+def test_pod_that_stays_unschedulable_is_reported_once_and_passed_to_the_second_pass():
     harness = StuckHarness()
     assert harness.look() == RequeueAfter(DELAY_S)
     assert (harness.stuck, harness.condition, harness.told, harness.woken) == (None, None, [], 0)
@@ -59,7 +59,7 @@ def test_what_stays_unschedulable_beside_others_is_told_once_and_handed_over():
     assert (harness.statuses, harness.ended) == ([], []), "no node is lost, and no pod ended"
 
 
-def test_a_decision_whose_write_failed_is_asked_for_again():
+def test_stuck_pod_without_a_written_new_assignment_is_requested_again():
     harness = StuckHarness()
     harness.clock.time += DELAY_S
     harness.look()
@@ -69,7 +69,7 @@ def test_a_decision_whose_write_failed_is_asked_for_again():
     assert harness.woken == 2
 
 
-def test_who_has_its_place_elsewhere_by_now_needs_no_other():
+def test_stuck_pod_that_has_a_new_assignment_needs_no_other_node():
     harness = StuckHarness()
     harness.clock.time += DELAY_S
     harness.look()
@@ -90,7 +90,7 @@ def test_when_it_is_bound_all_is_well_again():
     assert harness.condition[:2] == ("True", "Scheduled")
 
 
-def test_what_ends_on_the_node_makes_room_and_is_waited_for():
+def test_unschedulable_pod_beside_a_terminating_pod_is_not_reported_as_stuck():
     harness = StuckHarness()
     harness.pod("ends", "n0", ending=True)
     harness.clock.time += DELAY_S
@@ -123,7 +123,7 @@ def test_in_a_storm_nothing_is_moved():
     assert (harness.stuck, harness.condition) == (None, None)
 
 
-def test_who_is_gone_has_nothing_stuck():
+def test_deleted_workload_has_no_stuck_pods():
     harness = StuckHarness()
     harness.clock.time += DELAY_S
     harness.look()

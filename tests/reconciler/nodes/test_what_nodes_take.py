@@ -15,7 +15,7 @@ from core.names import HOSTNAME_LABEL, PODSET_LABEL
 from e2e import manifests
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
@@ -24,7 +24,7 @@ _HOLD = "e2e.topogate.dev/hold"  # a scheduling gate that is ours to take off
 _APPS = "/apis/apps/v1/namespaces/{}/daemonsets"
 
 
-def container(gpus: int, ports: Sequence[int] = ()) -> dict[str, Any]:
+def build_container(gpus: int, ports: Sequence[int] = ()) -> dict[str, Any]:
     amounts = {GPU: str(gpus)} if gpus else {}
     resources = {"requests": {"cpu": "1", **amounts}, "limits": amounts}
     return {
@@ -36,10 +36,10 @@ def container(gpus: int, ports: Sequence[int] = ()) -> dict[str, Any]:
 
 
 def with_port(port: int, gpus: int = 1) -> dict[str, Any]:
-    return {"containers": [container(gpus, [port])]}
+    return {"containers": [build_container(gpus, [port])]}
 
 
-def affinity(kind: str, key: str, **labels: str) -> dict[str, Any]:
+def build_affinity(kind: str, key: str, **labels: str) -> dict[str, Any]:
     """`podAffinity` or `podAntiAffinity` that pods with these labels are meant by."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
@@ -47,7 +47,7 @@ def affinity(kind: str, key: str, **labels: str) -> dict[str, Any]:
 
 def submit(scene: Scene, name: str, labels: Mapping[str, str], **asked: Any) -> None:
     """A job whose pods have labels."""
-    job = manifests.job(name, scene.namespace, **asked)
+    job = manifests.build_job(name, scene.namespace, **asked)
     job["spec"]["template"]["metadata"]["labels"] = dict(labels)
     scene.create(job)
 
@@ -55,7 +55,7 @@ def submit(scene: Scene, name: str, labels: Mapping[str, str], **asked: Any) -> 
 def run_pod(scene: Scene, name: str, labels: Mapping[str, str], **spec: Any) -> str:
     """Someone else's pod, which kube-scheduler puts on a node; that node."""
     metadata = {"name": name, "namespace": scene.namespace, "labels": dict(labels)}
-    scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container(0)], **spec}})
+    scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [build_container(0)], **spec}})
 
     def node_of(now: truth.Snapshot) -> list[str]:
         return [pod["spec"]["nodeName"] for pod in now.pods if pod["metadata"]["name"] == name and pod["spec"].get("nodeName")]
@@ -67,7 +67,7 @@ def delete_pod(scene: Scene, name: str) -> None:
     scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{name}", grace_period_s=0)
 
 
-def until_where_assigned(scene: Scene, name: str, pods: int) -> Counter[str]:
+def wait_until_where_assigned(scene: Scene, name: str, pods: int) -> Counter[str]:
     """Waits until all pods of a job are bound, checks that they are where the assignment says; pods per node."""
     now = scene.until_bound(name, pods)
     assert truth.as_assigned(now, name) == []
@@ -80,7 +80,7 @@ def until_where_assigned(scene: Scene, name: str, pods: int) -> Counter[str]:
 def start_held_daemon_set(scene: Scene, gpus: int) -> None:
     """A DaemonSet for the scene's nodes. Its controller makes the pods; they are not bound before `release_daemons`."""
     labels = {"app": "agent"}
-    spec = {"nodeSelector": dict(scene.pool.labels), "schedulingGates": [{"name": _HOLD}], "containers": [container(gpus)]}
+    spec = {"nodeSelector": dict(scene.pool.labels), "schedulingGates": [{"name": _HOLD}], "containers": [build_container(gpus)]}
     template = {"metadata": {"labels": labels}, "spec": spec}
     scene.create(
         {
@@ -109,23 +109,23 @@ def test_the_share_of_a_daemon_set_is_kept_on_a_node_that_joins(cluster: Cluster
     start_held_daemon_set(scene, gpus=1)
     scene.submit("whole", pods=1, gpus=8, required=scene.rack)
     assert "excluded: DaemonSet share: 1" in scene.until_waiting("whole", "TopologyPlacementFailed")
-    cluster.add_nodes([node_object(scene.pool, 1, 1, 2)])
-    scene.eventually("both nodes to be judged", lambda now: truth.waits_with_reason(now, "whole", "excluded: DaemonSet share: 2") == [])
+    cluster.add_nodes([build_node(scene.pool, 1, 1, 2)])
+    scene.eventually("both nodes to be judged", lambda now: truth.check_waiting_reason(now, "whole", "excluded: DaemonSet share: 2") == [])
     scene.submit("beside", pods=2, gpus=7, required=scene.rack)
-    assert set(until_where_assigned(scene, "beside", 2).values()) == {1}
+    assert set(wait_until_where_assigned(scene, "beside", 2).values()) == {1}
 
     release_daemons(scene, 2)
-    assert truth.always(scene.read()) == []
+    assert truth.check_invariants(scene.read()) == []
     scene.delete_job("beside")
     scene.eventually(
-        "the share to be the pods' own", lambda now: truth.waits_with_reason(now, "whole", f'excluded: resource "{GPU}": 2') == []
+        "the share to be the pods' own", lambda now: truth.check_waiting_reason(now, "whole", f'excluded: resource "{GPU}": 2') == []
     )
     scene.api.delete(f"{_APPS.format(scene.namespace)}/agent")
-    until_where_assigned(scene, "whole", 1)
+    wait_until_where_assigned(scene, "whole", 1)
     scene.close()
 
 
-def test_without_reservation_a_job_takes_what_a_daemon_set_has_not_taken_yet(cluster: Cluster, topogate: Topogate) -> None:
+def test_job_without_daemon_set_reservation_uses_gpus_that_a_pending_daemon_set_requests(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster, racks=1, nodes=1).open()
     start_held_daemon_set(scene, gpus=1)
     scene.submit("whole", pods=1, gpus=8, required=scene.rack)
@@ -133,7 +133,7 @@ def test_without_reservation_a_job_takes_what_a_daemon_set_has_not_taken_yet(clu
     topogate.kill_reconciler()
     topogate.start_reconciler(options=["--no-reserve-daemonsets"])
     try:
-        until_where_assigned(scene, "whole", 1)
+        wait_until_where_assigned(scene, "whole", 1)
     finally:
         topogate.kill_reconciler()
         topogate.start_reconciler()
@@ -147,15 +147,15 @@ def test_without_reservation_a_job_takes_what_a_daemon_set_has_not_taken_yet(clu
 def test_pods_with_a_host_port_go_one_to_a_node_and_wait_for_one_that_is_taken(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster, racks=1, nodes=2).open()
     scene.submit("first", pods=2, required=scene.rack, pod_spec=with_port(9100))
-    assert sorted(until_where_assigned(scene, "first", 2).values()) == [1, 1]
+    assert sorted(wait_until_where_assigned(scene, "first", 2).values()) == [1, 1]
     scene.submit("second", pods=1, required=scene.rack, pod_spec=with_port(9100))
     assert "host port 9100/TCP: 2" in scene.until_waiting("second", "TopologyPlacementFailed")
     scene.submit("other", pods=2, required=scene.rack, pod_spec=with_port(9101))
-    until_where_assigned(scene, "other", 2)
+    wait_until_where_assigned(scene, "other", 2)
     scene.submit("three", pods=3, required=scene.rack, pod_spec=with_port(9102))
     assert "Its pods go one to a node, by host port 9102/TCP" in scene.until_waiting("three", "TopologyPlacementFailed")
     scene.delete_job("first")
-    until_where_assigned(scene, "second", 1)
+    wait_until_where_assigned(scene, "second", 1)
     scene.close()
 
 
@@ -163,15 +163,15 @@ def test_pods_with_a_host_port_go_one_to_a_node_and_wait_for_one_that_is_taken(c
 
 
 def test_pods_that_keep_apart_from_their_own_kind_go_one_to_a_node_of_the_rack(scene: Scene) -> None:
-    apart = affinity("podAntiAffinity", HOSTNAME_LABEL, app="single")
+    apart = build_affinity("podAntiAffinity", HOSTNAME_LABEL, app="single")
     submit(scene, "spread", {"app": "single"}, pods=2, required=scene.rack, pod_spec=apart)
-    assert sorted(until_where_assigned(scene, "spread", 2).values()) == [1, 1]
-    assert truth.together(scene.read(), "spread", scene.rack) == []
+    assert sorted(wait_until_where_assigned(scene, "spread", 2).values()) == [1, 1]
+    assert truth.check_one_domain(scene.read(), "spread", scene.rack) == []
     submit(scene, "three", {"app": "single"}, pods=3, required=scene.rack, pod_spec=apart)
     assert "Its pods go one to each kubernetes.io/hostname" in scene.until_waiting("three", "TopologyPlacementFailed")
     # Pods of another job keep apart from the first's, too: they go to the other rack.
     submit(scene, "more", {"app": "single"}, pods=2, required=scene.rack, pod_spec=apart)
-    until_where_assigned(scene, "more", 2)
+    wait_until_where_assigned(scene, "more", 2)
     assert not {pod["spec"]["nodeName"] for pod in scene.read().pods_of("more")} & {
         pod["spec"]["nodeName"] for pod in scene.read().pods_of("spread")
     }
@@ -192,16 +192,16 @@ def test_labels_that_pods_get_only_when_they_are_made_keep_them_apart_too(scene:
     terms = [{"topologyKey": HOSTNAME_LABEL, **term}]
     apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
     scene.submit("alone", pods=2, required=scene.rack, pod_spec=apart)
-    assert sorted(until_where_assigned(scene, "alone", 2).values()) == [1, 1]
+    assert sorted(wait_until_where_assigned(scene, "alone", 2).values()) == [1, 1]
     scene.submit("another", pods=2, required=scene.rack, pod_spec=apart)
-    until_where_assigned(scene, "another", 2)
+    wait_until_where_assigned(scene, "another", 2)
 
 
 def test_pods_of_another_namespace_keep_pods_apart(scene: Scene, namespace: str) -> None:
-    away = affinity("podAntiAffinity", HOSTNAME_LABEL, noise="loud")
+    away = build_affinity("podAntiAffinity", HOSTNAME_LABEL, noise="loud")
     term = away["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
     term["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace}}
-    spec = {"containers": [container(0)], "nodeSelector": {HOSTNAME_LABEL: f"{scene.prefix}b1-r1-n1"}, **away}
+    spec = {"containers": [build_container(0)], "nodeSelector": {HOSTNAME_LABEL: f"{scene.prefix}b1-r1-n1"}, **away}
     scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shy", "namespace": namespace}, "spec": spec})
 
     def is_bound() -> bool:
@@ -209,43 +209,43 @@ def test_pods_of_another_namespace_keep_pods_apart(scene: Scene, namespace: str)
 
     scene.eventually("the shy pod to be bound", lambda now: is_bound())
     submit(scene, "loud", {"noise": "loud"}, pods=4, gpus=4, required=scene.rack)
-    assert f"{scene.prefix}b1-r1-n1" not in until_where_assigned(scene, "loud", 4)
+    assert f"{scene.prefix}b1-r1-n1" not in wait_until_where_assigned(scene, "loud", 4)
     scene.api.delete(f"/api/v1/namespaces/{namespace}/pods/shy", grace_period_s=0)
 
 
 def test_pods_follow_the_pods_that_they_want_to_be_near(scene: Scene) -> None:
-    near = affinity("podAffinity", scene.rack, app="cache")
+    near = build_affinity("podAffinity", scene.rack, app="cache")
     scene.submit("early", pods=2, gpus=8, required=scene.rack, pod_spec=near)
     assert "inter-pod affinity: 4" in scene.until_waiting("early", "TopologyPlacementFailed")
     second = f"{scene.prefix}b1-r2"
     run_pod(scene, "cache", {"app": "cache"}, nodeSelector={scene.rack: second})
-    until_where_assigned(scene, "early", 2)
+    wait_until_where_assigned(scene, "early", 2)
     now = scene.read()
     assert {now.label_of(pod, scene.rack) for pod in now.pods_of("early")} == {second}
     scene.submit("late", pods=1, required=scene.rack, pod_spec=near)
     assert "inter-pod affinity: 2" in scene.until_waiting("late", "TopologyPlacementFailed")
     scene.delete_job("early")
-    until_where_assigned(scene, "late", 1)
+    wait_until_where_assigned(scene, "late", 1)
 
 
 def test_pods_stay_out_of_the_way_of_a_bound_pod_that_keeps_them_apart(scene: Scene) -> None:
-    away = affinity("podAntiAffinity", scene.rack, noise="loud")
+    away = build_affinity("podAntiAffinity", scene.rack, noise="loud")
     node = run_pod(scene, "shy", {}, nodeSelector=dict(scene.pool.labels), **away)
     its_rack = scene.read().nodes[node]["metadata"]["labels"][scene.rack]
     submit(scene, "loud", {"noise": "loud"}, pods=2, gpus=8, required=scene.rack)
-    until_where_assigned(scene, "loud", 2)
+    wait_until_where_assigned(scene, "loud", 2)
     now = scene.read()
     assert {now.label_of(pod, scene.rack) for pod in now.pods_of("loud")}.isdisjoint({its_rack})
     submit(scene, "louder", {"noise": "loud"}, pods=1, required=scene.rack)
     assert "existing pods' inter-pod anti-affinity: 2" in scene.until_waiting("louder", "TopologyPlacementFailed")
     delete_pod(scene, "shy")
-    until_where_assigned(scene, "louder", 1)
+    wait_until_where_assigned(scene, "louder", 1)
 
 
 @pytest.mark.parametrize("key", ["rack", "hostname"])
 def test_pods_that_want_each_others_company_are_in_one_domain(scene: Scene, key: str) -> None:
     label = scene.rack if key == "rack" else HOSTNAME_LABEL
-    near = affinity("podAffinity", label, app="herd")
+    near = build_affinity("podAffinity", label, app="herd")
     submit(scene, "herd", {"app": "herd"}, pods=4, gpus=2, unconstrained="true", pod_spec=near)
-    until_where_assigned(scene, "herd", 4)
-    assert truth.together(scene.read(), "herd", label) == []
+    wait_until_where_assigned(scene, "herd", 4)
+    assert truth.check_one_domain(scene.read(), "herd", label) == []

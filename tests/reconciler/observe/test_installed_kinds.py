@@ -27,7 +27,7 @@ class Unlisted(Informer):
         raise AssertionError
 
 
-def definition(kind: str) -> dict[str, Any]:
+def build_definition(kind: str) -> dict[str, Any]:
     return {
         "metadata": {"name": f"{kind}s.example.com", "uid": kind, "resourceVersion": "1"},
         "spec": {"group": "example.com", "versions": [{"name": "v1", "served": True}]},
@@ -45,7 +45,7 @@ def serve(*kinds: str) -> tuple[Informer, dict[str, Informer]]:
     nothing = cast("Client", None)
     definitions = Unlisted(nothing, CUSTOM_RESOURCE_DEFINITIONS)
     for kind in kinds:
-        definitions._fold(Applied(definition(kind)))
+        definitions._fold(Applied(build_definition(kind)))
     return definitions, {kind: Unlisted(nothing, Resource("example.com", "v1", f"{kind}s", kind)) for kind in kinds}
 
 
@@ -63,13 +63,13 @@ async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for
     async with asyncio.TaskGroup() as group:
         starting = group.create_task(InstalledKinds(definitions, informers, group).start())
         await settle()
-        definitions._fold(Deleted(definition(gone)))
+        definitions._fold(Deleted(build_definition(gone)))
         await settle()
         assert not starting.done()
         listed(informers[left])
         await settle()
         assert starting.done()
-        definitions._fold(Deleted(definition(left)))
+        definitions._fold(Deleted(build_definition(left)))
 
 
 async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_s
         await asyncio.wait_for(starting, 60)
         assert not informers["second"].synced
         for kind in KINDS:
-            definitions._fold(Deleted(definition(kind)))
+            definitions._fold(Deleted(build_definition(kind)))
 
 
 async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +103,4 @@ async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatc
         assert not starting.done()
         listed(informer)
         await asyncio.wait_for(starting, 60)
-        definitions._fold(Deleted(definition("first")))
+        definitions._fold(Deleted(build_definition("first")))

@@ -33,7 +33,7 @@ def harness() -> LateHarness:
     return LateHarness()
 
 
-def test_workload_that_was_just_refused_is_admitted_before_the_watch_tells_of_that(harness: LateHarness):
+def test_refused_workload_is_admitted_before_the_watch_shows_the_refusal(harness: LateHarness):
     harness.submit()
     harness.queue({"gpu": "10"})
     harness.decide()

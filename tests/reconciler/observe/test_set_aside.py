@@ -17,7 +17,7 @@ from core.state.facts import PodFacts
 from reconciler.app import Deciding, Reconciler
 from reconciler.behaviour import Behaviour
 from sim.harness import Harness
-from tests.builders import NAMESPACE, RACK, Node, node_json, pod_json
+from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json
 from tests.runtime.fakes import ManualClock
 
 VALUES: tuple[Any, ...] = (
@@ -108,10 +108,10 @@ def test_a_pod_that_cannot_be_read_fills_its_node_alone():
     reconciler, _ = whole()
     observed = reconciler.observed
     for name in ("n0", "n1"):
-        node = node_json(Node(name, {RACK: "r", "kubernetes.io/hostname": name}))
+        node = build_node_json(Node(name, {RACK: "r", "kubernetes.io/hostname": name}))
         node["metadata"] |= {"uid": name, "resourceVersion": "1"}
         observed.nodes.put(node)
-    pod = pod_json("odd", node="n0")
+    pod = build_pod_json("odd", node="n0")
     pod["metadata"]["resourceVersion"] = "1"
     pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "no quantity"}}}]
     observed.pods.put(pod)
@@ -119,7 +119,7 @@ def test_a_pod_that_cannot_be_read_fills_its_node_alone():
     at = {name: int(free.free[free.axis["pods"], free.tree.index[name]]) for name in ("n0", "n1")}
     assert at["n0"] < 0 < at["n1"]
     assert [aside.obj["metadata"]["name"] for aside in observed.set_aside.objects] == ["odd"]
-    mended = pod_json("odd", node="n0")
+    mended = build_pod_json("odd", node="n0")
     mended["metadata"]["resourceVersion"] = "2"
     observed.pods.put(mended)
     assert int(free.free[free.axis["pods"], free.tree.index["n0"]]) == 109
@@ -129,7 +129,7 @@ def test_a_pod_that_cannot_be_read_fills_its_node_alone():
 def test_a_node_that_cannot_be_read_any_more_gets_no_more_pods():
     reconciler, _ = whole()
     observed = reconciler.observed
-    node = node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}))
+    node = build_node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}))
     node["metadata"] |= {"uid": "n0", "resourceVersion": "1"}
     observed.nodes.put(node)
     odd = {**node, "metadata": {**node["metadata"], "resourceVersion": "2"}, "status": {**node["status"], "allocatable": {"cpu": "many"}}}
@@ -143,7 +143,7 @@ async def test_an_object_that_is_set_aside_has_one_event_and_one_log_line(caplog
     observed, harness = reconciler.observed, Harness(ManualClock())
     observed.set_aside.on_add.append(harness.executor.reporter.report_set_aside)
     for version in ("1", "2", "3"):
-        pod = pod_json("odd", node="n0", cpu="much")
+        pod = build_pod_json("odd", node="n0", cpu="much")
         pod["metadata"]["resourceVersion"] = version
         observed.pods.put(pod)
     await harness.executor.reporter.settle()

@@ -69,7 +69,7 @@ def test_a_missing_right_is_named_with_the_servers_own_words(scene: Scene):
     assert scene.troubles.why() == f"no right to list and watch nodes, pods (the chart's ClusterRole has it): {LISTED.message}"
 
 
-def test_the_worst_is_told_alone(scene: Scene):
+def test_sync_errors_report_only_the_most_severe_error(scene: Scene):
     scene.fail(ServerError(500, "InternalError", "no leader"), scene.observed.pods)
     assert scene.troubles.why() == "pods cannot be listed: 500 InternalError: no leader"
     scene.fail(LISTED, scene.observed.nodes)
@@ -82,7 +82,7 @@ def test_the_worst_is_told_alone(scene: Scene):
     assert scene.troubles.why() == "the API server https://api.example:6443 cannot be reached: GET /api/v1/pods: no answer within 30 s"
 
 
-def test_what_was_listed_once_is_told_of_only_where_it_lasts(scene: Scene):
+def test_sync_error_after_the_first_list_is_reported_only_if_it_lasts(scene: Scene):
     scene.sync()
     scene.fail(Unreachable("broken"))
     assert scene.troubles.why() == ""
@@ -90,7 +90,7 @@ def test_what_was_listed_once_is_told_of_only_where_it_lasts(scene: Scene):
     assert scene.troubles.why().startswith("no right to list and watch nodes ")
 
 
-def test_it_is_told_once_and_again_while_it_lasts_and_when_it_is_over(scene: Scene, caplog: pytest.LogCaptureFixture):
+def test_sync_error_is_logged_once_then_periodically_and_at_its_end(scene: Scene, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
 
     def told() -> list[str]:

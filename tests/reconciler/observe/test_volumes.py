@@ -22,13 +22,13 @@ from tests.builders import (
     NAMESPACE,
     RACK,
     Node,
-    cluster_queue_json,
-    flavor_json,
-    local_queue_json,
-    node_json,
-    pod_set_json,
-    topology_json,
-    workload_json,
+    build_cluster_queue_json,
+    build_flavor_json,
+    build_local_queue_json,
+    build_node_json,
+    build_pod_set_json,
+    build_topology_json,
+    build_workload_json,
 )
 from tests.reconciler.pods.test_pods_to_come import settle
 from tests.runtime.fakes import ManualClock
@@ -42,13 +42,13 @@ def versioned(obj: Mapping[str, Any], version: int = 1) -> Obj:
     return {**obj, "metadata": {"uid": metadata["name"], **metadata, "resourceVersion": str(version)}}
 
 
-def claim(name: str, volume: str | None, *, version: int = 1, modes: list[str] | None = None, **metadata: Any) -> Obj:
+def build_claim(name: str, volume: str | None, *, version: int = 1, modes: list[str] | None = None, **metadata: Any) -> Obj:
     spec = {"accessModes": modes or ["ReadWriteOnce"]} | ({"volumeName": volume} if volume else {})
     phase = {"phase": "Bound" if volume else "Pending"}
     return versioned({"metadata": {"name": name, "namespace": NAMESPACE, **metadata}, "spec": spec, "status": phase}, version)
 
 
-def volume(name: str, of: str, *terms: Mapping[str, Any], version: int = 1) -> Obj:
+def build_volume(name: str, of: str, *terms: Mapping[str, Any], version: int = 1) -> Obj:
     affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}}} if terms else {}
     return versioned({"metadata": {"name": name}, "spec": {"claimRef": {"namespace": NAMESPACE, "name": of}, **affinity}}, version)
 
@@ -61,21 +61,21 @@ def cluster() -> Observed:
     """A rack of two nodes in each of zones a, b and c; four pods fit on a node."""
     found = Observed(Client.offline(), ManualClock())
     found.namespaces.put(versioned({"metadata": {"name": NAMESPACE}}))
-    found.topologies.put(versioned(topology_json("t", [RACK, HOSTNAME_LABEL])))
-    found.flavors.put(versioned(flavor_json("tas", "t")))
-    found.cluster_queues.put(versioned(cluster_queue_json("cq", {"tas": "100"})))
-    found.local_queues.put(versioned(local_queue_json("lq", "cq")))
+    found.topologies.put(versioned(build_topology_json("t", [RACK, HOSTNAME_LABEL])))
+    found.flavors.put(versioned(build_flavor_json("tas", "t")))
+    found.cluster_queues.put(versioned(build_cluster_queue_json("cq", {"tas": "100"})))
+    found.local_queues.put(versioned(build_local_queue_json("lq", "cq")))
     for zone in "abc":
         for number in range(2):
             labels = {RACK: f"r{zone}", ZONE: zone, HOSTNAME_LABEL: f"{zone}{number}"}
-            found.nodes.put(versioned(node_json(Node(f"{zone}{number}", labels, {"cpu": 4000, "pods": 10}))))
+            found.nodes.put(versioned(build_node_json(Node(f"{zone}{number}", labels, {"cpu": 4000, "pods": 10}))))
     return found
 
 
 def submit(found: Observed, *claims: str, count: int = 2, owners: Sequence[Obj] = (), **spec: Any) -> None:
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
-    pod_set = pod_set_json(count=count, topology={"required": RACK}, volumes=volumes, **spec)
-    workload = workload_json("w", [pod_set])
+    pod_set = build_pod_set_json(count=count, topology={"required": RACK}, volumes=volumes, **spec)
+    workload = build_workload_json("w", [pod_set])
     workload["metadata"]["ownerReferences"] = list(owners)
     found.workloads.put(workload)
 
@@ -99,8 +99,8 @@ def list_unjudged(found: Observed) -> tuple[str, ...]:
 @pytest.mark.parametrize(("terms", "nodes"), [((within(ZONE, "b"),), {"b"}), ((within(ZONE, "c"), within(HOSTNAME_LABEL, "c1")), {"c"})])
 def test_pods_with_a_bound_claim_go_to_the_nodes_of_its_volume(terms: tuple[Any, ...], nodes: set[str]):
     found = cluster()
-    found.volumes.volumes.put(volume("pv", "data", *terms))
-    found.volumes.claims.put(claim("data", "pv"))
+    found.volumes.volumes.put(build_volume("pv", "data", *terms))
+    found.volumes.claims.put(build_claim("data", "pv"))
     submit(found, "data")
     used, unjudged = place(found)
     assert {name[0] for name in used} == nodes
@@ -109,10 +109,10 @@ def test_pods_with_a_bound_claim_go_to_the_nodes_of_its_volume(terms: tuple[Any,
 
 def test_node_affinities_of_several_volumes_have_all_to_be_met():
     found = cluster()
-    found.volumes.volumes.put(volume("pv1", "data", within(ZONE, "b"), within(ZONE, "c")))
-    found.volumes.volumes.put(volume("pv2", "logs", within(HOSTNAME_LABEL, "a1", "c1")))
-    found.volumes.claims.put(claim("data", "pv1"))
-    found.volumes.claims.put(claim("logs", "pv2"))
+    found.volumes.volumes.put(build_volume("pv1", "data", within(ZONE, "b"), within(ZONE, "c")))
+    found.volumes.volumes.put(build_volume("pv2", "logs", within(HOSTNAME_LABEL, "a1", "c1")))
+    found.volumes.claims.put(build_claim("data", "pv1"))
+    found.volumes.claims.put(build_claim("logs", "pv2"))
     submit(found, "data", "logs")
     assert place(found) == ({"c1"}, ())
 
@@ -120,8 +120,8 @@ def test_node_affinities_of_several_volumes_have_all_to_be_met():
 def test_volumes_in_different_zones_leave_no_node():
     found = cluster()
     for name, zone in (("data", "a"), ("logs", "b")):
-        found.volumes.volumes.put(volume(zone, name, within(ZONE, zone)))
-        found.volumes.claims.put(claim(name, zone))
+        found.volumes.volumes.put(build_volume(zone, name, within(ZONE, zone)))
+        found.volumes.claims.put(build_claim(name, zone))
     submit(found, "data", "logs")
     outcome = judge(found)
     assert isinstance(outcome, NotAdmissible)
@@ -130,8 +130,8 @@ def test_volumes_in_different_zones_leave_no_node():
 
 def test_node_affinity_of_the_pod_template_is_kept_beside_that_of_the_volume():
     found = cluster()
-    found.volumes.volumes.put(volume("pv", "data", within(ZONE, "a", "b")))
-    found.volumes.claims.put(claim("data", "pv"))
+    found.volumes.volumes.put(build_volume("pv", "data", within(ZONE, "a", "b")))
+    found.volumes.claims.put(build_claim("data", "pv"))
     own = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [within(ZONE, "b", "c")]}}
     submit(found, "data", affinity={"nodeAffinity": own})
     assert {name[0] for name in place(found)[0]} == {"b"}
@@ -139,20 +139,20 @@ def test_node_affinity_of_the_pod_template_is_kept_beside_that_of_the_volume():
 
 def test_a_volume_without_node_affinity_leaves_all_nodes():
     found = cluster()
-    found.volumes.volumes.put(volume("pv", "data"))
-    found.volumes.claims.put(claim("data", "pv"))
+    found.volumes.volumes.put(build_volume("pv", "data"))
+    found.volumes.claims.put(build_claim("data", "pv"))
     submit(found, "data")
     assert place(found)[1] == ()
 
 
 @pytest.mark.parametrize(
     "of",
-    [claim("data", None), claim("data", "unknown"), claim("data", "pv", modes=["ReadWriteOncePod"])],
+    [build_claim("data", None), build_claim("data", "unknown"), build_claim("data", "pv", modes=["ReadWriteOncePod"])],
     ids=["unbound", "unknown", "one pod"],
 )
 def test_a_claim_that_only_kube_scheduler_can_judge_is_named(of: Obj):
     found = cluster()
-    found.volumes.volumes.put(volume("pv", "data", within(ZONE, "b")))
+    found.volumes.volumes.put(build_volume("pv", "data", within(ZONE, "b")))
     found.volumes.claims.put(of)
     submit(found, "data")
     assert place(found)[1] == ("volumes.persistentVolumeClaim (data)",)
@@ -160,13 +160,13 @@ def test_a_claim_that_only_kube_scheduler_can_judge_is_named(of: Obj):
 
 async def test_a_waiting_workload_is_judged_again_when_its_claim_is_bound():
     found = cluster()
-    found.volumes.claims.put(claim("data", None))
+    found.volumes.claims.put(build_claim("data", None))
     submit(found, "data", count=9)
     cycle, woken = Cycle(found.state, STANDARD), list[int]()
     found.state.on_free.append(lambda: woken.append(1))
     list(cycle.run())
-    found.volumes.volumes.put(volume("pv", "data", within(ZONE, "b")))
-    found.volumes.claims.put(claim("data", "pv", version=2))
+    found.volumes.volumes.put(build_volume("pv", "data", within(ZONE, "b")))
+    found.volumes.claims.put(build_claim("data", "pv", version=2))
     await settle(found)
     assert woken
     (verdict,) = cycle.run()
@@ -182,7 +182,7 @@ async def test_a_workload_waits_for_a_claim_that_does_not_exist():
     assert outcome.reason == REASON_MISCONFIGURED
     assert not outcome.breaks_rule
     assert f"PersistentVolumeClaim {NAMESPACE}/data does not exist" in outcome.message
-    found.volumes.claims.put(claim("data", None))
+    found.volumes.claims.put(build_claim("data", None))
     await settle(found)
     assert isinstance(judge(found), Admissible)
 
@@ -190,7 +190,7 @@ async def test_a_workload_waits_for_a_claim_that_does_not_exist():
 def test_claim_that_an_appwrapper_may_create_is_named_as_not_judged():
     """Its components are created once it is admitted."""
     volumes = Volumes(lambda key: None, lambda name: None)
-    wire = workload_json("w", [pod_set_json("main", 1)])
+    wire = build_workload_json("w", [build_pod_set_json("main", 1)])
     wire["spec"]["podSets"][0]["template"]["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
     assert "data does not exist" in volumes.adjust(WorkloadFacts.read(wire), wire).refused
     owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "a", "uid": "u", "controller": True}
@@ -203,8 +203,8 @@ def test_claim_that_an_appwrapper_may_create_is_named_as_not_judged():
 @pytest.mark.parametrize(
     ("of", "why"),
     [
-        (claim("data", "pv", deletionTimestamp="2026-01-01T00:00:00Z"), "is being deleted"),
-        ({**claim("data", "pv"), "status": {"phase": "Lost"}}, "has lost its PersistentVolume pv"),
+        (build_claim("data", "pv", deletionTimestamp="2026-01-01T00:00:00Z"), "is being deleted"),
+        ({**build_claim("data", "pv"), "status": {"phase": "Lost"}}, "has lost its PersistentVolume pv"),
     ],
 )
 def test_a_workload_waits_for_a_claim_that_cannot_be_used(of: Obj, why: str):
@@ -233,14 +233,14 @@ async def test_claims_of_a_stateful_set_restrict_its_pods_where_all_are_alike():
     await settle(found)
     assert list_unjudged(found) == ("volumeClaimTemplates",)
     for number in range(2):
-        found.volumes.volumes.put(volume(f"pv{number}", f"data-web-{number}", within(ZONE, "b")))
-        found.volumes.volumes.put(volume(f"nfs{number}", f"logs-web-{number}"))
-        found.volumes.claims.put(claim(f"data-web-{number}", f"pv{number}"))
-        found.volumes.claims.put(claim(f"logs-web-{number}", f"nfs{number}"))
+        found.volumes.volumes.put(build_volume(f"pv{number}", f"data-web-{number}", within(ZONE, "b")))
+        found.volumes.volumes.put(build_volume(f"nfs{number}", f"logs-web-{number}"))
+        found.volumes.claims.put(build_claim(f"data-web-{number}", f"pv{number}"))
+        found.volumes.claims.put(build_claim(f"logs-web-{number}", f"nfs{number}"))
     await settle(found)
     used, unjudged = place(found)
     assert ({name[0] for name in used}, unjudged) == ({"b"}, ())
-    found.volumes.volumes.put(volume("pv1", "data-web-1", within(ZONE, "c"), version=2))
+    found.volumes.volumes.put(build_volume("pv1", "data-web-1", within(ZONE, "c"), version=2))
     await settle(found)
     assert list_unjudged(found) == ("volumeClaimTemplates",)
 
@@ -257,8 +257,8 @@ def test_a_claim_template_without_a_name_leaves_its_workload_readable():
 def test_affinities_that_would_multiply_without_bound_are_named_instead():
     found, names = cluster(), [f"data{number}" for number in range(40)]
     for number, name in enumerate(names):
-        found.volumes.volumes.put(volume(name, name, within(ZONE, "b"), within(ZONE, f"z{number}")))
-        found.volumes.claims.put(claim(name, name))
+        found.volumes.volumes.put(build_volume(name, name, within(ZONE, "b"), within(ZONE, f"z{number}")))
+        found.volumes.claims.put(build_claim(name, name))
     submit(found, *names)
     (pod_set,) = found.state.workloads.facts[f"{NAMESPACE}/w"].pod_sets
     assert pod_set.affinity is not None
@@ -269,9 +269,9 @@ def test_affinities_that_would_multiply_without_bound_are_named_instead():
 
 
 def test_stores_of_claims_and_volumes_keep_only_fields_that_are_read():
-    whole = claim("data", "pv", annotations={"a": "b"}, labels={"c": "d"})
+    whole = build_claim("data", "pv", annotations={"a": "b"}, labels={"c": "d"})
     assert set(slim_volume_claim(whole)["metadata"]) == {"name", "namespace", "uid", "resourceVersion"}
-    kept = slim_volume({**volume("pv", "data"), "spec": {"csi": {"volumeHandle": "x"}, "claimRef": {"name": "data", "uid": "u"}}})
+    kept = slim_volume({**build_volume("pv", "data"), "spec": {"csi": {"volumeHandle": "x"}, "claimRef": {"name": "data", "uid": "u"}}})
     assert kept["spec"] == {"claimRef": {"name": "data"}}
     first, *_ = cluster().stages
     assert {informer.resource for informer in first} >= {r.VOLUME_CLAIMS, r.VOLUMES}

@@ -21,7 +21,7 @@ from core.runtime.watch.watch_step import Init, InitDone
 from reconciler.observe.device_informers import Devices
 from reconciler.observe.observed import Observed
 from sim.harness import NAMESPACE
-from tests.podgroups.devices import TEMPLATE, claim_spec, device_class, resource_slice, template
+from tests.podgroups.devices import TEMPLATE, build_claim_spec, build_device_class, build_resource_slice, build_template
 from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.fakes import ManualClock
 
@@ -87,7 +87,7 @@ async def started(made: Devices) -> bool:
     return was_missing
 
 
-async def test_what_is_served_is_listed_before_anything_is_decided(clock: ManualClock) -> None:
+async def test_device_kinds_that_are_served_are_listed_before_the_first_decision(clock: ManualClock) -> None:
     made = devices([list(PLURALS)], clock)
     assert not await started(made)
     assert all(informer.synced for informer in made.informers)
@@ -101,7 +101,7 @@ async def test_what_is_served_is_listed_before_anything_is_decided(clock: Manual
         (["resourceclaims"], True, pacing.DISCOVERY_S),
     ],
 )
-async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
+async def test_device_kinds_that_are_not_served_do_not_delay_the_start_and_are_watched_later(
     answer: Any, is_missing: bool, after_s: float, clock: ManualClock
 ) -> None:
     made, began = devices([answer, answer, list(PLURALS)], clock), clock.time
@@ -111,7 +111,7 @@ async def test_what_is_not_served_is_not_waited_for_and_watched_once_it_is(
     assert made.lack == ""
 
 
-async def test_what_cannot_be_listed_holds_up_nothing_else(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_device_kinds_that_cannot_be_listed_do_not_delay_the_start(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.plan.steps.pacing.LISTED_S", 0.0)
 
     async def never(informer: Informer) -> Never:
@@ -124,7 +124,7 @@ async def test_what_cannot_be_listed_holds_up_nothing_else(clock: ManualClock, m
     assert made.lack.endswith("have not been listed yet")
 
 
-def test_a_group_that_asks_for_devices_is_told_that_there_are_none() -> None:
+def test_group_with_device_constraints_on_a_server_without_devices_is_invalid() -> None:
     harness = GroupsHarness({"r1": (1,)})
     assert harness.observed.devices is not None
     harness.observed.devices.are_missing = True
@@ -161,7 +161,7 @@ def test_without_the_gate_there_is_nothing_to_watch() -> None:
 async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.plan.steps.pacing.DEVICES_TURN_S", -1.0)
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 2) for number in range(5)))
+    harness.devices(build_device_class(), build_template(), *(build_resource_slice(f"p{number}", 2) for number in range(5)))
     assert harness.observed.devices is not None
     turns: list[float] = []
 
@@ -179,7 +179,7 @@ def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: py
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(), resource_slice("p", 8))
+    harness.devices(build_device_class(), build_template(), build_resource_slice("p", 8))
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
     harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
     for _ in range(3):
@@ -194,7 +194,7 @@ def test_expression_that_took_long_for_one_slice_is_not_tried_for_all_others(mon
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 8) for number in range(20)))
+    harness.devices(build_device_class(), build_template(), *(build_resource_slice(f"p{number}", 8) for number in range(20)))
     assert harness.observed.devices is not None
     harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
     harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
@@ -203,12 +203,14 @@ def test_expression_that_took_long_for_one_slice_is_not_tried_for_all_others(mon
 
 def test_decision_evaluates_no_expression_however_many_unlike_devices_others_were_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(), resource_slice("p", 8))
+    harness.devices(build_device_class(), build_template(), build_resource_slice("p", 8))
     assert harness.observed.devices is not None
     inventory = harness.observed.devices.inventory
     for number in range(60):
-        requests = [claim_spec(1, f"{number} * {5 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(5)]
-        harness.devices(template(f"t{number}", {"devices": {"requests": requests}}, namespace="others"))
+        requests = [
+            build_claim_spec(1, f"{number} * {5 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(5)
+        ]
+        harness.devices(build_template(f"t{number}", {"devices": {"requests": requests}}, namespace="others"))
         inventory.keep(f"pod-{number}", PlacedClaims("others", "r1-0", (PodClaim(f"t{number}", ""),)))
     harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
     evaluated: list[str] = []
@@ -222,9 +224,11 @@ def test_decision_evaluates_no_expression_however_many_unlike_devices_others_wer
 def test_template_of_more_unlike_devices_than_are_served_is_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
-    requests = [claim_spec(1, f"{kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(32)]
+    requests = [build_claim_spec(1, f"{kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(32)]
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(spec={"devices": {"requests": requests}}, namespace=NAMESPACE), resource_slice("p", 8))
+    harness.devices(
+        build_device_class(), build_template(spec={"devices": {"requests": requests}}, namespace=NAMESPACE), build_resource_slice("p", 8)
+    )
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
     harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
     harness.look()
@@ -239,9 +243,9 @@ def test_group_with_templates_that_together_ask_for_more_unlike_devices_than_are
     harness = GroupsHarness({"r1": (2,)})
     names = ("t0", "t1")
     for number, name in enumerate(names):
-        requests = [claim_spec(1, f"{number * 3 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(3)]
-        harness.devices(template(name, {"devices": {"requests": requests}}, namespace=NAMESPACE))
-    harness.devices(device_class(), resource_slice("p", 8))
+        requests = [build_claim_spec(1, f"{number * 3 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(3)]
+        harness.devices(build_template(name, {"devices": {"requests": requests}}, namespace=NAMESPACE))
+    harness.devices(build_device_class(), build_resource_slice("p", 8))
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": name} for name in names]})
     harness.add("a", resourceClaims=[{"name": name, "resourceClaimTemplateName": name} for name in names])
     harness.look()
@@ -260,7 +264,7 @@ def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypat
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or selects(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(), *(resource_slice(f"p{number}", 4) for number in range(100)))
+    harness.devices(build_device_class(), build_template(), *(build_resource_slice(f"p{number}", 4) for number in range(100)))
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
     harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
     harness.look()
@@ -270,7 +274,7 @@ def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypat
         "devices of all 100 slices; at most 30 s within 10 minutes are accepted",
     )
     assert len(evaluated) == 31
-    harness.devices(resource_slice("later", 4))
+    harness.devices(build_resource_slice("later", 4))
     harness.look()
     assert len(evaluated) == 31, "its time is used up for slices that change, too"
 
@@ -278,14 +282,14 @@ def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypat
 def test_expression_that_used_up_its_time_is_evaluated_for_changed_slices_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.plan.steps.pacing.DEVICES_CPU_OF_ALL_S", -1.0)
     harness = GroupsHarness({"r1": (2,)})
-    harness.devices(device_class(), template(), resource_slice("p", 8))
+    harness.devices(build_device_class(), build_template(), build_resource_slice("p", 8))
     judged = harness.observed.devices
     assert judged is not None
     harness.wait_for(judged.judge(NAMESPACE, (TEMPLATE,)))
     monkeypatch.setattr("core.plan.steps.pacing.DEVICES_CPU_OF_ALL_S", 30.0)
     for after_s, is_refused in ((pacing.DEVICES_BUDGET_S - 1.0, True), (1.0, False)):
         harness.clock.time += after_s
-        harness.devices(resource_slice("p", 8))
+        harness.devices(build_resource_slice("p", 8))
         harness.wait_for(judged.judge(NAMESPACE, (TEMPLATE,)))
         (pool,) = judged.inventory.pools.values()
         assert [isinstance(answer, str) for one in pool.slices for answer in one.answers.values()] == [is_refused]

@@ -68,7 +68,7 @@ async def test_the_example_places_groups_as_it_says(rules: GroupPluginRules):
         await opened.plugins.close()
 
 
-def test_what_it_says_of_limits_is_so():
+def test_plugin_document_states_the_limits_of_the_code():
     for said in (
         f"{pacing.PLUGIN_PAUSE_S:g} s, doubled each time up to {pacing.PLUGIN_LONGEST_PAUSE_S / 60:g} minutes",
         f"more than {MOST_BYTES >> 20} MiB",

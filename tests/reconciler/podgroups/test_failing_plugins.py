@@ -113,7 +113,7 @@ async def test_groups_that_wait_for_one_that_hangs_wait_together():
     assert counted.counts[NAME, "timeout"] == 1
 
 
-async def test_who_is_asked_about_something_else_each_time_is_passed_over():
+async def test_plugin_with_a_different_question_each_time_is_skipped():
     async with harness(launch("Prefers")) as opened:
         answers = opened.plugins.answers()
         answers.times = OFTEN + 2
@@ -129,7 +129,7 @@ async def test_who_is_asked_about_something_else_each_time_is_passed_over():
         assert not opened.plugins.pids
 
 
-async def test_what_was_found_out_of_a_lost_answer_is_found_out_anew_after_a_plugin_was_asked():
+async def test_pod_state_after_a_lost_answer_is_read_again_after_a_plugin_answers():
     """A place is given back, the answer to that is lost, and nobody sees it: what the API server says holds also after the wait."""
     async with harness(launch("Answers", GENERATE, code="placements"), racks={"r1": (1, 1, 1)}) as opened:
         opened.gang(2)
@@ -176,7 +176,7 @@ async def test_one_that_eats_memory_is_ended_at_its_limit():
     assert counted.counts[NAME, "memory"] == 1
 
 
-async def test_what_is_printed_is_logged_and_disturbs_no_answer(caplog: pytest.LogCaptureFixture):
+async def test_output_that_a_plugin_prints_is_logged_and_does_not_disturb_its_answer(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     async with harness(launch("Prints")) as opened:
         assert set((await place(opened)).values()) == {"r2-0"}
@@ -185,7 +185,7 @@ async def test_what_is_printed_is_logged_and_disturbs_no_answer(caplog: pytest.L
     assert len(said) == 20
 
 
-async def test_one_that_was_killed_between_two_questions_is_begun_anew_and_nobody_is_to_blame():
+async def test_plugin_killed_between_two_questions_is_restarted_and_counts_as_no_failure():
     counted = Counted()
     async with harness(launch("Prefers"), counted=counted) as opened:
         await place(opened)
@@ -214,14 +214,14 @@ async def test_one_that_is_killed_while_it_thinks_is_asked_again(tmp_path: Path)
         assert opened.where()["h-0"] == "r2-0"
 
 
-async def test_what_it_has_started_ends_with_it(tmp_path: Path):
+async def test_child_processes_of_a_plugin_end_with_the_plugin(tmp_path: Path):
     path = tmp_path / "pid"
     async with harness(launch("Brood", path=str(path))) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
-    assert state_of(path) in ("", "Z"), "if it is still there, somebody else has to bury it"
+    assert get_state(path) in ("", "Z"), "if it is still there, somebody else has to bury it"
 
 
-def state_of(path: Path) -> str:
+def get_state(path: Path) -> str:
     """Of the process whose id is in a file."""
     try:
         return Path(f"/proc/{path.read_text()}/stat").read_text().split()[2]

@@ -7,7 +7,7 @@ from typing import Any
 from core.podgroups.members import GroupKey
 from core.resource import Obj
 from sim.harness import NAMESPACE
-from tests.podgroups.devices import TEMPLATE, claim, device_class, pool_of_nodes, template
+from tests.podgroups.devices import TEMPLATE, build_claim, build_device_class, build_template, pool_of_nodes
 from tests.reconciler.harness_groups import GroupsHarness
 from tests.reconciler.podgroups.test_groups_in_memory import due
 
@@ -18,7 +18,7 @@ CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}]
 def hall(*pools: list[Obj]) -> GroupsHarness:
     """Four nodes of eight CPUs; a class, a template for one device, and these pools."""
     harness = GroupsHarness({"r1": (8, 8), "r2": (8, 8)})
-    harness.devices(device_class(), template(namespace=NAMESPACE), *(one for pool in pools for one in pool))
+    harness.devices(build_device_class(), build_template(namespace=NAMESPACE), *(one for pool in pools for one in pool))
     return harness
 
 
@@ -34,7 +34,7 @@ def add(harness: GroupsHarness, pod: str, group: str = "g") -> None:
 
 def allocate(harness: GroupsHarness, pod: str, pool: str, device: str) -> Obj:
     """As kube-controller-manager and kube-scheduler do: a claim is made for a pod, and gets a device. Returns it."""
-    made = claim(f"{pod}-claim", [(pool, device)], namespace=NAMESPACE)
+    made = build_claim(f"{pod}-claim", [(pool, device)], namespace=NAMESPACE)
     made["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": pod}]
     harness.devices({**made, "status": {}})
     statuses = [{"name": "gpu", "resourceClaimName": f"{pod}-claim"}]
@@ -130,7 +130,7 @@ def test_devices_that_do_not_lie_together_are_told() -> None:
     )
 
 
-def test_a_successor_counts_what_its_predecessor_decided() -> None:
+def test_new_reconciler_counts_devices_that_its_predecessor_assigned() -> None:
     before = hall(RIGHT)
     gang(before, 2)
     before.settle()
@@ -142,10 +142,10 @@ def test_a_successor_counts_what_its_predecessor_decided() -> None:
     assert "h0" not in after.where()
 
 
-def test_what_cannot_be_served_is_told_and_nobody_is_let_go() -> None:
+def test_group_with_an_unsupported_device_request_is_invalid_and_its_pods_stay_gated() -> None:
     harness = hall(RIGHT)
     odd: dict[str, Any] = {"devices": {"requests": [{"name": "any", "firstAvailable": [{"name": "a"}]}]}}
-    harness.devices(template(spec=odd, namespace=NAMESPACE))
+    harness.devices(build_template(spec=odd, namespace=NAMESPACE))
     gang(harness, 2)
     harness.settle()
     assert harness.says == (
@@ -155,7 +155,7 @@ def test_what_cannot_be_served_is_told_and_nobody_is_let_go() -> None:
         "spec.spec.devices.requests[any].firstAvailable is not served",
     )
     due(harness)
-    harness.devices(template(namespace=NAMESPACE))
+    harness.devices(build_template(namespace=NAMESPACE))
     assert due(harness) == {GroupKey(NAMESPACE, "g")}
     harness.settle()
     assert len(harness.where()) == 2
@@ -173,18 +173,18 @@ def test_events_of_devices_wake_only_groups_with_constraints_on_devices() -> Non
     due(harness)
     harness.devices(*RIGHT)
     assert due(harness) == {GroupKey(NAMESPACE, "g")}
-    harness.devices(claim("some", [("right", "r2-0-0")], namespace=NAMESPACE))
+    harness.devices(build_claim("some", [("right", "r2-0-0")], namespace=NAMESPACE))
     assert due(harness) == {GroupKey(NAMESPACE, "g")}
     harness.node("r1-2", "r1", 9)
     assert due(harness) == {GroupKey(NAMESPACE, "g"), GroupKey(NAMESPACE, "large")}
 
 
-def test_a_claim_that_is_made_wakes_nobody_unless_it_may_be_for_all() -> None:
+def test_new_resource_claim_requeues_a_group_only_if_it_is_owned_by_no_pod() -> None:
     harness = hall(LEFT)
     gang(harness, 3)
     harness.settle()
     due(harness)
-    made = claim("some", namespace=NAMESPACE)
+    made = build_claim("some", namespace=NAMESPACE)
     of_pod = {**made, "metadata": {**made["metadata"], "ownerReferences": [{"kind": "Pod", "name": "some"}]}}
     harness.devices(of_pod)
     harness.drop_device(of_pod)
@@ -193,7 +193,7 @@ def test_a_claim_that_is_made_wakes_nobody_unless_it_may_be_for_all() -> None:
     assert due(harness) == {GroupKey(NAMESPACE, "g")}
     harness.devices({**made, "metadata": {**made["metadata"], "labels": {"a": "b"}}})
     assert due(harness) == set()
-    harness.devices({**claim("some", [("left", "r1-0-0")], namespace=NAMESPACE)})
+    harness.devices({**build_claim("some", [("left", "r1-0-0")], namespace=NAMESPACE)})
     assert due(harness) == {GroupKey(NAMESPACE, "g")}
 
 
@@ -207,7 +207,7 @@ def test_pods_that_share_a_claim_are_placed_once_it_is_there_and_later_ones_foll
     assert harness.says[1] == "Invalid"
     assert "names one that asks for the same" in harness.says[2]
     due(harness)
-    harness.devices(claim("ours", namespace=NAMESPACE))
+    harness.devices(build_claim("ours", namespace=NAMESPACE))
     assert due(harness) == {GroupKey(NAMESPACE, "g")}
     harness.settle()
     assert len(set(harness.where().values())) == 1
@@ -219,7 +219,7 @@ def test_pods_that_share_a_claim_are_placed_once_it_is_there_and_later_ones_foll
     (node,) = there
     pool = "left" if node == "r1-0" else "right"
     on_it = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}
-    allocated = claim("ours", [(pool, f"{node}-0")], namespace=NAMESPACE, nodeSelector=on_it)
+    allocated = build_claim("ours", [(pool, f"{node}-0")], namespace=NAMESPACE, nodeSelector=on_it)
     allocated["status"]["reservedFor"] = [{"resource": "pods", "name": name} for name in ("a", "b")]
     due(harness)
     harness.devices(allocated)

@@ -87,7 +87,7 @@ def _rules(rules: GroupPluginRules) -> Callable[[Clock], GroupPlugins]:
     return lambda clock: GroupPlugins(rules, clock)
 
 
-async def test_a_generator_parts_what_there_is():
+async def test_generator_plugin_divides_a_rack_and_groups_are_placed_in_its_parts():
     """Of the rack of four nodes one half is taken, which the usual scorers would not have told apart."""
     async with harness(launch("Halves", GENERATE), racks={"r1": (1, 1, 1, 1)}) as opened:
         assert set((await place(opened)).values()) == {"r1-0", "r1-2"}
@@ -107,7 +107,7 @@ async def test_a_generator_comes_first_where_the_list_has_it_first():
         await opened.plugins.close()
 
 
-async def test_what_a_plugin_is_handed_is_as_documented(tmp_path: Path):
+async def test_plugin_input_is_as_documented(tmp_path: Path):
     seen = tmp_path / "seen"
     arguments = {"path": str(seen)}
     launches = [launch("Records", GENERATE, **arguments), launch("Records", SCORE, **arguments)]
@@ -139,7 +139,7 @@ async def test_what_a_plugin_is_handed_is_as_documented(tmp_path: Path):
     ]
 
 
-async def test_nodes_are_told_once_and_anew_when_there_are_others(tmp_path: Path):
+async def test_plugin_receives_nodes_once_and_again_after_a_change(tmp_path: Path):
     seen = tmp_path / "seen"
     async with harness(launch("Records", path=str(seen))) as opened:
         await place(opened, 1)
@@ -160,7 +160,7 @@ async def test_a_place_that_is_taken_while_a_plugin_thinks_is_not_given_twice():
         assert opened.where() == {"g-0": "r2-0", "g-1": "r2-0", "h-0": "r1-0", "h-1": "r1-0"}
 
 
-async def test_nobody_is_asked_where_there_is_nothing_to_choose(tmp_path: Path):
+async def test_plugin_is_not_asked_when_only_one_placement_fits(tmp_path: Path):
     seen = tmp_path / "seen"
     async with harness(launch("Records", path=str(seen)), racks={"r1": (4,), "r2": (1,)}) as opened:
         await place(opened, 2)
@@ -217,7 +217,7 @@ async def test_a_group_that_waits_is_judged_again_when_a_plugin_that_was_missed_
         assert len(opened.told) == told, "the condition says it already"
 
 
-async def test_what_is_told_of_a_group_is_forgotten_with_it():
+async def test_plugin_failures_of_a_deleted_group_are_dropped():
     async with harness(launch("Raises")) as opened:
         await place(opened)
         assert opened.plugins.is_missed(KEY)
@@ -286,13 +286,13 @@ def alone(target: str, limit_s: float) -> Iterator[tuple[subprocess.Popen[bytes]
         yield process, own
 
 
-def test_the_process_of_a_plugin_ends_when_nobody_is_there_any_more():
+def test_plugin_process_ends_when_its_connection_is_closed():
     with alone("Prefers", 60.0) as (process, line):
         line.shutdown(socket.SHUT_RDWR)
         assert process.wait(timeout=60) == 0
 
 
-def test_a_plugin_that_hangs_when_nobody_is_there_any_more_ends_by_an_alarm():
+def test_plugin_process_that_hangs_after_its_connection_is_closed_ends_by_an_alarm():
     with alone("Hangs", 0.2 - plugin_child.ALARM_S) as (process, line):
         question = {"ask": SCORE, "group": {}, "amounts": {}, "usable": [], "candidates": []}
         line.sendall(b"2 %s\n" % json.dumps(question).encode())

@@ -104,7 +104,7 @@ def test_a_group_of_as_many_replicas_as_there_can_be_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(("replica", "says"), [("3", "names replica 3"), ("x", "names replica -1")])
-def test_a_replica_that_the_group_does_not_have_is_told(replica: str, says: str) -> None:
+def test_pod_with_an_invalid_replica_is_reported_and_not_placed(replica: str, says: str) -> None:
     harness = GroupsHarness({"r1": (1,)})
     harness.gang(1, replicas=2)
     harness.add("a", replica=replica)
@@ -133,7 +133,7 @@ def test_a_pod_that_is_gone_when_it_is_let_go_leaves_nothing_behind() -> None:
     assert harness.where() == {"new": "r1-0"}
 
 
-def test_another_change_of_a_pod_before_the_write_is_seen_gives_its_place_to_nobody() -> None:
+def test_pod_changed_before_its_nomination_is_observed_keeps_its_node() -> None:
     harness = GroupsHarness({"r1": (1,)})
     harness.group()
     harness.group(name="h")
@@ -183,7 +183,7 @@ def test_a_pod_that_names_another_group_is_that_ones_alone() -> None:
 
 
 @pytest.mark.parametrize("why", ["deleted", "no such level"])
-def test_places_are_given_back_where_nobody_can_be_let_go(why: str) -> None:
+def test_held_nodes_of_a_group_that_cannot_be_ungated_are_released(why: str) -> None:
     harness = GroupsHarness({"r1": (1,)})
     harness.group()
     harness.add("a")
@@ -204,7 +204,7 @@ def test_places_are_given_back_where_nobody_can_be_let_go(why: str) -> None:
     assert "nominatedNodeName" not in harness.pods["a"]["status"]
 
 
-def test_what_nobody_nominated_keeps_no_place() -> None:
+def test_pinned_pod_without_a_nominated_node_holds_no_capacity() -> None:
     harness = GroupsHarness({"r1": (4,)})
     metadata = {"name": "odd", "namespace": NAMESPACE, "uid": "uid-odd-1", "labels": {"topogate.dev/podgroup": "none"}}
     containers = [{"name": "c", "resources": {"requests": {"cpu": "100000"}}}]
@@ -236,7 +236,7 @@ def one_that_has_succeeded(cpus: int) -> GroupsHarness:
     return harness
 
 
-def test_a_gang_that_has_done_its_work_stays_told_and_is_not_looked_at() -> None:
+def test_succeeded_gang_stays_scheduled_and_is_not_reconciled() -> None:
     harness = one_that_has_succeeded(4)
     assert isinstance(harness.settle(), Done)
     assert harness.says[0] == "True"
@@ -260,7 +260,7 @@ def test_a_pod_made_anew_follows_though_another_has_succeeded() -> None:
     assert harness.says == ("True", "Scheduled", "1 pod has its place, 1 have succeeded")
 
 
-def test_what_the_api_server_will_not_have_is_told() -> None:
+def test_group_with_a_rejected_pod_write_reports_refused_with_the_pod() -> None:
     harness = GroupsHarness({"r1": (4,)})
     harness.gang(2)
     harness.add("a", "b")
@@ -280,7 +280,7 @@ def test_what_the_api_server_will_not_have_is_told() -> None:
 
 @pytest.mark.parametrize("arrived", [True, False])
 @pytest.mark.parametrize("at", range(4))
-def test_a_write_whose_answer_is_lost_keeps_its_place_until_it_is_known(at: int, arrived: bool) -> None:
+def test_pod_write_with_a_lost_answer_keeps_its_node_until_the_result_is_known(at: int, arrived: bool) -> None:
     harness = GroupsHarness({"r1": (2,)})
     harness.gang(2)
     harness.add("a", "b")
@@ -312,7 +312,7 @@ def test_a_write_whose_answer_is_lost_keeps_its_place_until_it_is_known(at: int,
     assert harness.observed.state.ledger.drift() == {}
 
 
-def test_who_waits_comes_by_priority_then_by_age() -> None:
+def test_waiting_groups_are_ordered_by_priority_then_by_age() -> None:
     harness = GroupsHarness({"r1": (0,)})
     for name, priority, created in (
         ("late", 0, "2026-01-02T00:00:00Z"),
@@ -327,7 +327,7 @@ def test_who_waits_comes_by_priority_then_by_age() -> None:
     assert [key.name for key in sorted(harness.groups._waiting, key=harness.groups._turn)] == ["high", "early", "late"]
 
 
-def test_while_admissions_are_paused_nobody_gets_a_place() -> None:
+def test_group_is_not_placed_while_admissions_are_paused() -> None:
     harness = GroupsHarness({"r1": (4,)})
     pause = {"kind": "ConfigMap", "metadata": {"name": PAUSE_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE}}
     harness.put({**pause, "data": {"admissions": '{"by": "ann"}'}})
@@ -415,7 +415,7 @@ def test_groups_that_were_refused_take_half_of_the_time_at_most(monkeypatch: pyt
     assert planned == ["first", "second"]
 
 
-def test_places_that_are_given_back_wake_who_waits_for_them() -> None:
+def test_released_nodes_of_a_deleted_group_requeue_waiting_groups() -> None:
     harness = GroupsHarness({"r1": (4,)})
     harness.gang(4)
     harness.add("a", "b", "c", "d")
@@ -432,7 +432,7 @@ def test_places_that_are_given_back_wake_who_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize(("counts_desired", "rack"), [(True, "r2"), (False, "r1")])
-def test_nobody_looks_at_desired_counts_with_their_gate_off(counts_desired: bool, rack: str) -> None:
+def test_desired_count_is_used_only_with_its_feature_gate_on(counts_desired: bool, rack: str) -> None:
     harness = GroupsHarness({"r1": (2,), "r2": (5,)}, rules=PodGroupRules(0.0, counts_desired))
     harness.group({"basic": {"desiredCount": 4}})
     harness.add("a", "b")
@@ -453,7 +453,7 @@ def test_after_a_start_nothing_is_said_of_a_group_before_all_its_replicas_are_ju
     assert harness.says[0] == "False"
 
 
-def test_a_pod_that_names_a_replica_too_many_is_told_beside_what_becomes_of_the_others() -> None:
+def test_pod_with_a_replica_out_of_range_is_reported_and_other_pods_are_placed() -> None:
     harness = GroupsHarness({"r1": (4,)})
     harness.gang(1)
     harness.add("a")
@@ -479,7 +479,7 @@ def test_a_condition_is_of_the_group_as_it_is_now() -> None:
     assert condition["observedGeneration"] == 2
 
 
-def test_a_gang_of_which_a_pod_is_refused_keeps_places_from_nobody() -> None:
+def test_gang_with_a_refused_pod_releases_its_nodes_and_retries_later() -> None:
     harness = GroupsHarness({"r1": (3,)})
     harness.gang(3)
     harness.add("a", "b", "c")
@@ -517,7 +517,7 @@ def test_a_pod_that_is_gone_and_not_seen_to_be_is_not_tried_without_end() -> Non
 
 
 @pytest.mark.parametrize("let_go", [0, 1, 2])
-def test_nodes_that_are_relabelled_underneath_are_told_and_places_that_nobody_has_yet_are_looked_for_anew(let_go: int) -> None:
+def test_group_on_a_relabeled_node_is_reported_if_ungated_and_placed_again_if_only_nominated(let_go: int) -> None:
     harness = GroupsHarness({"r1": (1, 1), "r2": (1, 1)})
     harness.gang(2)
     harness.add("a", "b")
@@ -556,7 +556,7 @@ def test_a_second_round_of_a_job_is_a_gang_again() -> None:
     assert {"c", "d"} <= set(harness.where())
 
 
-def test_of_what_ends_at_once_who_waits_is_woken_once() -> None:
+def test_pods_that_end_together_requeue_a_waiting_group_once() -> None:
     harness = GroupsHarness({"r1": (4,)})
     harness.gang(5)
     harness.add("a", "b", "c", "d", "e")

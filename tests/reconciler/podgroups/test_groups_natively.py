@@ -70,7 +70,7 @@ def test_one_that_it_does_not_place_is_explained_after_a_while():
     assert harness.steps == []
 
 
-def test_what_it_cannot_be_told_is_said_and_nothing_is_made():
+def test_group_that_kube_scheduler_cannot_express_is_invalid_and_no_native_pod_group_is_created():
     harness = NativeHarness()
     harness.group({"gang": {"minCount": 2}}, schedulingConstraints={"topologyConstraints": [{"level": BLOCK}, {"level": RACK}]})
     harness.join("p0", "p1")
@@ -89,7 +89,7 @@ def test_where_it_is_not_served_that_is_said():
     assert harness.says == ("False", "Invalid", f"the API server does not serve podgroups, workloads of {KUBERNETES}")
 
 
-def test_what_the_api_server_refuses_is_told():
+def test_native_pod_group_that_the_api_server_forbids_is_reported_as_refused():
     harness = NativeHarness()
 
     def forbid(request: Request) -> None:
@@ -150,7 +150,7 @@ def test_pods_with_the_gate_are_topogates_though_the_group_is_kube_schedulers(la
     assert {node[:2] for node in harness.where().values()} == {"r1"}
 
 
-def test_a_gang_with_the_gate_is_let_go_to_the_end_whoever_began():
+def test_gang_that_was_partly_ungated_before_a_restart_is_ungated_completely():
     """As after a kill between two of its pods: what was let go is topogate's, too."""
     harness = NativeHarness()
     harness.gang(3)
@@ -189,7 +189,7 @@ def test_one_that_others_made_of_the_same_name_is_not_taken_for_its_own():
     )
 
 
-def test_what_was_handed_over_and_is_no_longer_so_is_told():
+def test_group_changed_after_it_was_handed_to_kube_scheduler_reports_the_difference():
     harness = NativeHarness()
     harness.gang(2)
     harness.join("p0", "p1")

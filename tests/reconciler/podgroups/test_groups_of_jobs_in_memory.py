@@ -18,7 +18,7 @@ from sim.apiserver.server import Request
 from sim.harness import Harness
 from tests.reconciler.harness_groups import GroupsHarness
 from tests.runtime.fakes import ManualClock
-from tests.webhook.reviews.test_group_reviews import BY_NAME, made
+from tests.webhook.reviews.test_group_reviews import BY_NAME, build_object
 
 NAMES = {kind: f"{kind}.{BY_NAME[kind].group}" for kind in GROUPED}
 
@@ -87,7 +87,7 @@ class JobsHarness(Harness):
 @pytest.mark.parametrize("kind", GROUPED)
 def test_a_job_gets_its_group_once(kind: str) -> None:
     harness = JobsHarness()
-    harness.submit(made(kind))
+    harness.submit(build_object(kind))
     assert harness.due() == {JobKey(NAMES[kind], "team-a/train")}
     assert harness.look(kind) == Done()
     assert harness.look(kind) == Done()
@@ -96,9 +96,9 @@ def test_a_job_gets_its_group_once(kind: str) -> None:
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == (kind, "train", "u", True)
 
 
-def test_who_does_not_ask_is_never_looked_at() -> None:
+def test_job_that_requests_no_pod_group_is_never_due() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job", None))
+    harness.submit(build_object("Job", None))
     assert harness.due() == set()
     assert harness.look() == Done()
     assert harness.applied == 0
@@ -106,7 +106,7 @@ def test_who_does_not_ask_is_never_looked_at() -> None:
 
 def test_a_job_that_is_resized_takes_its_group_along() -> None:
     harness = JobsHarness()
-    job = made("Job")
+    job = build_object("Job")
     harness.submit(job)
     harness.look()
     group = harness.group
@@ -117,9 +117,9 @@ def test_a_job_that_is_resized_takes_its_group_along() -> None:
     assert harness.group["metadata"]["uid"] == group["metadata"]["uid"]
 
 
-def test_what_others_make_of_it_is_mended_and_its_status_is_nobodys_business() -> None:
+def test_pod_group_of_a_job_is_restored_after_a_spec_change_or_deletion_but_not_after_a_status_change() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.look()
     harness.due()
     harness.put({**harness.group, "status": {"conditions": []}})
@@ -134,9 +134,9 @@ def test_what_others_make_of_it_is_mended_and_its_status_is_nobodys_business() -
     assert harness.applied == 3
 
 
-def test_what_becomes_of_a_group_is_told_of_its_job_once() -> None:
+def test_condition_of_a_pod_group_is_reported_once_on_its_job() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.look()
     harness.due()
     for status, reason in (("False", "Unschedulable"), ("False", "Unschedulable"), ("True", "Scheduled")):
@@ -147,9 +147,9 @@ def test_what_becomes_of_a_group_is_told_of_its_job_once() -> None:
     assert harness.applied == 1
 
 
-def test_what_was_told_before_a_start_is_not_told_again() -> None:
+def test_condition_of_a_pod_group_reported_before_a_restart_is_not_reported_again() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.look()
     group = harness.group
     harness.drop("PodGroup", "g", "team-a")
@@ -161,9 +161,9 @@ def test_what_was_told_before_a_start_is_not_told_again() -> None:
     assert harness.stories == []
 
 
-def test_a_group_that_is_anothers_is_left_alone_and_told() -> None:
+def test_pod_group_of_another_owner_is_not_changed_and_reported() -> None:
     harness = JobsHarness()
-    job = harness.submit(made("Job"))
+    job = harness.submit(build_object("Job"))
     harness.look()
     harness.put({**job, "metadata": {**job["metadata"], "uid": "another"}})
     assert isinstance(harness.look(), RequeueAfter)
@@ -173,7 +173,7 @@ def test_a_group_that_is_anothers_is_left_alone_and_told() -> None:
 
 def test_a_job_that_goes_gets_none_any_more() -> None:
     harness = JobsHarness()
-    job = harness.submit(made("Job"))
+    job = harness.submit(build_object("Job"))
     harness.put({**job, "metadata": {**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert harness.look() == Done()
     assert harness.applied == 0
@@ -182,9 +182,9 @@ def test_a_job_that_goes_gets_none_any_more() -> None:
 
 
 @pytest.mark.parametrize("error", [Invalid(422, "Invalid", "too many levels"), Forbidden(403, "Forbidden", "quota of objects")])
-def test_what_the_api_server_does_not_take_is_told_and_tried_again(error: KubeError) -> None:
+def test_pod_group_of_a_job_that_the_api_server_rejects_is_reported_and_retried(error: KubeError) -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.fail(error)
     assert isinstance(harness.look(), RequeueAfter)
     ((reason, message),) = harness.stories
@@ -198,9 +198,9 @@ def test_what_the_api_server_does_not_take_is_told_and_tried_again(error: KubeEr
     ("error", "seconds"),
     [(Conflict(409, "Conflict", "another uid"), 1.0), (NotFound(404, "NotFound", "no such kind"), pacing.JOB_GROUP_REFUSED_S)],
 )
-def test_who_comes_too_late_looks_again_and_seldom_where_nobody_serves_groups(error: KubeError, seconds: float) -> None:
+def test_pod_group_of_a_job_after_a_conflict_or_not_found_error_is_retried_without_an_event(error: KubeError, seconds: float) -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.fail(error)
     assert harness.look() == RequeueAfter(seconds)
     assert harness.stories == []
@@ -208,7 +208,7 @@ def test_who_comes_too_late_looks_again_and_seldom_where_nobody_serves_groups(er
 
 def test_other_failures_are_retried_by_the_controller() -> None:
     harness = JobsHarness()
-    harness.submit(made("Job"))
+    harness.submit(build_object("Job"))
     harness.fail(Unreachable("nobody there"))
     assert isinstance(harness.look(), Unreachable)
 
@@ -216,7 +216,7 @@ def test_other_failures_are_retried_by_the_controller() -> None:
 # --- replicas that come and go (a LeaderWorkerSet is scaled) -----------------------------------------------------
 
 
-def test_a_replica_that_is_gone_is_not_told_of_any_more() -> None:
+def test_removed_replica_is_no_longer_reported() -> None:
     harness = GroupsHarness({"r1": (1,), "r2": (1,)})
     group = harness.gang(1, replicas=3)
     for number in range(3):
@@ -236,7 +236,7 @@ def test_a_replica_that_is_gone_is_not_told_of_any_more() -> None:
     assert len(harness.told) == told
 
 
-def test_pods_of_a_leader_worker_set_are_placed_by_replica_once_they_are_told_theirs() -> None:
+def test_leader_worker_set_pods_are_placed_by_replica_once_labeled() -> None:
     harness = GroupsHarness({"r1": (2,), "r2": (2,)})
     harness.gang(2, replicas=2)
     harness.add("a0", "a1", "b0", "b1")

@@ -51,7 +51,7 @@ def start(folder: Path, plugins: str, *more: str) -> tuple[int, list[str]]:
     return ended.returncode, lines
 
 
-def test_all_that_is_wrong_with_arguments_is_told_at_once(acme: Path):
+def test_all_mistakes_of_plugin_arguments_are_reported_at_once(acme: Path):
     scorers = (
         "{name: picky, arguments: {colur: blue}}, {name: prefers, arguments: {zone: a}}, {name: assumes}, {name: gone}, "
         "{name: nowhere}, {name: text}, {name: halves}"
@@ -85,7 +85,7 @@ def test_one_mistake_is_one_line(acme: Path, arguments: str, said: str):
     assert (status, lines) == (2, [f"python -m reconciler: {BLOCK}.{said}"])
 
 
-def test_names_that_nobody_has_are_told_with_everything_else(acme: Path):
+def test_unknown_plugin_names_are_reported_with_all_other_mistakes(acme: Path):
     status, (first, *lines) = start(acme, "scorers: [{name: pickey}, {name: PodCount, weight: -1}], memory: 1", "--health-port=x")
     assert (status, first) == (2, "python -m reconciler: 4 mistakes; --help lists all flags")
     assert [line.partition(" is not accepted; ")[2] for line in lines[1:]] == [
@@ -95,7 +95,7 @@ def test_names_that_nobody_has_are_told_with_everything_else(acme: Path):
     ]
 
 
-def test_a_name_that_two_packages_have_is_told(acme: Path):
+def test_plugin_name_of_two_packages_is_refused_with_both(acme: Path):
     other = acme / "other"
     other.mkdir()
     install(other, "topogate.podgroup_plugins", picky="other:Picky")
@@ -108,7 +108,7 @@ def test_a_name_that_two_packages_have_is_told(acme: Path):
     ]
 
 
-def test_who_does_not_come_up_is_a_warning_and_holds_nobody_up(acme: Path):
+def test_plugin_that_does_not_start_in_time_is_a_warning_and_the_reconciler_starts(acme: Path):
     """A plugin is no reason for nobody to be placed; the clock of the start is its own."""
     rules = GroupPluginRules(scorers=(PluginChoice("slow"), PluginChoice("prefers")), limits=PluginLimits(start_s=1.0))
     assert judge(rules) == (
@@ -135,7 +135,7 @@ def test_nothing_of_a_plugin_is_imported_by_the_reconciler(acme: Path):
     assert (done.stdout, done.stderr) == ("([], []) False\n", "")
 
 
-def test_plugins_without_the_gate_are_told_to_be_in_vain(acme: Path):
+def test_plugins_without_the_feature_gate_are_reported_as_ignored(acme: Path):
     _, lines = start(acme, "scorers: [{name: prefers}]")
     (said,) = [why for line in lines if (why := json.loads(line).get("why", "")).startswith("ignored: ")]
     assert said == f"ignored: {BLOCK}: without the feature gate TopologyAwareWorkloadScheduling no group is placed"

@@ -15,7 +15,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.process import is_alive
 from e2e.topogate import Topogate
-from tests.reconciler.podgroups.test_podgroups import GATE, add, gang, places, racks_of, told
+from tests.reconciler.podgroups.test_podgroups import GATE, add, gang, get_condition, get_places, list_racks
 from tests.reconciler.scenes import Scene
 from tests.runtime.test_plugins import install
 from tests.scraped import Scraped
@@ -61,9 +61,9 @@ def placed(hall: Scene, name: str) -> set[str]:
     """Racks of a gang of four, once all are bound."""
     gang(hall, name, 4)
     add(hall, name, 0, 1, 2, 3)
-    now = hall.eventually("all to be bound", lambda now: len(places(now, name)) == 4)
-    hall.eventually("it to be told", lambda _: told(hall, name).get("status") == "True")
-    return racks_of(hall, now, name)
+    now = hall.eventually("all to be bound", lambda now: len(get_places(now, name)) == 4)
+    hall.eventually("it to be told", lambda _: get_condition(hall, name).get("status") == "True")
+    return list_racks(hall, now, name)
 
 
 def racks(hall: Scene) -> list[str]:
@@ -82,7 +82,7 @@ def test_a_group_goes_where_a_scorer_of_another_package_says(hall: Scene, topoga
     configured({"name": "answers", "arguments": {"code": LAST}})
     first, *_, last = racks(hall)
     assert placed(hall, "one") == {last}
-    assert told(hall, "one")["message"] == "4 pods have their places"
+    assert get_condition(hall, "one")["message"] == "4 pods have their places"
     assert answers(topogate) == {("answers", "answered"): 1}
     (pid,) = children(topogate)
     topogate.kill_reconciler()
@@ -94,7 +94,7 @@ def test_a_group_goes_where_a_scorer_of_another_package_says(hall: Scene, topoga
 def test_a_group_is_placed_without_a_scorer_that_hangs(hall: Scene, topogate: Topogate, configured: Configured):
     configured({"name": "hangs"}, {"name": "answers", "arguments": {"code": LAST}}, timeout="700ms")
     assert placed(hall, "one") == {racks(hall)[-1]}, "the other one is heard"
-    assert told(hall, "one")["message"] == "4 pods have their places; plugin hangs was skipped: it did not answer within 0.7 s"
+    assert get_condition(hall, "one")["message"] == "4 pods have their places; plugin hangs was skipped: it did not answer within 0.7 s"
     assert answers(topogate) == {("answers", "answered"): 1, ("hangs", "timeout"): 1}
     (pid,) = children(topogate)
     assert topogate.reconciler is not None

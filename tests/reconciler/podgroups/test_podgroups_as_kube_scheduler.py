@@ -15,8 +15,8 @@ from e2e.cluster import Cluster
 from e2e.scenarios.play import GATES, SERVED, ByScheduler, ByTopogate, ByTopogateNatively, Play, Way
 from e2e.scenarios.podgroups import SCENARIOS
 from e2e.topogate import Topogate
-from tests.reconciler.kinds.pods import bound, domains, live
-from tests.reconciler.podgroups.test_podgroups import GATE, told
+from tests.reconciler.kinds.pods import bound, list_domains, list_live_pods
+from tests.reconciler.podgroups.test_podgroups import GATE, get_condition
 from tests.reconciler.scenes import Scene
 
 pytestmark = pytest.mark.cluster
@@ -49,21 +49,21 @@ def test_all_scenarios_end_as_they_should(way: Way, stage: Cluster) -> None:
 
 
 @needs_own_podgroups
-def test_a_job_that_asks_for_it_is_placed_by_kube_scheduler_and_told_of(stage: Cluster) -> None:
+def test_job_with_placed_by_kube_scheduler_is_bound_by_it_and_reported(stage: Cluster) -> None:
     scene = Scene(stage, racks=2, nodes=2).open()
     try:
         asks = {PODGROUP_TOPOLOGY: scene.rack, PODGROUP_PLACED_BY: "kube-scheduler"}
-        made = manifests.job("train", scene.namespace, pods=4, indexed=True, gpus=4)
+        made = manifests.build_job("train", scene.namespace, pods=4, indexed=True, gpus=4)
         made["metadata"] = {**made["metadata"], "annotations": asks, "labels": {}}
         scene.create(made)
-        now = scene.eventually("all pods to be bound", lambda now: bound(live(now, scene), 4))
-        pods = live(now, scene)
-        assert len(domains(scene.read(), pods, scene.rack)) == 1
+        now = scene.eventually("all pods to be bound", lambda now: bound(list_live_pods(now, scene), 4))
+        pods = list_live_pods(now, scene)
+        assert len(list_domains(scene.read(), pods, scene.rack)) == 1
         (name,) = {pod["metadata"]["labels"][MEMBER_OF_LABEL] for pod in pods}
         assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {name}
         native = scene.api.get(f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scene.namespace}/podgroups/{name}")
         assert native["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
-        scene.eventually("it to be told", lambda _: told(scene, name).get("status") == "True")
-        assert told(scene, name)["message"].startswith("kube-scheduler has bound 4 pods in ")
+        scene.eventually("it to be told", lambda _: get_condition(scene, name).get("status") == "True")
+        assert get_condition(scene, name)["message"].startswith("kube-scheduler has bound 4 pods in ")
     finally:
         scene.close()

@@ -14,9 +14,9 @@ from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.installed import Installed
-from tests.podgroups.devices import claim_spec, device_class, resource_slice, template
-from tests.reconciler.kinds.pods import pod_spec
-from tests.reconciler.podgroups.test_podgroups import DOCUMENT, GATE, GROUPS, places, told
+from tests.podgroups.devices import build_claim_spec, build_device_class, build_resource_slice, build_template
+from tests.reconciler.kinds.pods import build_pod_spec
+from tests.reconciler.podgroups.test_podgroups import DOCUMENT, GATE, GROUPS, get_condition, get_places
 from tests.reconciler.scenes import Scene
 
 TEMPLATE = "one-gpu"
@@ -38,13 +38,13 @@ class Hall(Scene):
         """So many devices on each node of a pool."""
         self.open()
         self.driver = f"{self.prefix}gpu.example.com"
-        self.create(device_class(self.driver, f'device.driver == "{self.driver}"'))
-        self.create(template(TEMPLATE, self.asking(1), self.namespace))
+        self.create(build_device_class(self.driver, f'device.driver == "{self.driver}"'))
+        self.create(build_template(TEMPLATE, self.asking(1), self.namespace))
         nodes = sorted(name for name in self.read().nodes if name.startswith(self.prefix))
         assert len(nodes) == 4
         for pool, count, of_pool in (("left", left, nodes[:2]), ("right", right, nodes[2:])):
             for node in of_pool:
-                made = resource_slice(f"{self.prefix}{pool}", count, node=node, slices=2, driver=self.driver, name=f"{node}-devices")
+                made = build_resource_slice(f"{self.prefix}{pool}", count, node=node, slices=2, driver=self.driver, name=f"{node}-devices")
                 self.create(made)
         return self
 
@@ -54,7 +54,7 @@ class Hall(Scene):
         return super().create({**obj, "metadata": metadata})
 
     def asking(self, count: int, *expressions: str) -> dict[str, Any]:
-        spec = claim_spec(count, *expressions)
+        spec = build_claim_spec(count, *expressions)
         spec["devices"]["requests"][0]["exactly"]["deviceClassName"] = self.driver
         return spec
 
@@ -78,7 +78,7 @@ class Hall(Scene):
         """One of them; with the gate, unless somebody says himself where it is to go."""
         labels = {MEMBER_OF_LABEL: name, JOB_COMPLETION_INDEX_LABEL: f"{number}"}
         metadata = {"name": f"{name}-{number}", "namespace": self.namespace, "labels": labels}
-        spec = {**pod_spec(gpus, restart="Never"), "resourceClaims": [{"name": "gpu", **claim}]}
+        spec = {**build_pod_spec(gpus, restart="Never"), "resourceClaims": [{"name": "gpu", **claim}]}
         spec |= {"nodeSelector": {HOSTNAME_LABEL: on}} if on else {"schedulingGates": [{"name": PODGROUP_GATE}]}
         spec["containers"][0].setdefault("resources", {})["claims"] = [{"name": "gpu"}]
         self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -98,7 +98,7 @@ class Hall(Scene):
         return sorted(found)
 
     def until_bound_whole(self, name: str, count: int) -> truth.Snapshot:
-        return self.eventually(f"{name} to be bound", lambda now: len(places(now, name)) == count)
+        return self.eventually(f"{name} to be bound", lambda now: len(get_places(now, name)) == count)
 
 
 @pytest.fixture
@@ -115,22 +115,22 @@ def test_all_pods_have_devices_of_one_pool(small: Hall) -> None:
     devices = small.devices("train")
     assert len(devices) == 4
     assert {pool for pool, _ in devices} == {"right"}
-    small.eventually("it to be told", lambda _: told(small, "train").get("status") == "True")
-    assert told(small, "train")["message"] == "4 pods have their places"
+    small.eventually("it to be told", lambda _: get_condition(small, "train").get("status") == "True")
+    assert get_condition(small, "train")["message"] == "4 pods have their places"
 
 
 def test_a_group_waits_while_no_pool_has_enough_and_goes_once_devices_are_free(small: Hall) -> None:
     small.gang("first", 3)
     small.until_bound_whole("first", 3)
     small.gang("second", 3)
-    small.eventually("it to be told", lambda _: told(small, "second").get("reason") == "Unschedulable")
-    message = told(small, "second")["message"]
+    small.eventually("it to be told", lambda _: get_condition(small, "second").get("reason") == "Unschedulable")
+    message = get_condition(small, "second")["message"]
     pools = [f"{small.driver}/{small.prefix}{pool}" for pool in ("left", "right")]
     assert message == (
         f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template one-gpu; "
         f"pool {pools[1]} 1 of 3, short of 2 devices of claim template one-gpu."
     )
-    assert places(small.read(), "second") == {}
+    assert get_places(small.read(), "second") == {}
     small.drop("first", 3)
     small.until_bound_whole("second", 3)
     assert {pool for pool, _ in small.devices("second")} == {"right"}
@@ -151,11 +151,11 @@ def test_two_gangs_that_come_together_do_not_share_devices(small: Hall) -> None:
 
 def test_one_claim_for_all_pods_is_one_allocation(small: Hall) -> None:
     metadata = {"name": "ours", "namespace": small.namespace}
-    small.create(template("pair", small.asking(2), small.namespace))
+    small.create(build_template("pair", small.asking(2), small.namespace))
     small.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": small.asking(2)})
     small.gang("team", 3, {"resourceClaimName": "ours"}, "pair")
     now = small.until_bound_whole("team", 3)
-    assert len(set(places(now, "team").values())) == 1, "no two nodes reach the same devices"
+    assert len(set(get_places(now, "team").values())) == 1, "no two nodes reach the same devices"
     assert len(small.devices("team")) == 2
 
 
@@ -169,7 +169,7 @@ def fabric(cluster: Cluster, topogate: Topogate) -> Iterator[Hall]:
         term = {"matchExpressions": [{"key": hall.rack, "operator": "In", "values": [rack]}]}
         name = f"{nodes[rack]}-fabric"
         selector = {"nodeSelectorTerms": [term]}
-        hall.create(resource_slice(f"{hall.prefix}{rack}", count, driver=hall.driver, name=name, nodeSelector=selector))
+        hall.create(build_resource_slice(f"{hall.prefix}{rack}", count, driver=hall.driver, name=name, nodeSelector=selector))
     yield hall
     for name in nodes.values():
         hall.api.delete(f"/apis/resource.k8s.io/v1/resourceslices/{name}-fabric")
@@ -180,23 +180,23 @@ def test_devices_that_the_nodes_of_a_rack_share_are_shared(fabric: Hall) -> None
     """Three devices of the one rack that has them, for pods of which a node takes two."""
     fabric.gang("train", 3, gpus=4)
     now = fabric.until_bound_whole("train", 3)
-    assert len(set(places(now, "train").values())) == 2
+    assert len(set(get_places(now, "train").values())) == 2
     assert len({pool for pool, _ in fabric.devices("train")}) == 1
     assert len(fabric.devices("train")) == 3
     fabric.gang("next", 3)
-    fabric.eventually("it to be told", lambda _: told(fabric, "next").get("reason") == "Unschedulable")
-    assert "the best takes 2" in told(fabric, "next")["message"]
+    fabric.eventually("it to be told", lambda _: get_condition(fabric, "next").get("reason") == "Unschedulable")
+    assert "the best takes 2" in get_condition(fabric, "next")["message"]
 
 
 def test_pods_on_several_nodes_have_one_claim_where_all_these_reach_its_devices(fabric: Hall) -> None:
     metadata = {"name": "ours", "namespace": fabric.namespace}
-    fabric.create(template("three", fabric.asking(3), fabric.namespace))
+    fabric.create(build_template("three", fabric.asking(3), fabric.namespace))
     fabric.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": fabric.asking(3)})
     fabric.gang("team", 2, {"resourceClaimName": "ours"}, "three", gpus=8)
     now = fabric.until_bound_whole("team", 2)
-    assert len(set(places(now, "team").values())) == 2
+    assert len(set(get_places(now, "team").values())) == 2
     assert len(fabric.devices("team")) == 3
-    fabric.eventually("it to be told", lambda _: told(fabric, "team").get("status") == "True")
+    fabric.eventually("it to be told", lambda _: get_condition(fabric, "team").get("status") == "True")
 
 
 def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
@@ -205,42 +205,44 @@ def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
     nodes = sorted(name for name in small.read().nodes if name.startswith(small.prefix))
     for number, node in enumerate((nodes[0], nodes[3])):
         small.add("apart", number, {"resourceClaimTemplateName": TEMPLATE}, on=node)
-    small.eventually("it to be told", lambda _: told(small, "apart").get("reason") == "DevicesApart")
+    small.eventually("it to be told", lambda _: get_condition(small, "apart").get("reason") == "DevicesApart")
     pools = ", ".join(f"{small.driver}/{small.prefix}{pool} (1)" for pool in ("left", "right"))
-    assert told(small, "apart")["message"] == (
+    assert get_condition(small, "apart")["message"] == (
         f"2 pods have their places; its devices of claim template one-gpu do not lie together, but in pools {pools}"
     )
-    assert told(small, "apart")["status"] == "False"
+    assert get_condition(small, "apart")["status"] == "False"
 
 
-def test_what_cannot_be_served_is_told(small: Hall) -> None:
+def test_group_with_an_unsupported_allocation_mode_is_reported_invalid(small: Hall) -> None:
     spec = small.asking(1)
     spec["devices"]["requests"][0]["exactly"] = {"deviceClassName": small.driver, "allocationMode": "All"}
-    small.create(template("all", spec, small.namespace))
+    small.create(build_template("all", spec, small.namespace))
     small.gang("odd", 1, of_template="all")
-    small.eventually("it to be told", lambda _: told(small, "odd").get("reason") == "Invalid")
-    assert told(small, "odd")["message"] == (
+    small.eventually("it to be told", lambda _: get_condition(small, "odd").get("reason") == "Invalid")
+    assert get_condition(small, "odd")["message"] == (
         "spec.schedulingConstraints.draConstraints: ResourceClaimTemplate all: "
         "spec.spec.devices.requests[gpus].exactly.allocationMode All is not served"
     )
 
 
-def test_what_the_document_shows_is_placed(small: Hall) -> None:
+def test_documented_device_constraint_example_is_placed(small: Hall) -> None:
     texts = re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     (text,) = (text for text in texts if "draConstraints" in text)
     driver, nodes = "gpu.example.com", sorted(name for name in small.read().nodes if name.startswith(small.prefix))
-    small.create(device_class(driver))
+    small.create(build_device_class(driver))
     try:
         for memory, node in (("24Gi", nodes[0]), ("80Gi", nodes[1])):
             made = [{"name": f"gpu-{number}", "capacity": {"memory": {"value": memory}}} for number in (0, 1)]
             small.create(
-                resource_slice(f"{small.prefix}{memory.lower()}", made, node=node, driver=driver, name=f"{small.prefix}{memory.lower()}")
+                build_resource_slice(
+                    f"{small.prefix}{memory.lower()}", made, node=node, driver=driver, name=f"{small.prefix}{memory.lower()}"
+                )
             )
         small.api.delete(f"/apis/resource.k8s.io/v1/namespaces/{small.namespace}/resourceclaimtemplates/{TEMPLATE}")
         for obj in yaml.safe_load_all(text):
             small.create({**obj, "metadata": {**obj["metadata"], "namespace": small.namespace}})
         now = small.until_bound_whole("ring", 2)
-        assert set(places(now, "ring").values()) == {nodes[1]}
+        assert set(get_places(now, "ring").values()) == {nodes[1]}
         assert small.devices("ring") == [("80gi", "gpu-0"), ("80gi", "gpu-1")]
     finally:
         for memory in ("24gi", "80gi"):

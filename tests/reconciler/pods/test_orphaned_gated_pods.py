@@ -83,7 +83,7 @@ def queued(notes: Json, **labels: str) -> Json:
     return KINDS["Pod"].default({"kind": "Pod", "metadata": metadata, "spec": {"containers": []}}, Defaults())
 
 
-def workload(owner: Json | None = JOB, **labels: str) -> Json:
+def build_workload(owner: Json | None = JOB, **labels: str) -> Json:
     metadata = {"name": "w", "labels": labels, "ownerReferences": [owner] if owner else []}
     return {"kind": "Workload", "metadata": metadata, "spec": {"podSets": [{"name": "main", "count": 1, "template": {}}]}}
 
@@ -101,10 +101,10 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("case", STRANGERS)
-def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(harness: Watched, case: str):
+def test_orphaned_gated_pod_gets_one_event_with_cause_and_remedy(harness: Watched, case: str):
     pod, told = STRANGERS[case]
-    harness.put(workload())
-    orphan = workload(None, **{JOB_UID_LABEL: "uid-gone"})
+    harness.put(build_workload())
+    orphan = build_workload(None, **{JOB_UID_LABEL: "uid-gone"})
     harness.put({**orphan, "metadata": {**orphan["metadata"], "name": "orphan"}})
     harness.put(pod)
     assert harness.is_suspected()
@@ -116,7 +116,7 @@ def test_a_pod_that_nobody_will_ungate_is_told_once_why_and_what_would_help(harn
 
 
 def test_pod_that_requests_more_than_its_unowned_workload_reads_the_excess(harness: Watched):
-    harness.put(workload(None))
+    harness.put(build_workload(None))
     pod = gated("w")
     harness.put({**pod, "spec": {**pod["spec"], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}})
     (message,) = harness.look()
@@ -126,7 +126,7 @@ def test_pod_that_requests_more_than_its_unowned_workload_reads_the_excess(harne
 @pytest.mark.parametrize(("label", "shown"), [("another", "'another'"), (None, "''")])
 def test_gated_pod_with_unknown_pod_set_reads_the_pod_sets_of_its_workload(harness: Watched, label: str | None, shown: str):
     """Another webhook had changed the label; the pod stayed gated without an event."""
-    harness.put(workload())
+    harness.put(build_workload())
     pod = gated("w", JOB)
     pod["metadata"]["labels"] = {PODSET_LABEL: label} if label else {}
     harness.put(pod)
@@ -134,14 +134,14 @@ def test_gated_pod_with_unknown_pod_set_reads_the_pod_sets_of_its_workload(harne
     assert f"stays on: Workload w has no pod set {shown}, which the label {PODSET_LABEL} of the pod names; it has main" in message
 
 
-def test_a_pod_of_a_leader_worker_set_that_another_made_is_told_so(harness: Watched):
+def test_pod_that_its_named_leader_worker_set_did_not_create_is_reported(harness: Watched):
     harness.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws", "uid": "uid-lws"}, "spec": {}})
     harness.put(queued({SUSPENDING_PARENT: LEADER_WORKER}, **PARENT_LABELS))
     assert harness.look() == ["LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod"]
 
 
-def test_a_pod_whose_workload_is_there_or_that_waits_for_its_turn_is_told_nothing(harness: Watched):
-    harness.put(workload())
+def test_gated_pod_with_a_workload_or_a_queue_gets_no_event(harness: Watched):
+    harness.put(build_workload())
     for pod in (gated("w", JOB), queued({}), {**gated("none-such"), "status": {"phase": "Failed"}}):
         harness.put(pod)
         assert not harness.is_suspected()
@@ -149,7 +149,7 @@ def test_a_pod_whose_workload_is_there_or_that_waits_for_its_turn_is_told_nothin
 
 
 def test_a_pod_becomes_a_stranger_when_its_workload_goes(harness: Watched):
-    harness.put(workload())
+    harness.put(build_workload())
     harness.put(gated("w", JOB))
     harness.drop("Workload", "w")
     harness.look_at_pods()
@@ -160,7 +160,7 @@ def test_a_pod_becomes_a_stranger_when_its_workload_goes(harness: Watched):
 def test_pods_of_workload_that_goes_are_added_in_portions(harness: Watched, monkeypatch: pytest.MonkeyPatch):
     """Found by an attack: 50,000 of them took 0.4 s of the event loop."""
     monkeypatch.setattr(pacing, "STRANGERS_AT_ONCE", 2)
-    harness.put(workload())
+    harness.put(build_workload())
     made = gated("w", JOB)
     names = [f"p{number}" for number in range(5)]
     for name in names:

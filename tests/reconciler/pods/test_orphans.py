@@ -13,7 +13,7 @@ from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.reconciler.kinds.pods import live, of_set, pod, template
+from tests.reconciler.kinds.pods import build_pod, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -50,30 +50,30 @@ def made(kind: str, scene: Scene) -> Obj:
     if kind == "Job":
         return scene.submit("left", pods=2, gpus=8, required=scene.rack)
     if kind == "Pod":
-        return scene.create(pod(scene, "left", gpus=8) | {"spec": template(8)["spec"] | {"restartPolicy": "Never"}})
-    return scene.create(of_set(kind, scene, "left", 2, template(8, required=scene.rack)) | {})
+        return scene.create(build_pod(scene, "left", gpus=8) | {"spec": build_template(8)["spec"] | {"restartPolicy": "Never"}})
+    return scene.create(of_set(kind, scene, "left", 2, build_template(8, required=scene.rack)) | {})
 
 
-def until_running(scene: Scene, kind: str) -> list[Obj]:
+def wait_until_running(scene: Scene, kind: str) -> list[Obj]:
     count = 1 if kind == "Pod" else 2
-    now = scene.eventually("all to be bound", lambda now: len(running(now, scene)) == count, 60)
-    return running(now, scene)
+    now = scene.eventually("all to be bound", lambda now: len(list_running(now, scene)) == count, 60)
+    return list_running(now, scene)
 
 
 def of_left(now: truth.Snapshot) -> list[Obj]:
     return [found for found in now.pods if found["metadata"]["name"].startswith("left")]
 
 
-def uids(objects: list[Obj]) -> list[str]:
+def list_uids(objects: list[Obj]) -> list[str]:
     return sorted(found["metadata"]["uid"] for found in objects)
 
 
-def running(now: truth.Snapshot, scene: Scene) -> list[Obj]:
-    return [found for found in live(now, scene) if found["spec"].get("nodeName") and found in of_left(now)]
+def list_running(now: truth.Snapshot, scene: Scene) -> list[Obj]:
+    return [found for found in list_live_pods(now, scene) if found["spec"].get("nodeName") and found in of_left(now)]
 
 
 def delete(scene: Scene, obj: Obj, policy: str) -> None:
-    scene.api.request("DELETE", f"{manifests.path(obj)}/{obj['metadata']['name']}?propagationPolicy={policy}")
+    scene.api.request("DELETE", f"{manifests.get_path(obj)}/{obj['metadata']['name']}?propagationPolicy={policy}")
 
 
 def end(scene: Scene, found: Obj) -> None:
@@ -99,12 +99,12 @@ def workload_named(now: truth.Snapshot, name: str) -> Obj | None:
 def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
     """Its pods run, and it is deleted without them; name of its workload, and the pods."""
     obj = made(kind, scene)
-    pods = until_running(scene, kind)
+    pods = wait_until_running(scene, kind)
     name = pods[0]["metadata"]["annotations"][WORKLOAD_ANNOTATION]
     delete(scene, obj, "Orphan")
 
     def is_orphaned(now: truth.Snapshot) -> bool:
-        there = scene.api.find(f"{manifests.path(obj)}/{obj['metadata']['name']}")
+        there = scene.api.find(f"{manifests.get_path(obj)}/{obj['metadata']['name']}")
         workload = workload_named(now, name)
         return there is None and workload is not None and not workload["metadata"].get("ownerReferences")
 
@@ -114,7 +114,7 @@ def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
 
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
-def test_what_orphaned_pods_use_is_free_when_the_last_of_them_is_over(scene: Scene, topogate: Topogate, kind: str, restarted: bool) -> None:
+def test_quota_of_orphaned_pods_is_released_when_the_last_pod_ends(scene: Scene, topogate: Topogate, kind: str, restarted: bool) -> None:
     name, pods = orphaned(scene, kind)
     scene.submit("next", pods=2, gpus=8, required=scene.rack)
     scene.until_waiting("next", "WaitingForQuota")
@@ -125,7 +125,7 @@ def test_what_orphaned_pods_use_is_free_when_the_last_of_them_is_over(scene: Sce
     scene.submit("small", pods=1, gpus=1, required=scene.rack)
     scene.until_waiting("small", "WaitingForQuota")
     now = scene.read()
-    assert [found["metadata"]["uid"] for found in running(now, scene)] == [pods[1]["metadata"]["uid"]], "it runs on"
+    assert [found["metadata"]["uid"] for found in list_running(now, scene)] == [pods[1]["metadata"]["uid"]], "it runs on"
     workload = workload_named(now, name)
     assert truth.is_true(workload, "QuotaReserved")
     assert not truth.is_true(workload, "Finished")
@@ -135,7 +135,7 @@ def test_what_orphaned_pods_use_is_free_when_the_last_of_them_is_over(scene: Sce
     scene.eventually("its workload to be gone", lambda now: workload_named(now, name) is None)
 
 
-def test_orphaned_pods_that_ended_while_nobody_looked_hold_nothing(scene: Scene, topogate: Topogate) -> None:
+def test_orphaned_pods_that_ended_while_the_reconciler_was_down_hold_no_quota(scene: Scene, topogate: Topogate) -> None:
     name, pods = orphaned(scene, "Job")
     topogate.kill_reconciler()
     for found in pods:
@@ -146,9 +146,9 @@ def test_orphaned_pods_that_ended_while_nobody_looked_hold_nothing(scene: Scene,
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet", "Pod"])
-def test_quota_is_kept_while_the_pods_of_what_was_deleted_are_terminating(scene: Scene, kind: str, policy: str) -> None:
+def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene: Scene, kind: str, policy: str) -> None:
     obj = made(kind, scene)
-    pods = until_running(scene, kind)
+    pods = wait_until_running(scene, kind)
     for found in pods:
         hold(scene, found)
     delete(scene, obj, policy)
@@ -158,25 +158,25 @@ def test_quota_is_kept_while_the_pods_of_what_was_deleted_are_terminating(scene:
         60,
     )
     if policy == "Background" and kind != "Pod":
-        scene.eventually("it to be gone", lambda now: scene.api.find(f"{manifests.path(obj)}/{obj['metadata']['name']}") is None)
+        scene.eventually("it to be gone", lambda now: scene.api.find(f"{manifests.get_path(obj)}/{obj['metadata']['name']}") is None)
     scene.submit("next", pods=2, gpus=8, required=scene.rack)
     scene.until_waiting("next", "WaitingForQuota")
     last = pods.pop()
     for found in pods:
         let_go(scene, found)
-    now = scene.eventually("all but one to be gone", lambda now: uids(of_left(now)) == uids([last]), 60)
+    now = scene.eventually("all but one to be gone", lambda now: list_uids(of_left(now)) == list_uids([last]), 60)
     assert [truth.is_true(w, "QuotaReserved") for w in now.workloads if "left" in w["metadata"]["name"]] == [True]
     scene.submit("small", pods=2, gpus=5, required=scene.rack)  # 10 of 16, and the last pod has 8
     scene.until_waiting("small", "WaitingForQuota")
-    assert uids(of_left(scene.read())) == uids([last]), "it has not ended"
+    assert list_uids(of_left(scene.read())) == list_uids([last]), "it has not ended"
     scene.delete_job("small")
     let_go(scene, last)
     scene.until_bound("next", 2, 60)
 
 
-def test_a_gated_orphan_never_starts_is_told_so_and_holds_the_quota_until_it_is_deleted(scene: Scene) -> None:
+def test_gated_orphan_never_starts_gets_an_event_and_holds_quota_until_deleted(scene: Scene) -> None:
     name, pods = orphaned(scene, "Job")
-    gated = pod(scene, "left-behind", gpus=8)
+    gated = build_pod(scene, "left-behind", gpus=8)
     gated["metadata"] |= {"labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: name}}
     gated["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
     scene.create(gated)
@@ -203,8 +203,8 @@ def test_an_orphaned_workload_that_is_deleted_takes_its_pods_along_and_then_goes
     scene.eventually("its workload to be gone", lambda now: workload_named(now, name) is None)
 
 
-def test_a_pod_that_names_a_workload_which_does_not_exist_is_told_why_it_waits(scene: Scene) -> None:
-    stranger = pod(scene, "stranger", gpus=1)
+def test_gated_pod_of_a_missing_workload_gets_an_event_with_the_reason(scene: Scene) -> None:
+    stranger = build_pod(scene, "stranger", gpus=1)
     stranger["metadata"] |= {"labels": {}, "annotations": {WORKLOAD_ANNOTATION: "none-such"}}
     stranger["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
     scene.create(stranger)

@@ -7,7 +7,7 @@ import pytest
 from core.names import MANAGED, REQUIRED_TOPOLOGY, ROLE_HASH, SLICE_CONSTRAINTS
 from core.plan.pods.pod_units import unit_of_pod
 from sim.apiserver.server import Request
-from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, end, names, pod, run_group, started
+from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, build_pod, end, list_names, list_started, run_group
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def admitted(harness: PodsHarness) -> PodsHarness:
     return run_group(harness)
 
 
-def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(harness: PodsHarness):
-    harness.put(pod("a", total=3))
+def test_incomplete_pod_group_is_not_queued_and_reported_after_a_while(harness: PodsHarness):
+    harness.put(build_pod("a", total=3))
     harness.run()
     assert harness.all("Workload") == []
     assert harness.messages == []
@@ -32,11 +32,11 @@ def test_nothing_is_queued_before_all_are_there_and_after_a_while_it_is_told(har
 
 
 def test_a_group_waits_behind_its_gates_until_it_is_admitted(harness: PodsHarness):
-    harness.put(pod("a"))
-    harness.put(pod("b"))
+    harness.put(build_pod("a"))
+    harness.put(build_pod("b"))
     harness.run()
     assert [w["metadata"]["name"] for w in harness.all("Workload")] == ["g"]
-    assert started(harness) == set()
+    assert list_started(harness) == set()
     assert harness.get("Workload", "g")["metadata"].get("ownerReferences") is None, "it outlives its first pods"
 
 
@@ -44,7 +44,7 @@ def test_a_group_waits_behind_its_gates_until_it_is_admitted(harness: PodsHarnes
 def test_group_of_pods_that_are_too_large_together_is_not_queued(harness: PodsHarness, size: int):
     """Near what etcd takes, their Workload could be admitted, and not be evicted: the conditions of that would not fit."""
     for name, cpu in (("a", "1"), ("b", "2")):
-        harness.put(pod(name, cpu=cpu, notes={"example.com/long": "x" * size}))
+        harness.put(build_pod(name, cpu=cpu, notes={"example.com/long": "x" * size}))
     harness.run()
     is_queued = bool(harness.all("Workload"))
     assert is_queued == (size == 100_000)
@@ -59,67 +59,67 @@ def test_a_start_without_a_topology_takes_both_gates_off(admitted: PodsHarness):
 @pytest.mark.parametrize("many", [1, 5])
 def test_pods_beyond_the_total_are_deleted_and_never_start(admitted: PodsHarness, many: int):
     for i in range(many):
-        admitted.put(pod(f"more-{i}"))
+        admitted.put(build_pod(f"more-{i}"))
     admitted.run()
-    assert names(admitted) == {"a", "b"}
+    assert list_names(admitted) == {"a", "b"}
     assert {event.reason for event in admitted.events if event.key.startswith("ns/more")} == {"ExcessPodDeleted"}
 
 
 def test_pod_beyond_the_total_that_has_a_controller_stays_gated(admitted: PodsHarness):
     """A ReplicaSet would make another at once, and another: two writes for each, without end."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "twenty", "uid": "u", "controller": True}
-    admitted.put(pod("more", ownerReferences=[owner]))
+    admitted.put(build_pod("more", ownerReferences=[owner]))
     admitted.run()
-    assert names(admitted) == {"a", "b", "more"}
-    assert started(admitted) == {"a", "b"}
+    assert list_names(admitted) == {"a", "b", "more"}
+    assert list_started(admitted) == {"a", "b"}
     assert {event.reason for event in admitted.events if event.key == "ns/more"} == {"WorkloadRefused"}
 
 
-def test_a_pod_with_another_total_does_not_change_what_was_admitted(admitted: PodsHarness):
-    admitted.put(pod("liar", total=100))
+def test_pod_with_another_total_count_does_not_change_the_admitted_workload(admitted: PodsHarness):
+    admitted.put(build_pod("liar", total=100))
     admitted.run()
-    assert started(admitted) == {"a", "b"}
+    assert list_started(admitted) == {"a", "b"}
     assert admitted.get("Workload", "g")["spec"]["podSets"][0]["count"] == 2
 
 
 def test_a_pod_of_another_role_does_not_start_in_a_place_of_an_admitted_one(admitted: PodsHarness):
     end(admitted, "Failed", "a")
-    admitted.put(pod("huge", cpu="64"))
+    admitted.put(build_pod("huge", cpu="64"))
     admitted.run()
-    assert started(admitted) == {"a", "b"}
+    assert list_started(admitted) == {"a", "b"}
     assert any("was admitted without pods like huge" in message for message in admitted.messages)
 
 
 def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: PodsHarness):
     """Marked by hand, past our webhook: the hash of a small one on a large one."""
     end(admitted, "Failed", "a")
-    forged, honest = pod("forged", cpu="64"), pod("any")
+    forged, honest = build_pod("forged", cpu="64"), build_pod("any")
     forged["metadata"]["annotations"] = honest["metadata"]["annotations"]
     admitted.put(forged)
     admitted.run()
-    assert "forged" not in started(admitted)
+    assert "forged" not in list_started(admitted)
     [message] = {message for message in admitted.messages if "stays gated" in message}
     assert "63 cpu more" in message
     assert "admission webhook" in message
 
 
-def test_a_pod_whose_gate_somebody_took_off_is_deleted_before_it_is_admitted(harness: PodsHarness):
-    harness.put(pod("a"))
-    thief = pod("b")
+def test_pod_of_a_group_without_its_gate_is_deleted_before_admission(harness: PodsHarness):
+    harness.put(build_pod("a"))
+    thief = build_pod("b")
     thief["spec"]["schedulingGates"] = []
     harness.put(thief)
     harness.run()
-    assert names(harness) == {"a"}
+    assert list_names(harness) == {"a"}
 
 
 def test_a_failed_pod_is_replaced_and_one_that_succeeded_is_not(admitted: PodsHarness):
     end(admitted, "Failed", "a")
     end(admitted, "Succeeded", "b")
-    admitted.put(pod("c"))
-    admitted.put(pod("d"))
+    admitted.put(build_pod("c"))
+    admitted.put(build_pod("d"))
     admitted.run()
-    assert started(admitted) == {"a", "b", "c"}
-    assert "d" not in names(admitted)
+    assert list_started(admitted) == {"a", "b", "c"}
+    assert "d" not in list_names(admitted)
 
 
 def test_a_group_ends_when_all_have_succeeded_and_its_finalizers_go(admitted: PodsHarness):
@@ -133,8 +133,8 @@ def test_a_group_ends_when_all_have_succeeded_and_its_finalizers_go(admitted: Po
 def test_the_name_of_a_group_that_is_over_is_free_when_its_pods_are_gone(admitted: PodsHarness):
     end(admitted, "Succeeded", "a", "b")
     admitted.run()
-    admitted.put(pod("c"))
-    admitted.put(pod("d"))
+    admitted.put(build_pod("c"))
+    admitted.put(build_pod("d"))
     admitted.run()
     assert "group g has finished; delete its pods to use its name again" in admitted.messages
     for name in ("a", "b"):
@@ -143,12 +143,12 @@ def test_the_name_of_a_group_that_is_over_is_free_when_its_pods_are_gone(admitte
     assert "status" not in admitted.get("Workload", "g"), "another one"
     admit(admitted, "g")
     admitted.run()
-    assert started(admitted) == {"c", "d"}
+    assert list_started(admitted) == {"c", "d"}
 
 
 def test_a_group_that_may_not_be_retried_ends_with_its_last_pod(harness: PodsHarness):
     for name in ("a", "b"):
-        harness.put(pod(name, notes={"kueue.x-k8s.io/retriable-in-group": "false"}))
+        harness.put(build_pod(name, notes={"kueue.x-k8s.io/retriable-in-group": "false"}))
     harness.run()
     admit(harness, "g")
     harness.run()
@@ -192,18 +192,18 @@ def waiting(harness: PodsHarness) -> list[str]:
 def test_evicted_group_keeps_workload_until_all_its_pods_are_replaced(admitted: PodsHarness):
     """Found defect E24: its pods were gone as soon as they had failed, and the Workload with the last of them."""
     evict(admitted)
-    assert names(admitted) == set(), "all are deleted"
+    assert list_names(admitted) == set(), "all are deleted"
     assert quota_reserved(admitted)[0] == "True", "they still run"
     end(admitted, "Failed", "a", "b")
     admitted.run()
     assert {p["metadata"]["name"] for p in admitted.all("Pod")} == {"a", "b"}, "what replaces them sees them fail"
     assert quota_reserved(admitted) == ("False", "OnHold")
     assert "admission" not in admitted.get("Workload", "g")["status"]
-    admitted.put(pod("c"))
+    admitted.put(build_pod("c"))
     admitted.run()
     assert quota_reserved(admitted) == ("False", "OnHold")
     assert waiting(admitted) == []
-    admitted.put(pod("d"))
+    admitted.put(build_pod("d"))
     admitted.run()
     assert {p["metadata"]["name"] for p in admitted.all("Pod")} == {"c", "d"}
     assert quota_reserved(admitted) == ("False", "PendingEvaluation")
@@ -241,8 +241,8 @@ def test_a_workload_that_is_deleted_takes_its_pods_along(admitted: PodsHarness):
     assert admitted.all("Workload") == []
 
 
-def test_what_a_gated_pod_asks_for_may_change(harness: PodsHarness):
-    harness.put(pod("alone", group=None, notes={REQUIRED_TOPOLOGY: "nowhere"}))
+def test_topology_request_of_a_gated_pod_may_change(harness: PodsHarness):
+    harness.put(build_pod("alone", group=None, notes={REQUIRED_TOPOLOGY: "nowhere"}))
     harness.run()
     (workload,) = harness.all("Workload")
     assert workload["spec"]["podSets"][0]["topologyRequest"]["required"] == "nowhere"
@@ -255,8 +255,8 @@ def test_what_a_gated_pod_asks_for_may_change(harness: PodsHarness):
 
 
 def test_pods_that_are_alike_must_ask_for_the_same(harness: PodsHarness):
-    harness.put(pod("a", notes={REQUIRED_TOPOLOGY: "rack"}))
-    harness.put(pod("b", notes={REQUIRED_TOPOLOGY: "block"}))
+    harness.put(build_pod("a", notes={REQUIRED_TOPOLOGY: "rack"}))
+    harness.put(build_pod("b", notes={REQUIRED_TOPOLOGY: "block"}))
     harness.run()
     assert harness.all("Workload") == []
     assert harness.messages[0] == (
@@ -265,9 +265,9 @@ def test_pods_that_are_alike_must_ask_for_the_same(harness: PodsHarness):
     )
 
 
-def test_it_is_told_which_pod_asks_for_nothing_and_long_values_are_cut(harness: PodsHarness):
-    harness.put(pod("a", notes={SLICE_CONSTRAINTS: "x" * 200, REQUIRED_TOPOLOGY: "rack"}))
-    harness.put(pod("b", notes={REQUIRED_TOPOLOGY: "rack"}))
+def test_pod_group_difference_message_names_pods_and_cuts_long_values(harness: PodsHarness):
+    harness.put(build_pod("a", notes={SLICE_CONSTRAINTS: "x" * 200, REQUIRED_TOPOLOGY: "rack"}))
+    harness.put(build_pod("b", notes={REQUIRED_TOPOLOGY: "rack"}))
     harness.run()
     (differing,) = [part for part in harness.messages[0].split(": ")[1].split("; ") if " is " in part]
     assert differing == f"{SLICE_CONSTRAINTS} is {'x' * 97}... (pod a), not set (pod b)"
@@ -282,17 +282,17 @@ def going(harness: PodsHarness, name: str) -> None:
 
 def test_a_replacement_of_a_running_pod_starts_when_that_is_gone(admitted: PodsHarness):
     going(admitted, "a")
-    admitted.put(pod("c"))
+    admitted.put(build_pod("c"))
     admitted.run()
-    assert started(admitted) == {"a", "b"}, "a still runs"
-    assert names(admitted) == {"b", "c"}, "c is no excess, it waits"
+    assert list_started(admitted) == {"a", "b"}, "a still runs"
+    assert list_names(admitted) == {"b", "c"}, "c is no excess, it waits"
     admitted.drop("Pod", "a")
     admitted.run()
-    assert started(admitted) == {"b", "c"}
+    assert list_started(admitted) == {"b", "c"}
 
 
-def test_a_pod_that_is_no_part_of_what_was_admitted_is_deleted_once(admitted: PodsHarness):
-    thief = pod("thief", cpu="64")
+def test_ungated_pod_outside_the_admitted_pods_is_deleted_once(admitted: PodsHarness):
+    thief = build_pod("thief", cpu="64")
     thief["spec"]["schedulingGates"] = []
     admitted.put(thief)
     going(admitted, "thief")
@@ -313,8 +313,8 @@ def test_a_pod_that_succeeded_is_remembered_while_its_group_lives_and_goes_with_
 
 
 def test_a_pod_that_succeeded_goes_where_nothing_was_queued(harness: PodsHarness):
-    harness.put(pod("a"))
-    harness.put(pod("other", total=3))
+    harness.put(build_pod("a"))
+    harness.put(build_pod("other", total=3))
     end(harness, "Succeeded", "a")
     harness.delete("Pod", "a")
     harness.run()
@@ -327,12 +327,12 @@ def test_pods_are_deleted_before_event_is_recorded(admitted: PodsHarness, excess
 
     def note(request: Request) -> None:
         if request.kind.kind == "Event":
-            seen.append((request.body["reason"], len(names(admitted))))
+            seen.append((request.body["reason"], len(list_names(admitted))))
 
     admitted.on_write = note
     if excess:
         for i in range(3):
-            admitted.put(pod(f"more-{i}"))
+            admitted.put(build_pod(f"more-{i}"))
     else:
         workload = admitted.get("Workload", "g")
         admitted.put({**workload, "spec": {**workload["spec"], "active": False}})
@@ -344,15 +344,15 @@ def test_pods_are_deleted_before_event_is_recorded(admitted: PodsHarness, excess
 def test_a_group_is_not_called_as_the_workload_of_another(harness: PodsHarness):
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     harness.put({"kind": "Workload", "metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {"podSets": []}})
-    harness.put(pod("a"))
-    harness.put(pod("b"))
+    harness.put(build_pod("a"))
+    harness.put(build_pod("b"))
     harness.run()
-    assert started(harness) == set()
+    assert list_started(harness) == set()
     assert "the name of group g is that of the Workload of another; choose another name" in harness.messages
 
 
 def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: PodsHarness):
-    harness.put(pod("a"))
+    harness.put(build_pod("a"))
     harness.run()
     assert len(harness.pods._waiting_since) == 1
     gone = unit_of_pod(harness.get("Pod", "a"))
@@ -364,7 +364,7 @@ def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: P
 def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: PodsHarness):
     """Found defect E24: a pod that was marked by another has none, and what a start adds to it changed its role."""
     for name, cpu in (("a", "1"), ("b", "2")):
-        made = pod(name, cpu=cpu)
+        made = build_pod(name, cpu=cpu)
         del made["metadata"]["annotations"][ROLE_HASH]
         harness.put(made)
     harness.run()
@@ -374,14 +374,14 @@ def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: P
     harness.run()
     bind(harness, "a", "b")
     harness.run()
-    assert started(harness) == names(harness) == {"a", "b"}
+    assert list_started(harness) == list_names(harness) == {"a", "b"}
     assert "WorkloadRefused" not in {event.reason for event in harness.events}
 
 
 @pytest.mark.parametrize("is_ready", [True, False], ids=["node is ready", "node is lost"])
 def test_pod_that_is_force_deleted_in_the_foreground_holds_its_quota_while_its_node_is_not_lost(harness: PodsHarness, is_ready: bool):
     """The garbage collector keeps it until its Workload is gone, and no kubelet of a lost node says that it has ended."""
-    harness.put(pod("alone", group=None))
+    harness.put(build_pod("alone", group=None))
     harness.run()
     [workload] = harness.all("Workload")
     admit(harness, workload["metadata"]["name"])

@@ -12,7 +12,7 @@ from core.names import MAX_EXEC_TIME_LABEL, PLACEMENT_PROFILE, PRIORITY_CLASS_LA
 from core.plan.pods.pod_workloads import DesiredWorkload, asks_otherwise
 from core.plan.pods.units import PARENTS_BY_KIND
 from sim.apiserver.server import Request
-from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, end, names, pod, started
+from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, build_pod, end, list_names, list_started
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def harness() -> PodsHarness:
     return PodsHarness()
 
 
-def stateful_set(replicas: int, **metadata: Any) -> Json:
+def build_stateful_set(replicas: int, **metadata: Any) -> Json:
     template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
     own = {"name": "db", "namespace": "ns", "uid": "uid-db", "labels": {QUEUE_NAME_LABEL: "main"}, **metadata}
     return KINDS["StatefulSet"].default(
@@ -36,24 +36,24 @@ def pod_of(owner: Json, name: str) -> Json:
 
 
 def test_pods_of_a_stateful_set_start_as_they_come_and_no_more_than_admitted(harness: PodsHarness):
-    owner = harness.put(stateful_set(2))
+    owner = harness.put(build_stateful_set(2))
     harness.run()
     (workload,) = harness.all("Workload")
     admit(harness, workload["metadata"]["name"])
     for i in range(3):
         harness.put(pod_of(owner, f"db-{i}"))
         harness.run()
-    assert started(harness) == {"db-0", "db-1"}
-    assert names(harness) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
+    assert list_started(harness) == {"db-0", "db-1"}
+    assert list_names(harness) == {"db-0", "db-1", "db-2"}, "who makes them would only make them again"
 
 
 def test_a_scaled_stateful_set_is_stopped_and_asks_anew(harness: PodsHarness):
-    owner = harness.put(stateful_set(1))
+    owner = harness.put(build_stateful_set(1))
     harness.run()
     admit(harness, harness.all("Workload")[0]["metadata"]["name"])
     harness.put(pod_of(owner, "db-0"))
     harness.run()
-    harness.put(stateful_set(3, generation=2))
+    harness.put(build_stateful_set(3, generation=2))
     harness.run()
     (workload,) = harness.all("Workload")
     assert workload["spec"]["podSets"][0]["count"] == 3
@@ -69,15 +69,15 @@ def quota_reserved(workload: Json) -> tuple[str, str]:
 @pytest.mark.parametrize("is_admitted", [True, False])
 def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, is_admitted: bool):
     """Found defect E23: the Workload was deleted. Kueue keeps it, without quota and out of the queue, until replicas are asked for."""
-    owner = harness.put(stateful_set(2))
+    owner = harness.put(build_stateful_set(2))
     harness.run()
     (before,) = harness.all("Workload")
     if is_admitted:
         admit(harness, before["metadata"]["name"])
         harness.put(pod_of(owner, "db-0"))
         harness.run()
-        assert started(harness) == {"db-0"}
-    harness.put(stateful_set(0, generation=2))
+        assert list_started(harness) == {"db-0"}
+    harness.put(build_stateful_set(0, generation=2))
     harness.run()
     if is_admitted:
         assert "admission" in harness.all("Workload")[0]["status"], "a pod of it runs"
@@ -88,7 +88,7 @@ def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, 
     assert quota_reserved(held) == ("False", "OnHold")
     assert "admission" not in held["status"]
     assert list(harness.observed.state.workloads.pending()) == []
-    harness.put(stateful_set(3, generation=3))
+    harness.put(build_stateful_set(3, generation=3))
     harness.run()
     (waits,) = harness.all("Workload")
     assert waits["metadata"]["uid"] == before["metadata"]["uid"]
@@ -100,12 +100,12 @@ def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, 
 def test_workload_on_hold_follows_queue_and_priority_of_its_stateful_set(harness: PodsHarness):
     """Found by seed 224 of the simulation: it kept the priority that it had when it was scaled to zero."""
     harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 1000})
-    harness.put(stateful_set(2))
+    harness.put(build_stateful_set(2))
     harness.run()
-    harness.put(stateful_set(0, generation=2))
+    harness.put(build_stateful_set(0, generation=2))
     harness.run()
     labels = {QUEUE_NAME_LABEL: "other", PRIORITY_CLASS_LABEL: "high"}
-    harness.put(stateful_set(0, generation=2, labels=labels))
+    harness.put(build_stateful_set(0, generation=2, labels=labels))
     harness.run()
     (held,) = harness.all("Workload")
     assert quota_reserved(held) == ("False", "OnHold")
@@ -117,21 +117,21 @@ def test_workload_on_hold_follows_queue_and_priority_of_its_stateful_set(harness
 
 
 def test_stateful_set_without_replicas_that_leaves_its_queue_has_no_workload(harness: PodsHarness):
-    harness.put(stateful_set(2))
+    harness.put(build_stateful_set(2))
     harness.run()
-    harness.put(stateful_set(0, generation=2))
+    harness.put(build_stateful_set(0, generation=2))
     harness.run()
     assert len(harness.all("Workload")) == 1
-    harness.put(stateful_set(0, generation=3, labels={}))
+    harness.put(build_stateful_set(0, generation=3, labels={}))
     harness.run()
     assert harness.all("Workload") == []
 
 
 def test_workload_that_ends_its_hold_has_the_new_number_of_pods_before(harness: PodsHarness):
     """Else it is admitted with the number that its StatefulSet had when it was scaled to zero."""
-    harness.put(stateful_set(2))
+    harness.put(build_stateful_set(2))
     harness.run()
-    harness.put(stateful_set(0, generation=2))
+    harness.put(build_stateful_set(0, generation=2))
     harness.run()
     counts = []
 
@@ -140,22 +140,22 @@ def test_workload_that_ends_its_hold_has_the_new_number_of_pods_before(harness: 
             counts.append(harness.get("Workload", request.name)["spec"]["podSets"][0]["count"])
 
     harness.on_write = record
-    harness.put(stateful_set(3, generation=3))
+    harness.put(build_stateful_set(3, generation=3))
     harness.run()
     assert counts == [3]
 
 
 def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew(harness: PodsHarness):
-    owner = harness.put(stateful_set(1))
+    owner = harness.put(build_stateful_set(1))
     harness.run()
     admit(harness, harness.all("Workload")[0]["metadata"]["name"])
     harness.put(pod_of(owner, "db-0"))
     harness.run()
-    changed = stateful_set(1, generation=2)
+    changed = build_stateful_set(1, generation=2)
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     harness.put(changed)
     harness.run()
-    assert started(harness) == {"db-0"}
+    assert list_started(harness) == {"db-0"}
     changed["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
     harness.put({**changed, "metadata": {**changed["metadata"], "generation": 3}})
     harness.run()
@@ -164,7 +164,7 @@ def test_another_image_rolls_out_under_way_and_more_of_anything_is_admitted_anew
 
 
 def test_a_stateful_set_that_is_gone_leaves_no_finalizer(harness: PodsHarness):
-    owner = harness.put(stateful_set(1))
+    owner = harness.put(build_stateful_set(1))
     harness.put(pod_of(owner, "db-0"))
     harness.run()
     harness.drop("StatefulSet", "db")
@@ -177,7 +177,7 @@ def test_a_stateful_set_that_is_gone_leaves_no_finalizer(harness: PodsHarness):
 
 def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_finalizer(harness: PodsHarness):
     parent = {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}
-    harness.put(pod("early", group=None, notes=parent))
+    harness.put(build_pod("early", group=None, notes=parent))
     harness.run()
     assert harness.all("Workload") == []
     early = harness.get("Pod", "early")
@@ -189,7 +189,7 @@ def test_a_pod_of_a_leader_worker_set_that_has_no_place_yet_only_loses_its_final
 NAME, GROUP_INDEX, WORKER_INDEX = (f"leaderworkerset.sigs.k8s.io/{part}" for part in ("name", "group-index", "worker-index"))
 
 
-def leader_worker_set(size: int) -> Json:
+def build_leader_worker_set(size: int) -> Json:
     template = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
     spec = {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}
     metadata = {"name": "lws", "uid": "uid-LeaderWorkerSet-lws", "labels": {QUEUE_NAME_LABEL: "main"}}
@@ -212,7 +212,7 @@ def of_leader_worker_set(harness: PodsHarness, name: str, worker: int, owner: tu
 
 
 def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHarness):
-    harness.put(leader_worker_set(2))
+    harness.put(build_leader_worker_set(2))
     harness.run()
     (workload,) = harness.all("Workload")
     admit(harness, workload["metadata"]["name"])
@@ -220,7 +220,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
     of_leader_worker_set(harness, "lws-0", 0, ("StatefulSet", "lws"))
     of_leader_worker_set(harness, "lws-0-1", 1, ("StatefulSet", "lws-0"))
     harness.run()
-    assert started(harness) == set(), "nobody knows yet whose they are"
+    assert list_started(harness) == set(), "nobody knows yet whose they are"
     told = []
     harness.observed.on_owner.append(lambda pod: told.append(pod["metadata"]["name"]))
     for name, owner in (("lws-0", ("Pod", "lws-0")), ("lws", ("LeaderWorkerSet", "lws"))):
@@ -229,7 +229,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
         )
     assert set(told) == {"lws-0", "lws-0-1"}
     harness.run()
-    assert started(harness) == {"lws-0", "lws-0-1"}
+    assert list_started(harness) == {"lws-0", "lws-0-1"}
     harness.put({**harness.get("LeaderWorkerSet", "lws"), "spec": {**harness.get("LeaderWorkerSet", "lws")["spec"], "replicas": 0}})
     for name in ("lws-0", "lws-0-1"):
         harness.drop("Pod", name)
@@ -240,7 +240,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
 @pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
 def test_waiting_workload_follows_new_priority_class_of_its_parent(harness: PodsHarness, kind: str):
     """Found defect E21: the label was handed on to the pods and did not reach the Workload."""
-    obj = harness.put(leader_worker_set(2) if kind == "LeaderWorkerSet" else stateful_set(2))
+    obj = harness.put(build_leader_worker_set(2) if kind == "LeaderWorkerSet" else build_stateful_set(2))
     harness.run()
     harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 7})
     labels = {**obj["metadata"]["labels"], PRIORITY_CLASS_LABEL: "high", MAX_EXEC_TIME_LABEL: "60"}
@@ -257,7 +257,7 @@ def test_waiting_workload_follows_new_priority_class_of_its_parent(harness: Pods
 
 @pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
 def test_waiting_workload_keeps_its_priority_when_the_class_of_its_parent_changes(harness: PodsHarness, kind: str):
-    obj = leader_worker_set(2) if kind == "LeaderWorkerSet" else stateful_set(2)
+    obj = build_leader_worker_set(2) if kind == "LeaderWorkerSet" else build_stateful_set(2)
     obj["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "high"
     harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 7})
     harness.put(obj)
@@ -269,7 +269,7 @@ def test_waiting_workload_keeps_its_priority_when_the_class_of_its_parent_change
 
 def test_replica_of_a_surge_gets_a_workload_when_status_counts_it(harness: PodsHarness):
     """Found defect E5: the status alone shows how many replicas a rollout has made."""
-    stored = leader_worker_set(2)
+    stored = build_leader_worker_set(2)
     stored["spec"]["rolloutStrategy"] = {"rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}}
     harness.put(stored)
     harness.run()
@@ -283,14 +283,14 @@ def test_replica_of_a_surge_gets_a_workload_when_status_counts_it(harness: PodsH
 
 
 def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(harness: PodsHarness):
-    owner = harness.put(stateful_set(1))
+    owner = harness.put(build_stateful_set(1))
     harness.run()
     admit(harness, harness.all("Workload")[0]["metadata"]["name"])
     early = pod_of(owner, "db-0")
     early["metadata"]["ownerReferences"][0]["uid"] = "uid-of-earlier"
     harness.put(early)
     harness.run()
-    assert started(harness) == set()
+    assert list_started(harness) == set()
 
 
 def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(harness: PodsHarness):
@@ -301,18 +301,18 @@ def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_
 
 def test_a_parent_on_its_way_out_does_not_take_the_place_of_pods_that_it_let_go_of(harness: PodsHarness):
     """Deleted with --cascade=orphan; the garbage collector has come to the pods, but not to the workload yet."""
-    owner = harness.put(stateful_set(1))
+    owner = harness.put(build_stateful_set(1))
     harness.run()
     name = harness.all("Workload")[0]["metadata"]["name"]
     admit(harness, name)
     harness.put(pod_of(owner, "db-0"))
     harness.run()
-    assert started(harness) == {"db-0"}
-    harness.put(stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert list_started(harness) == {"db-0"}
+    harness.put(build_stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
     running = harness.get("Pod", "db-0")
     harness.put({**running, "metadata": {**running["metadata"], "ownerReferences": []}})
     harness.run()
-    assert names(harness) == {"db-0"}
+    assert list_names(harness) == {"db-0"}
     assert not harness.get("Workload", name)["metadata"].get("deletionTimestamp")
     workload = harness.get("Workload", name)
     harness.put({**workload, "metadata": {**workload["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
@@ -323,30 +323,30 @@ def test_a_parent_on_its_way_out_does_not_take_the_place_of_pods_that_it_let_go_
     assert harness.all("Workload") == []
 
 
-def test_a_parent_on_its_way_out_whose_workload_was_let_go_of_first_keeps_its_pods(harness: PodsHarness):
-    owner = harness.put(stateful_set(1))
+def test_terminating_parent_with_a_workload_without_owner_reference_keeps_its_pods(harness: PodsHarness):
+    owner = harness.put(build_stateful_set(1))
     harness.run()
     name = harness.all("Workload")[0]["metadata"]["name"]
     admit(harness, name)
     harness.put(pod_of(owner, "db-0"))
     harness.run()
-    harness.put(stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
+    harness.put(build_stateful_set(1, generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
     workload = harness.get("Workload", name)
     harness.put({**workload, "metadata": {**workload["metadata"], "ownerReferences": []}})
     harness.run()
-    assert names(harness) == {"db-0"}
+    assert list_names(harness) == {"db-0"}
     assert [w["metadata"]["name"] for w in harness.all("Workload")] == [name]
 
 
-def test_what_is_asked_for_all_pods_is_followed_and_brings_back_what_was_wrong(harness: PodsHarness):
-    harness.put(stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "nowhere", PLACEMENT_PROFILE: "compact"}))
+def test_changed_annotations_of_a_stateful_set_update_and_reactivate_its_workload(harness: PodsHarness):
+    harness.put(build_stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "nowhere", PLACEMENT_PROFILE: "compact"}))
     harness.run()
     (workload,) = harness.all("Workload")
     waits = [{"type": "QuotaReserved", "status": "False", "reason": "Misconfigured", "message": ""}]
     harness.put({**workload, "spec": {**workload["spec"], "active": False}, "status": {"conditions": waits}})
     harness.run()
     assert harness.all("Workload")[0]["spec"]["active"] is False, "nothing has been changed"
-    harness.put(stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "rack"}))
+    harness.put(build_stateful_set(2, annotations={WORKLOAD_REQUIRED_TOPOLOGY: "rack"}))
     harness.run()
     (workload,) = harness.all("Workload")
     assert workload["spec"]["active"] is True

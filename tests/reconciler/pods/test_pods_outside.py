@@ -6,7 +6,7 @@ import pytest
 
 from core.jobs.contract import Defaults
 from core.names import MANAGED, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL, ROLE_HASH, SUSPENDING_PARENT
-from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, end, names, pod, run_group, started
+from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, bind, build_pod, end, list_names, list_started, run_group
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "uid-of-s", "controller": True}
 
@@ -42,12 +42,12 @@ def stateful_set() -> PodsHarness:
     put_set(harness, 2)
     for name in ("s-0", "s-1"):
         notes: Json = {SUSPENDING_PARENT: "statefulset"}
-        harness.put(pod(name, group=None, notes=notes, ownerReferences=[OWNER]))
+        harness.put(build_pod(name, group=None, notes=notes, ownerReferences=[OWNER]))
     harness.run()
     (workload,) = harness.all("Workload")
     admit(harness, workload["metadata"]["name"])
     harness.run()
-    assert started(harness) == {"s-0", "s-1"}
+    assert list_started(harness) == {"s-0", "s-1"}
     bind(harness, "s-0", "s-1")
     for name in ("s-0", "s-1"):
         found = harness.get("Pod", name)
@@ -59,7 +59,7 @@ def test_stateful_set_scaled_to_0_keeps_quota_of_released_pods(stateful_set: Pod
     """A user changed a label of the selector: the pods ran on beyond quota."""
     put_set(stateful_set, 0)
     stateful_set.run()
-    assert names(stateful_set) == {"s-0", "s-1"}
+    assert list_names(stateful_set) == {"s-0", "s-1"}
     assert holds_quota(stateful_set)
     end(stateful_set, "Failed", "s-0", "s-1")
     stateful_set.run()
@@ -69,7 +69,7 @@ def test_stateful_set_scaled_to_0_keeps_quota_of_released_pods(stateful_set: Pod
 def test_evicted_stateful_set_takes_released_pods_along(stateful_set: PodsHarness):
     (workload,) = stateful_set.all("Workload")
     evict(stateful_set, workload)
-    assert names(stateful_set) == set()
+    assert list_names(stateful_set) == set()
     assert holds_quota(stateful_set), "they still run"
     end(stateful_set, "Failed", "s-0", "s-1")
     stateful_set.run()
@@ -81,7 +81,7 @@ def test_group_is_not_over_while_its_pods_run_whatever_others_say(group: PodsHar
     labels = {QUEUE_NAME_LABEL: "main", MANAGED: "true", POD_GROUP_NAME: "g"}
     notes = {POD_GROUP_TOTAL_COUNT: "2", ROLE_HASH: group.get("Pod", "a")["metadata"]["annotations"][ROLE_HASH]}
     for name in ("x", "y"):
-        fake = pod(name)
+        fake = build_pod(name)
         fake["metadata"] |= {"labels": labels, "annotations": notes, "finalizers": []}
         fake["spec"] = {"nodeName": "n0", "containers": fake["spec"]["containers"]}
         group.put({**fake, "status": {"phase": "Succeeded"}})
@@ -112,7 +112,7 @@ def test_workload_of_a_group_with_adopted_pods_is_kept(adopted: PodsHarness):
 def test_evicted_group_with_adopted_pods_is_stopped(adopted: PodsHarness):
     (workload,) = adopted.all("Workload")
     evict(adopted, workload)
-    assert names(adopted) == set()
+    assert list_names(adopted) == set()
 
 
 def test_finalizers_of_adopted_pods_that_have_ended_are_removed(adopted: PodsHarness):

@@ -9,7 +9,7 @@ from core.plan.steps import api_resources as r
 from core.resource import Obj
 from core.runtime.http.client import Client
 from reconciler.observe.observed import Observed
-from tests.builders import NAMESPACE, pod_set_json, workload_json
+from tests.builders import NAMESPACE, build_pod_set_json, build_workload_json
 from tests.runtime.fakes import ManualClock
 
 KEY = f"{NAMESPACE}/w"
@@ -19,15 +19,15 @@ def made(name: str, version: int, **rest: Any) -> Obj:
     return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": str(version)}, **rest}
 
 
-def limits(version: int, cpu: str, **more: Any) -> Obj:
+def build_limits(version: int, cpu: str, **more: Any) -> Obj:
     return made("limits", version, spec={"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}, **more}]})
 
 
 def observed() -> Observed:
     found = Observed(Client.offline(), ManualClock())
-    workload = workload_json("w", [pod_set_json(count=1, cpu="0")])
+    workload = build_workload_json("w", [build_pod_set_json(count=1, cpu="0")])
     workload["spec"]["podSets"][0]["template"]["spec"]["containers"] = [{"name": "c"}]
-    found.limit_ranges.put(limits(1, "2"))
+    found.limit_ranges.put(build_limits(1, "2"))
     found.workloads.put(workload)
     return found
 
@@ -50,7 +50,7 @@ async def test_requests_of_a_workload_follow_the_limit_range():
     assert asked(found) == {"cpu": 2000}
     woken: list[int] = []
     found.state.on_free.append(lambda: woken.append(1))
-    found.limit_ranges.put(limits(2, "3"))
+    found.limit_ranges.put(build_limits(2, "3"))
     await settle(found)
     assert asked(found) == {"cpu": 3000}
     assert woken
@@ -61,10 +61,10 @@ async def test_requests_of_a_workload_follow_the_limit_range():
 
 async def test_a_refusal_of_pods_lasts_as_long_as_the_limit_that_causes_it():
     found = observed()
-    found.limit_ranges.put(limits(2, "2", max={"cpu": "1"}, default={"cpu": "2"}))
+    found.limit_ranges.put(build_limits(2, "2", max={"cpu": "1"}, default={"cpu": "2"}))
     await settle(found)
     assert "more than the maximum of 1" in found.state.workloads.facts[KEY].refused
-    found.limit_ranges.put(limits(3, "2"))
+    found.limit_ranges.put(build_limits(3, "2"))
     await settle(found)
     assert found.state.workloads.facts[KEY].refused == ""
 
@@ -79,11 +79,11 @@ def test_both_are_listed_before_workloads_are():
 async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_changes():
     """Found defect A5: it was counted as set aside until the Workload itself changed."""
     found = observed()
-    found.limit_ranges.put(limits(2, "-1"))
+    found.limit_ranges.put(build_limits(2, "-1"))
     await settle(found)
     assert [aside.obj["metadata"]["name"] for aside in found.set_aside.objects] == ["w"]
     assert asked(found) == {"cpu": 2000}, "as it was when it was last read"
-    found.limit_ranges.put(limits(3, "1"))
+    found.limit_ranges.put(build_limits(3, "1"))
     await settle(found)
     assert asked(found) == {"cpu": 1000}
     assert len(found.set_aside) == 0
@@ -92,7 +92,7 @@ async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_cha
 async def test_workload_with_missing_priority_class_is_refused_until_the_class_exists():
     """It was admitted, and the Job controller could not make its pods."""
     found = Observed(Client.offline(), ManualClock())
-    found.workloads.put(workload_json("w", [pod_set_json(count=1, priorityClassName="nopc")]))
+    found.workloads.put(build_workload_json("w", [build_pod_set_json(count=1, priorityClassName="nopc")]))
     assert found.state.workloads.facts[KEY].refused == 'pod set main: PriorityClass "nopc" does not exist'
     found.priority_classes.put({"metadata": {"name": "nopc", "uid": "u", "resourceVersion": "2"}, "value": 1})
     await settle(found)

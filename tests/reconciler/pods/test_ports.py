@@ -59,7 +59,7 @@ def test_ports_have_defaults_that_a_deployment_needs_not_repeat():
 
 @pytest.mark.parametrize("flag", ["--health-port", "--metrics-port"])
 @pytest.mark.parametrize("value", ["65536", "x", "-1", "00"])
-def test_what_is_no_port_is_refused_in_one_line(flag: str, value: str, capsys: pytest.CaptureFixture[str]):
+def test_port_flag_with_an_invalid_port_is_rejected_in_one_line(flag: str, value: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         parse([f"{flag}={value}"])
     assert ended.value.code == 2
@@ -68,7 +68,7 @@ def test_what_is_no_port_is_refused_in_one_line(flag: str, value: str, capsys: p
 
 
 @pytest.mark.parametrize("flags", [(), ("--no-leader-election",)])
-def test_who_has_not_seen_everything_is_alive_but_not_ready_and_does_not_lead(tmp_path: Path, flags: tuple[str, ...]):
+def test_reconciler_that_has_not_listed_everything_is_alive_but_not_ready(tmp_path: Path, flags: tuple[str, ...]):
     health, metrics = find_free_ports(2)
     with running(tmp_path, "--health-port", str(health), "--metrics-port", str(metrics), *flags) as process:
         wait_for("it to answer", lambda: get(metrics, "/metrics"), poll_s=0.02)

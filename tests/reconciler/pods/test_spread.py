@@ -22,7 +22,7 @@ def test_pods_with_hard_spread_are_bound_where_they_are_placed(cluster: Cluster,
     scene = Scene(cluster, racks=1, nodes=4).open()
     selector = {"matchLabels": {"app": "a"}}
     constraint: dict[str, Any] = {"maxSkew": 1, "topologyKey": HOSTNAME_LABEL, "whenUnsatisfiable": "DoNotSchedule"}
-    job = manifests.job("spread", scene.namespace, pods=pods, gpus=1, required=RACK)
+    job = manifests.build_job("spread", scene.namespace, pods=pods, gpus=1, required=RACK)
     template = job["spec"]["template"]
     template["metadata"].setdefault("labels", {})["app"] = "a"
     template["spec"]["topologySpreadConstraints"] = [constraint | {"labelSelector": selector}]

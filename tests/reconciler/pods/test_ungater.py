@@ -35,7 +35,7 @@ from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.measure.latency_metrics import Milestones
 from reconciler.pods.ungater import Ungater
 from sim.apiserver.server import Refused, Request
-from tests.builders import Node, cluster_queue_json, flavor_json, node_json, topology_json
+from tests.builders import Node, build_cluster_queue_json, build_flavor_json, build_node_json, build_topology_json
 from tests.reconciler.harness_pods import PodsHarness
 from tests.scraped import Scraped
 
@@ -65,7 +65,7 @@ class Ungated(PodsHarness):
         self.wait_for(self.ungater._reconcile(Item("ns/w", frozenset(), 0.0)))
 
 
-def pod(index: int, owner: Mapping[str, Any] | None = OWNER) -> Obj:
+def build_pod(index: int, owner: Mapping[str, Any] | None = OWNER) -> Obj:
     metadata = {
         "name": f"p{index}",
         "labels": {PODSET_LABEL: "main", JOB_COMPLETION_INDEX_LABEL: str(index)},
@@ -75,7 +75,7 @@ def pod(index: int, owner: Mapping[str, Any] | None = OWNER) -> Obj:
     return {"kind": "Pod", "metadata": metadata, "spec": {"schedulingGates": [{"name": TOPOLOGY_GATE}]}}
 
 
-def workload(owner: Mapping[str, Any] | None = OWNER) -> Obj:
+def build_workload(owner: Mapping[str, Any] | None = OWNER) -> Obj:
     pod_set = {"name": "main", "count": 2, "template": {}, "topologyRequest": {"podIndexLabel": JOB_COMPLETION_INDEX_LABEL}}
     assignment = encode(TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("n0",), 1), DomainCount(("n1",), 1))))
     given = {"name": "main", "count": 2, "flavors": {}, "topologyAssignment": assignment}
@@ -88,11 +88,11 @@ def workload(owner: Mapping[str, Any] | None = OWNER) -> Obj:
     }
 
 
-def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
+def test_rank_order_is_reported_although_one_pod_cannot_be_ungated():
     harness = Ungated()
-    harness.put(workload())
+    harness.put(build_workload())
     for i in range(2):
-        harness.put(pod(i))
+        harness.put(build_pod(i))
     harness.contradictory = {"p1"}
     with pytest.raises(Invalid):
         harness.reconcile()
@@ -106,9 +106,9 @@ def test_the_order_of_ranks_is_told_although_one_pod_cannot_be_ungated():
 def test_order_of_ranks_is_reported_although_the_api_server_fails_for_one_pod():
     """By a review: the order was not reported, and once the pod had gone it was never known again."""
     harness = Ungated()
-    harness.put(workload())
+    harness.put(build_workload())
     for i in range(2):
-        harness.put(pod(i))
+        harness.put(build_pod(i))
 
     def fail(request: Request) -> None:
         if request.name == "p1":
@@ -125,15 +125,15 @@ def test_pod_loses_its_gate_although_its_node_cannot_be_named():
     """By a review: one nomination that failed kept all pods of its workload gated."""
     harness = Ungated()
     harness.ungater._nominates = True
-    harness.put({"kind": "Topology", **topology_json("t", [HOSTNAME_LABEL])})
-    harness.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
+    harness.put({"kind": "Topology", **build_topology_json("t", [HOSTNAME_LABEL])})
+    harness.put({"kind": "ResourceFlavor", **build_flavor_json("f", "t")})
     for name in ("n0", "n1"):
-        harness.put({"kind": "Node", **node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))})
-    admitted = workload()
+        harness.put({"kind": "Node", **build_node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))})
+    admitted = build_workload()
     admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
     harness.put(admitted)
     for index in range(2):
-        harness.put(pod(index))
+        harness.put(build_pod(index))
     refused = list[str]()
 
     def refuse(request: Request) -> None:
@@ -150,9 +150,9 @@ def test_pod_loses_its_gate_although_its_node_cannot_be_named():
 def test_a_pod_that_requests_more_than_was_admitted_stays_gated_with_an_event_on_it():
     """Attack F6: containers that another webhook or a controller added are in no quota."""
     harness = Ungated()
-    harness.put(workload())
+    harness.put(build_workload())
     for i, requests in enumerate(({"cpu": "200m", "memory": "256Mi"}, {"nvidia.com/gpu": "8"})):
-        made = pod(i)
+        made = build_pod(i)
         made["spec"]["containers"] = [{"name": "c", "resources": {"requests": requests}}]
         harness.put(made)
     for _ in range(2):
@@ -175,14 +175,14 @@ def test_pod_that_requests_more_by_a_later_limit_range_than_was_admitted_stays_g
     """Quota was reserved for what its pods requested then."""
     harness = Ungated()
     harness.put(limit_range("8"))
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("q", {"f": "100"})})
-    admitted = workload()
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("q", {"f": "100"})})
+    admitted = build_workload()
     admitted["spec"]["podSets"][0]["template"] = {"spec": {"containers": [{"name": "c"}]}}
     given = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "2"}}
     admitted["status"]["admission"]["podSetAssignments"][0] |= given
     harness.put(admitted)
     for i, requests in enumerate(({"cpu": "1"}, {"cpu": "8"})):
-        made = pod(i)
+        made = build_pod(i)
         made["spec"]["containers"] = [{"name": "c", "resources": {"requests": requests}}]
         harness.put(made)
     harness.reconcile()
@@ -191,12 +191,12 @@ def test_pod_that_requests_more_by_a_later_limit_range_than_was_admitted_stays_g
 
 
 @pytest.mark.parametrize(("is_there", "told"), [(True, ["PodOutsideAssignment"]), (False, [])])
-def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is_there: bool, told: list[str]):
+def test_pod_outside_its_assignment_is_reported_unless_its_node_is_lost(is_there: bool, told: list[str]):
     harness = Ungated()
     if is_there:
-        harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
-    harness.put(workload())
-    stray = pod(0)
+        harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+    harness.put(build_workload())
+    stray = build_pod(0)
     stray["spec"] = {"nodeName": "other", "nodeSelector": {HOSTNAME_LABEL: "other"}}
     harness.put(stray)
     harness.reconcile()
@@ -207,9 +207,9 @@ def test_a_pod_that_runs_elsewhere_is_told_of_unless_it_is_lost_with_its_node(is
 def test_pod_of_another_assignment_is_deleted_only_where_it_is_not_bound_by_then(bound: bool):
     """Its watch is behind: it runs when the request to delete it arrives."""
     harness = Ungated()
-    harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
-    harness.put(workload())
-    stray = pod(0)
+    harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+    harness.put(build_workload())
+    stray = build_pod(0)
     stray["spec"] = {"nodeSelector": {HOSTNAME_LABEL: "other"}}
     harness.put(stray)
     harness.late = {"Pod"}
@@ -222,22 +222,22 @@ def test_pod_of_another_assignment_is_deleted_only_where_it_is_not_bound_by_then
 
 def test_a_workload_that_goes_while_its_pods_are_ungated_is_no_failure():
     harness = Ungated()
-    harness.put(workload())
-    harness.put(pod(0))
+    harness.put(build_workload())
+    harness.put(build_pod(0))
     harness.on_write = lambda request: harness.drop("Workload", "w") if request.name == "p0" else None
     harness.reconcile()
     assert harness.ungated == ["p0"]
 
 
-def test_the_time_to_an_open_gate_is_told_since_the_pod_was_there_and_admitted():
+def test_ungate_latency_is_recorded_since_pod_creation_and_admission():
     metrics = Metrics("test", OF_RECONCILER)
     harness = Ungated(Recorder(metrics))
-    admitted = workload()
+    admitted = build_workload()
     for condition in admitted["status"]["conditions"]:
         condition["lastTransitionTime"] = "2026-01-01T00:16:30Z"  # ten seconds ago, by its clock
     harness.put(admitted)
     for i, made in enumerate(("2026-01-01T00:16:00Z", "2026-01-01T00:16:36Z")):
-        one = pod(i)
+        one = build_pod(i)
         harness.put({**one, "metadata": {**one["metadata"], "creationTimestamp": made}})
     harness.contradictory = {"p1"}
     with pytest.raises(Invalid):
@@ -255,8 +255,8 @@ def test_pod_that_is_started_without_a_place_adds_no_time_to_an_open_gate():
     """By a review: it loses both gates at once, and counted among those that had waited for their place."""
     metrics = Metrics("test", OF_RECONCILER)
     harness = Ungated(Recorder(metrics))
-    harness.put(workload())
-    started = pod(0)
+    harness.put(build_workload())
+    started = build_pod(0)
     started["spec"]["schedulingGates"].append({"name": ADMISSION_GATE})
     harness.put(started)
     harness.put({**started, "spec": {"schedulingGates": []}})
@@ -267,28 +267,28 @@ def test_pod_that_is_started_without_a_place_adds_no_time_to_an_open_gate():
 def test_pods_without_an_owner_are_not_ungated_for_a_workload_that_lost_its_own():
     """Who orphans a job could make pods of any size that name its workload."""
     harness = Ungated()
-    orphan = workload(None)
+    orphan = build_workload(None)
     orphan["metadata"]["labels"] = {JOB_UID_LABEL: "uid-job"}
     harness.put(orphan)
     for i in range(2):
-        harness.put(pod(i, None))
+        harness.put(build_pod(i, None))
     harness.reconcile()
     assert harness.ungated == []
 
 
-def test_what_orphaned_pods_of_a_part_use_is_counted_once():
+def test_usage_of_orphaned_pods_of_a_child_job_is_counted_once():
     """Pods of a JobSet's Job: the JobSet is gone, the Job that made them is not."""
     harness = Ungated()
     job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True}
-    running = pod(0)
+    running = build_pod(0)
     running["spec"] = {"nodeName": "n0", "nodeSelector": {HOSTNAME_LABEL: "n0"}}
     harness.put(running)
-    harness.put(workload(job_set))
-    orphan = workload(None)
+    harness.put(build_workload(job_set))
+    orphan = build_workload(None)
     orphan["metadata"]["labels"] = {JOB_UID_LABEL: "uid-set"}
     harness.put(orphan)
     assert harness.observed.pod_facts["ns/p0"].owner_uid == harness.observed.state.workloads.facts["ns/w"].owner_uid
-    harness.put({**pod(1), "spec": {"nodeName": "n1"}})
+    harness.put({**build_pod(1), "spec": {"nodeName": "n1"}})
     assert harness.observed.pod_facts["ns/p1"].owner_uid is None, "also those that are seen later"
 
 
@@ -296,10 +296,10 @@ def test_a_pod_that_is_pinned_to_a_lost_node_is_left_to_node_health():
     """Found defect E13: it was deleted, so that no podFailurePolicy could match its end."""
     harness = Ungated()
     harness.ungater._waits_for_nodes = True
-    harness.put({"kind": "Node", **node_json(Node("up", {HOSTNAME_LABEL: "up"}, {"cpu": 1}))})
-    harness.put(workload())
+    harness.put({"kind": "Node", **build_node_json(Node("up", {HOSTNAME_LABEL: "up"}, {"cpu": 1}))})
+    harness.put(build_workload())
     for index, host in enumerate(("gone", "up")):
-        late = pod(index)
+        late = build_pod(index)
         late["metadata"]["labels"][f"{COORDINATE_PREFIXES[0]}rank"] = str(index)
         late["spec"] = {"nodeSelector": {HOSTNAME_LABEL: host}}
         harness.put(late)
@@ -310,12 +310,12 @@ def test_a_pod_that_is_pinned_to_a_lost_node_is_left_to_node_health():
 def test_a_pod_without_its_owner_keeps_its_place_from_the_one_made_instead():
     """Found defect C1."""
     harness = Ungated()
-    harness.put(workload())
-    freed = pod(0, owner=None)
+    harness.put(build_workload())
+    freed = build_pod(0, owner=None)
     freed["spec"] = {"nodeName": "n0", "nodeSelector": {HOSTNAME_LABEL: "n0"}}
     harness.put({**freed, "metadata": {**freed["metadata"], "name": "freed"}})
     for index in range(2):
-        harness.put(pod(index))
+        harness.put(build_pod(index))
     harness.reconcile()
     assert len(harness.ungated) == 1
 
@@ -326,7 +326,7 @@ def requesting(gpus: int, pod: Obj) -> Obj:
 
 
 def unowned(gpus: int = 1) -> Obj:
-    made = workload(None)
+    made = build_workload(None)
     made["spec"]["podSets"][0]["template"] = {"spec": requesting(gpus, {"spec": {}})["spec"]}
     return made
 
@@ -340,8 +340,8 @@ def bound(pod: Obj, node: str) -> Obj:
 def test_pods_that_name_an_unowned_workload_are_ungated_and_counted(owner: Mapping[str, Any] | None, pods_first: bool):
     """Found defect E12: they did not exist, so that they stayed gated and the node of one that ran was taken for lost."""
     harness = Ungated()
-    pods = [bound(pod(0, owner), "n0"), *(pod(index, owner) for index in (1, 2))]
-    for obj in (*pods, workload(None)) if pods_first else (workload(None), *pods):
+    pods = [bound(build_pod(0, owner), "n0"), *(build_pod(index, owner) for index in (1, 2))]
+    for obj in (*pods, build_workload(None)) if pods_first else (build_workload(None), *pods):
         harness.put(obj)
     harness.reconcile()
     assert harness.ungated == ["p1"], "as many pods as were admitted, no more"
@@ -351,9 +351,9 @@ def test_pods_that_name_an_unowned_workload_are_ungated_and_counted(owner: Mappi
 
 def test_pods_without_an_owner_stop_counting_when_a_job_adopts_their_workload():
     harness = Ungated()
-    harness.put(workload(None))
-    harness.put(pod(0, None))
-    harness.put(workload(OWNER))
+    harness.put(build_workload(None))
+    harness.put(build_pod(0, None))
+    harness.put(build_workload(OWNER))
     harness.reconcile()
     assert harness.ungated == []
     assert harness.observed.pod_facts["ns/p0"].owner_uid is None
@@ -361,8 +361,8 @@ def test_pods_without_an_owner_stop_counting_when_a_job_adopts_their_workload():
 
 def test_pods_of_another_namespace_do_not_use_an_unowned_workload():
     harness = Ungated()
-    harness.put(workload(None))
-    other = pod(0, None)
+    harness.put(build_workload(None))
+    other = build_pod(0, None)
     harness.put({**other, "metadata": {**other["metadata"], "namespace": "other"}})
     harness.reconcile()
     assert harness.ungated == []
@@ -373,7 +373,7 @@ def test_pod_that_requests_more_than_its_unowned_workload_stays_gated(gpus: int,
     """A namespace user writes both: quota was reserved for what the Workload says."""
     harness = Ungated()
     harness.put(unowned(1))
-    harness.put(requesting(gpus, pod(0, None)))
+    harness.put(requesting(gpus, build_pod(0, None)))
     harness.reconcile()
     assert harness.ungated == ungated
 
@@ -382,12 +382,12 @@ def test_deleted_unowned_workload_holds_its_quota_until_its_running_pods_have_en
     harness = Ungated()
     harness.put(unowned())
     for index in range(2):
-        harness.put(requesting(1, pod(index, None)))
+        harness.put(requesting(1, build_pod(index, None)))
     harness.reconcile()
     assert harness.get("Workload", "w")["metadata"]["finalizers"] == [RESOURCE_IN_USE_FINALIZER]
     harness.put(bound(harness.get("Pod", "p0"), "n0"))
     harness.delete("Workload", "w")
-    harness.put(requesting(1, pod(1, None)))
+    harness.put(requesting(1, build_pod(1, None)))
     harness.writes.clear()
     harness.reconcile()
     assert harness.ungated == [], "a deleted Workload starts no pods"
@@ -405,19 +405,19 @@ async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replac
     harness.ungater._waits_for_nodes = True
 
     def observe(name: str, ready: str) -> None:
-        node = node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))
+        node = build_node_json(Node(name, {HOSTNAME_LABEL: name}, {"cpu": 1}))
         conditions = [{"type": "Ready", "status": ready}]
         harness.put({"kind": "Node", **node, "status": {**node["status"], "conditions": conditions}})
 
-    harness.put({"kind": "ResourceFlavor", **flavor_json("f", "t")})
-    harness.put({"kind": "Topology", **topology_json("t", [HOSTNAME_LABEL])})
-    admitted = workload()
+    harness.put({"kind": "ResourceFlavor", **build_flavor_json("f", "t")})
+    harness.put({"kind": "Topology", **build_topology_json("t", [HOSTNAME_LABEL])})
+    admitted = build_workload()
     admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "f"}
     observe("n0", "True")
     observe("n1", "Unknown")
     harness.put(admitted)
     for index in range(2):
-        harness.put(pod(index))
+        harness.put(build_pod(index))
     item = Item("ns/w", frozenset(), 0.0)
     assert await harness.ungater._reconcile(item) == RequeueAfter(pacing.PODS_HELD_S)
     assert harness.ungated == ["p0"]
@@ -430,13 +430,13 @@ async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replac
 def test_ungating_of_many_pods_begins_with_as_many_tasks_as_may_send():
     harness, tasks = Ungated(), list[int]()
     harness.on_write = lambda _: tasks.append(len(asyncio.all_tasks()))
-    many = workload()
+    many = build_workload()
     assignment = encode(TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("n0",), 200),)))
     many["spec"]["podSets"][0]["count"] = 200
     many["status"]["admission"]["podSetAssignments"][0] |= {"count": 200, "topologyAssignment": assignment}
     harness.put(many)
     for index in range(200):
-        harness.put(pod(index))
+        harness.put(build_pod(index))
     harness.reconcile()
     assert len(harness.ungated) == 200
     assert max(tasks) <= harness.executor.most_at_once + 1  # and the one that waits for them

@@ -34,7 +34,7 @@ def test_each_pod_reads_its_place_and_rank_from_its_own_labels(scene: Scene) -> 
         gpus=2,
         indexed=True,
         required=scene.rack,
-        spec={"template": _template(scene, labels=forged, annotations={RANK_ANNOTATION: "99"})},
+        spec={"template": _build_template(scene, labels=forged, annotations={RANK_ANNOTATION: "99"})},
     )
     now = scene.until_bound("train", 6)
     levels = (scene.block, scene.rack, HOSTNAME_LABEL)
@@ -49,10 +49,10 @@ def test_each_pod_reads_its_place_and_rank_from_its_own_labels(scene: Scene) -> 
     assert {index: len(found) for index, found in hosts.items()} == {"0": 1, "1": 1}
 
 
-def _template(scene: Scene, *, labels: dict[str, str], annotations: dict[str, str]) -> dict[str, Any]:
+def _build_template(scene: Scene, *, labels: dict[str, str], annotations: dict[str, str]) -> dict[str, Any]:
     """As `Scene.submit` makes it, with labels and annotations of the user's own."""
 
-    template = manifests.job("any", scene.namespace, pods=1, gpus=2, required=scene.rack)["spec"]["template"]
+    template = manifests.build_job("any", scene.namespace, pods=1, gpus=2, required=scene.rack)["spec"]["template"]
     template["metadata"] = {"labels": labels, "annotations": template["metadata"]["annotations"] | annotations}
     return dict(template)
 
@@ -91,7 +91,7 @@ def test_a_nominated_slot_cannot_be_taken_before_its_pod_is_bound(
 
         def judged() -> bool:
             thieves = [scene.api.get(f"{pods}/{name}") for name in names]
-            refused = [pod for pod in thieves if truth.condition(pod, "PodScheduled").get("reason") == "Unschedulable"]
+            refused = [pod for pod in thieves if truth.get_condition(pod, "PodScheduled").get("reason") == "Unschedulable"]
             return len(refused) == len(nominated)
 
         wait_for("kube-scheduler to turn the thieves away from nominated nodes", judged)

@@ -17,9 +17,9 @@ from core.runtime.http.errors import Conflict, Forbidden
 from reconciler.nodes.stuck_pods import find_moved
 from sim.apiserver.server import Refused, Request
 from sim.harness import Harness
-from tests.builders import Node, node_json
+from tests.builders import Node, build_node_json
 from tests.reconciler.harness_nodes import KEY, NodesHarness
-from tests.reconciler.pods.test_ungater import Ungated, pod, workload
+from tests.reconciler.pods.test_ungater import Ungated, build_pod, build_workload
 
 DELAY_S = HealthRules().unschedulable_delay_s
 
@@ -165,10 +165,10 @@ def test_node_is_named_though_its_workload_was_changed_while_pods_were_ended():
 def make_strays() -> Ungated:
     """Two pods that wait for a node which their workload's assignment does not name."""
     harness = Ungated()
-    harness.put({"kind": "Node", **node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
-    harness.put(workload())
+    harness.put({"kind": "Node", **build_node_json(Node("other", {HOSTNAME_LABEL: "other"}, {"cpu": 1}))})
+    harness.put(build_workload())
     for index in range(2):
-        harness.put({**pod(index), "spec": {"nodeSelector": {HOSTNAME_LABEL: "other"}}, "status": {"phase": "Pending"}})
+        harness.put({**build_pod(index), "spec": {"nodeSelector": {HOSTNAME_LABEL: "other"}}, "status": {"phase": "Pending"}})
     return harness
 
 
@@ -181,7 +181,7 @@ def test_pod_of_another_assignment_that_is_bound_while_another_is_deleted_runs_o
 
 def test_pods_are_ungated_where_a_policy_keeps_a_stray_from_being_deleted():
     harness = make_strays()
-    harness.put(pod(1))
+    harness.put(build_pod(1))
     refuse(harness, "p0")
     with pytest.raises(Forbidden):
         harness.reconcile()

@@ -51,16 +51,16 @@ def test_killed_at_any_write_both_jobs_still_end_up_bound(
         for name in names:
             scene.submit(name, pods=4, gpus=4, indexed=True, required=scene.rack)
         assert proxy.has_cut.wait(30), f"the scene had {len(proxy.writes)} writes only: {proxy.writes}"
-        assert truth.always(scene.read()) == []
+        assert truth.check_invariants(scene.read()) == []
         proxy.cut(None)
         topogate.start_reconciler(kubeconfig=kubeconfig)
         for name in names:
             now = scene.until_bound(name, 4)
-        assert truth.always(now) == []
-        assert truth.never_stuck(now) == []
+        assert truth.check_invariants(now) == []
+        assert truth.check_never_stuck(now) == []
         for name in names:
             assert truth.as_assigned(now, name) == []
-            assert truth.together(now, name, scene.rack) == []
+            assert truth.check_one_domain(now, name, scene.rack) == []
     finally:
         proxy.cut(None)
         if topogate.reconciler is None:
@@ -70,7 +70,7 @@ def test_killed_at_any_write_both_jobs_still_end_up_bound(
 
 
 @pytest.mark.parametrize("at", mark_long(range(3, 9), but={0, 3}))
-def test_a_write_whose_answer_is_lost_is_found_out_about_and_never_books_twice(
+def test_admission_write_with_a_lost_answer_is_resolved_and_usage_is_not_counted_twice(
     at: int, scene: Scene, topogate: Topogate, proxy: WritesProxy
 ) -> None:
     """The server did the write, the reconciler lives on and does not know. Both jobs want all nodes of the block."""
@@ -82,10 +82,10 @@ def test_a_write_whose_answer_is_lost_is_found_out_about_and_never_books_twice(
         assert proxy.has_cut.wait(30)
         now = scene.eventually(
             "one to be bound and the other to wait",
-            lambda now: sorted(len(truth.all_bound(now, name, 4)) == 0 for name in names) == [False, True],
+            lambda now: sorted(len(truth.check_all_bound(now, name, 4)) == 0 for name in names) == [False, True],
         )
-        assert truth.always(now) == []
-        winner, loser = names if truth.all_bound(now, names[0], 4) == [] else reversed(names)
+        assert truth.check_invariants(now) == []
+        winner, loser = names if truth.check_all_bound(now, names[0], 4) == [] else reversed(names)
         scene.until_waiting(loser, "TopologyPlacementFailed")
         assert truth.as_assigned(now, winner) == []
     finally:

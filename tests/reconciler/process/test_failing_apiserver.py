@@ -92,17 +92,17 @@ def test_of_requests_a_quarter_fails_and_every_job_is_placed_once(scene: Scene, 
         now = scene.until_bound(name, 2)
     failing.share = 0.0
     assert failing.failed.keys() == set(WAYS), "each way of failing was met"
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     assert len(now.workloads) == JOBS
     for name in names:
         assert truth.as_assigned(now, name) == []
-        assert truth.together(now, name, scene.rack) == []
+        assert truth.check_one_domain(now, name, scene.rack) == []
     assert topogate.reconciler is not None
     lines = [json.loads(line) for line in topogate.reconciler.log.read_text().splitlines()]
     assert [line for line in lines if "exception" in line or line["level"] == "error"] == []
 
 
-def test_who_cannot_be_asked_is_asked_seldom_and_what_came_meanwhile_is_done(
+def test_unreachable_api_server_is_requested_seldom_and_jobs_created_meanwhile_are_bound(
     scene: Scene, topogate: Topogate, failing: FailingServer
 ) -> None:
     scene.submit("before", pods=2, gpus=1, required=scene.rack)
@@ -113,13 +113,15 @@ def test_who_cannot_be_asked_is_asked_seldom_and_what_came_meanwhile_is_done(
     often = (failing.asked - asked) / OUTAGE_S
     failing.is_away = False
     now = scene.until_bound("meanwhile", 2)
-    assert truth.always(now) == []
+    assert truth.check_invariants(now) == []
     assert often < 20, f"{often:.0f} requests a second to a server that is away"
     assert topogate.reconciler is not None
     assert topogate.reconciler.is_running
 
 
-def test_who_starts_beside_a_server_that_fails_comes_up(scene: Scene, topogate: Topogate, failing: FailingServer, tmp_path: Path) -> None:
+def test_reconciler_that_starts_beside_a_failing_api_server_binds_jobs(
+    scene: Scene, topogate: Topogate, failing: FailingServer, tmp_path: Path
+) -> None:
     topogate.kill_reconciler()
     failing.share = 2 * SHARE
     topogate.start_reconciler(kubeconfig=failing.write_kubeconfig(tmp_path / "another"), wait=False)

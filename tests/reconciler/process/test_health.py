@@ -35,7 +35,7 @@ def health(clock: ManualClock) -> Health:
     return health
 
 
-def test_who_waits_for_the_lease_is_ready_once_everything_was_listed(health: Health, clock: ManualClock):
+def test_standby_reconciler_is_ready_once_everything_is_listed(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     health.reconciler.deciding = None
     assert (health.why_not_ready(), health.why_not_alive()) == ("", "")
@@ -46,7 +46,7 @@ def test_who_waits_for_the_lease_is_ready_once_everything_was_listed(health: Hea
     assert health.why_not_ready().startswith("not listed yet: ")
 
 
-async def test_who_waits_for_the_lease_is_ready_once_it_knows_who_has_it(health: Health, clock: ManualClock):
+async def test_standby_reconciler_is_ready_once_it_has_read_the_holder_of_the_lease(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     health.reconciler.deciding = None
     server = LeaseServer()
@@ -74,7 +74,7 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_who_leads_is_ready_once_everything_was_listed(health: Health):
+def test_leading_reconciler_is_ready_once_everything_is_listed(health: Health):
     assert health.reconciler is not None
     health.reconciler.is_complete = False
     health.reconciler.observed.pods._synced.clear()
@@ -88,13 +88,13 @@ def test_who_leads_is_ready_once_everything_was_listed(health: Health):
     assert health.why_not_ready() == ""
 
 
-def test_who_is_stopping_is_not_ready_and_not_killed(health: Health, clock: ManualClock):
+def test_stopping_reconciler_is_not_ready_but_alive(health: Health, clock: ManualClock):
     health.stopping = True
     clock.time += WATCH_SILENT_S + 1
     assert (health.why_not_ready(), health.why_not_alive()) == ("stopping", "")
 
 
-def test_a_watch_that_is_not_heard_of_for_too_long_ends_the_process(health: Health, clock: ManualClock):
+def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     clock.time += WATCH_SILENT_S
     assert health.why_not_alive() == ""

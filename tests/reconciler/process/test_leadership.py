@@ -11,7 +11,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from e2e.topogate import READY_MARK, SYSTEM_NAMESPACE, Topogate
 from tests.installed import Installed
-from tests.reconciler.nodes.test_failing_with_spares import fill, spares, with_a_spare
+from tests.reconciler.nodes.test_failing_with_spares import fill, list_spares, with_a_spare
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.scraped import Scraped
 
@@ -95,6 +95,6 @@ def test_another_leader_keeps_the_same_nodes_free(cluster: Cluster, elected: Top
     wait_for("the other to lead", lambda: READY_MARK in second.log.read_text())
     fill(scene, "filler")
     now = scene.read()
-    assert spares(now, "train") == [spare]
+    assert list_spares(now, "train") == [spare]
     assert spare not in {pod["spec"].get("nodeName") for pod in now.pods}
     scene.close()

@@ -19,7 +19,7 @@ from certs.pki import issue_ca, issue_serving
 from core.names import HOSTNAME_LABEL, PRIORITY_CLASS_LABEL
 from e2e import manifests
 from e2e.audit import truth
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from tests.reconciler.scenes import GPU, Scene
 
 pytestmark = pytest.mark.cluster
@@ -106,7 +106,7 @@ def test_job_under_restricted_pod_security_is_placed_and_runs(scene: Scene) -> N
     enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": enforced}})
     user = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
-    made = manifests.job("train", scene.namespace, pods=4, gpus=4, required=scene.rack, pod_spec={"securityContext": user})
+    made = manifests.build_job("train", scene.namespace, pods=4, gpus=4, required=scene.rack, pod_spec={"securityContext": user})
     container = made["spec"]["template"]["spec"]["containers"][0]
     container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     scene.create(made)
@@ -154,7 +154,7 @@ def test_job_that_a_disruption_budget_covers_is_preempted_all_the_same(scene: Sc
 
 
 def test_node_that_gets_its_resources_and_its_place_late_is_used_then(scene: Scene) -> None:
-    node = node_object(scene.pool, 1, 3, 1)
+    node = build_node(scene.pool, 1, 3, 1)
     place = {scene.pool.block_label: node["metadata"]["labels"].pop(scene.pool.block_label)}
     place[scene.rack] = node["metadata"]["labels"].pop(scene.rack)
     allocatable, node["status"] = node["status"]["allocatable"], {}

@@ -35,7 +35,7 @@ def with_gates(*texts: str, profile: str = "kep") -> Settings:
     return parse(["--placement-profile", profile, *(argument for text in texts for argument in ("--feature-gates", text))])
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep") -> str:
+def get_refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep") -> str:
     """The one line that ends the process."""
     with pytest.raises(SystemExit) as end:
         with_gates(*texts, profile=profile)
@@ -47,7 +47,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *texts: str, profile: str = "kep
 # --- the table ----------------------------------------------------------------------------------------
 
 
-def test_names_and_defaults_are_the_peers_of_today():
+def test_feature_gate_names_and_defaults_equal_those_of_kueue():
     ours = {name: gate.default for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
     assert ours == {name: PEER[name] for name in ours}
     assert not PEER.keys() & (GATES.keys() - ours.keys()), "a gate that the peer has is not removed"
@@ -94,7 +94,7 @@ def test_gates_that_are_always_on_set_to_false_stay_on_with_a_warning():
         ("TASProfileMixed=true,TASBalancedPlacement=T", Profile("kep", balanced=True)),
     ],
 )
-def test_gates_say_what_kep_means(text: str, profile: Profile):
+def test_feature_gates_define_the_kep_profile(text: str, profile: Profile):
     settings = with_gates(text)
     assert settings.profiles.default == settings.profiles.named["kep"] == profile
     assert profile_from_gates(settings.gates.values) == profile
@@ -115,7 +115,7 @@ def test_profile_gates_are_accepted_with_a_warning(name: str):
 # --- beside the profile ---------------------------------------------------------------------------------
 
 
-def test_what_is_traced_and_whither_is_as_the_environment_says_unless_flags_say_otherwise():
+def test_tracing_flags_override_the_environment():
     left = parse([])
     assert (left.otlp_protocol, left.trace_ratio, left.trace_slow_s) == (None, None, 0.25)
     said = parse(["--otlp-protocol", "grpc", "--trace-ratio", "0.05", "--trace-slow", "1"])
@@ -128,20 +128,20 @@ def test_profiles_are_chosen_by_name():
     assert parse(["--placement-profile", "compact"]).profiles.default == COMPACT
 
 
-def test_compact_respects_preferred_affinity_if_the_gate_says_so():
+def test_compact_profile_respects_preferred_affinity_with_the_gate_on():
     settings = with_gates("TASRespectNodeAffinityPreferred=true", profile="compact")
     assert settings.profiles.default == Profile("compact", compact=True, respects_preferred_affinity=True)
 
 
 @pytest.mark.parametrize("gate", ["TASBalancedPlacement=true", "TASProfileBestFit=true", "TASProfileMixed=false"])
-def test_compact_and_a_gate_that_says_otherwise_contradict_each_other(capsys: pytest.CaptureFixture[str], gate: str):
-    line = refusal(capsys, gate, profile="compact")
+def test_compact_profile_with_a_contradicting_gate_is_refused(capsys: pytest.CaptureFixture[str], gate: str):
+    line = get_refusal(capsys, gate, profile="compact")
     assert f"{gate} and the placement profile compact each say how pods are placed; leave one out" in line
     assert PLACEMENT_PROFILE in line
     with_gates("TASProfileMixed=true,TASBalancedPlacement=false", profile="compact")
 
 
-def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
+def test_compact_profile_is_selectable_by_annotation_when_gates_define_the_kep_profile():
     profiles = with_gates("TASBalancedPlacement=true").profiles
     assert profiles.nearest(None, "compact") == COMPACT
     assert profiles.nearest("kep", "compact").balanced
@@ -162,12 +162,12 @@ def test_compact_can_be_chosen_by_annotation_where_gates_say_what_kep_means():
     ],
 )
 def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture[str], text: str, said: str):
-    line = refusal(capsys, text)
+    line = get_refusal(capsys, text)
     assert line.startswith("python -m reconciler: argument --feature-gates: ")
     assert said in line
 
 
-def test_the_process_itself_says_so_and_ends():
+def test_reconciler_process_with_an_unknown_gate_exits_with_one_line():
     command = [sys.executable, "-m", "reconciler", "--feature-gates", "TASNoSuchThing=true"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
@@ -193,7 +193,7 @@ def config(tmp_path: Path) -> Callable[[str], list[str]]:
     return write
 
 
-def test_the_file_says_what_no_flag_says(config: Callable[[str], list[str]]):
+def test_configuration_file_sets_values_that_no_flag_sets(config: Callable[[str], list[str]]):
     settings = parse(
         config(
             "waitForPodsReady: {timeout: 1m, recoveryTimeout: 2m, blockAdmission: false}\n"
@@ -292,7 +292,7 @@ def test_a_file_that_cannot_be_read_ends_the_process_with_one_line(capsys: pytes
         assert line.startswith(f"python -m reconciler: argument --config: {path}: {why}")
 
 
-def test_what_the_file_holds_in_vain_is_logged(config: Callable[[str], list[str]]):
+def test_configuration_keys_without_effect_are_logged_as_ignored(config: Callable[[str], list[str]]):
     text = "metrics: {enableClusterQueueResources: true}\nwebhook: {port: 1}\n"
     command = [sys.executable, "-m", "reconciler", *config(text), "--kubeconfig", "/nowhere"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -343,7 +343,7 @@ def test_a_flag_is_stronger_than_its_variable_and_that_than_the_file(config: Cal
     assert of_flag.gates.values == {"TASBalancedPlacement": True, "ReclaimablePods": True, "PartialAdmission": False}
 
 
-def test_every_mistake_is_told_at_once_wherever_it_stands(config: Callable[[str], list[str]]):
+def test_all_mistakes_of_reconciler_flags_variables_and_file_are_reported_at_once(config: Callable[[str], list[str]]):
     (_, path) = config("topogate: {nominateNodes: 1}\n")
     environ = {
         **os.environ,

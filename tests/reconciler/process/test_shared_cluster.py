@@ -37,11 +37,11 @@ def test_a_crowd_of_jobs_runs_to_its_end_across_a_crash(cluster: Cluster, shared
         wait_for("the first to be admitted", partial(_all_are, shared, "Admitted"))
         submitting = threading.Thread(target=shared.submit, args=[crowd[1:]])
         submitting.start()
-        _until_complete(history, shared, count * 2 // 5)
+        _wait_until_complete(history, shared, count * 2 // 5)
         topogate.kill_reconciler()
         topogate.start_reconciler()
         submitting.join()
-        _until_complete(history, shared, len(crowd))
+        _wait_until_complete(history, shared, len(crowd))
         # A job is complete before its workload is: that follows from it.
         now = wait_for("their workloads to be finished", partial(_all_are, shared, "Finished"))
     facts = history.facts()
@@ -53,7 +53,7 @@ def test_a_crowd_of_jobs_runs_to_its_end_across_a_crash(cluster: Cluster, shared
     _assert_the_crowd_was_a_crowd(facts)
 
 
-def _until_complete(history: History, shared: SharedCluster, count: int) -> None:
+def _wait_until_complete(history: History, shared: SharedCluster, count: int) -> None:
     """Ends with a picture of what waits and why if nothing gets on any more, or no longer to an end."""
     began = time.monotonic()
     while len(history.complete) < count:

@@ -63,7 +63,12 @@ class World:
             informer = self._informers[kind]
             informer.fill([obj for obj in informer.store.list() if obj["metadata"]["name"] != name])
         else:
-            make: Mapping[str, Callable[[str, Any], Obj]] = {"node": _node, "workload": _workload, "pod": _pod, "job": _job}
+            make: Mapping[str, Callable[[str, Any], Obj]] = {
+                "node": _build_node,
+                "workload": _build_workload,
+                "pod": _build_pod,
+                "job": _build_job,
+            }
             self._informers[kind].put(make[kind](name, how))
 
 
@@ -91,13 +96,13 @@ def made(kind: str, name: str, namespace: str | None = None, *, spec: Any, statu
     return {"apiVersion": "v1", "kind": kind, "metadata": base, "spec": spec, "status": status or {}}
 
 
-def _node(name: str, ready: bool) -> Obj:
+def _build_node(name: str, ready: bool) -> Obj:
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": DONE_AT}
     status = {"conditions": [condition], "allocatable": {"cpu": "8", "pods": "9"}}
     return made("Node", name, labels={RACK: "r", HOSTNAME_LABEL: name}, spec={}, status=status)
 
 
-def _workload(name: str, hosts: tuple[str, ...]) -> Obj:
+def _build_workload(name: str, hosts: tuple[str, ...]) -> Obj:
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
     spec = {"queueName": "main", "podSets": [{"name": "main", "count": max(1, len(hosts)), "template": template}]}
     values = [{"domainCount": 1, "podCounts": {"universal": 1}, "valuesPerLevel": [{"universal": host}]} for host in hosts]
@@ -111,7 +116,7 @@ def _workload(name: str, hosts: tuple[str, ...]) -> Obj:
     return made("Workload", name, "ns", spec=spec, status=status, ownerReferences=[_owner(name)])
 
 
-def _pod(name: str, how: str) -> Obj:
+def _build_pod(name: str, how: str) -> Obj:
     workload = name[0]
     spec: dict[str, Any] = {"containers": []}
     spec |= {"schedulingGates": [{"name": TOPOLOGY_GATE}]} if how == "gated" else {"nodeName": "a" if name[-1] == "1" else "b"}
@@ -120,7 +125,7 @@ def _pod(name: str, how: str) -> Obj:
     return made("Pod", name, "ns", spec=spec, status=status, creationTimestamp=DONE_AT, **more)
 
 
-def _job(name: str, suspended: bool) -> Obj:
+def _build_job(name: str, suspended: bool) -> Obj:
     template = {"spec": {"containers": [{"name": "c"}]}}
     return made("Job", name, "ns", labels={QUEUE_NAME_LABEL: "main"}, spec={"suspend": suspended, "template": template})
 
@@ -161,7 +166,7 @@ def picture(deciding: Deciding) -> dict[str, Any]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(before=HAPPENS, meanwhile=HAPPENS)
-async def test_deciding_begins_with_the_picture_that_parts_have_which_were_told_at_once(
+async def test_new_leader_starts_with_the_same_state_as_handlers_filled_at_once(
     before: Happens, meanwhile: Happens, monkeypatch: pytest.MonkeyPatch
 ):
     """Issue 8: all that is there was told in one go, and the loop stood still for seconds."""
@@ -191,10 +196,10 @@ async def test_deciding_begins_with_the_picture_that_parts_have_which_were_told_
     assert picture(world.reconciler.deciding) == picture(told_at_once)
 
 
-async def test_between_two_turns_few_are_told_while_it_begins_to_lead(monkeypatch: pytest.MonkeyPatch):
+async def test_new_leader_fills_its_handlers_in_small_steps_of_the_event_loop(monkeypatch: pytest.MonkeyPatch):
     turns: list[int] = []
     world = World()
-    world.reconciler.observed.pods.fill(_pod(f"v-{number}", "bound") for number in range(300))
+    world.reconciler.observed.pods.fill(_build_pod(f"v-{number}", "bound") for number in range(300))
     parts_that_hear_of_pods = 8
 
     async def run(_: Deciding) -> None:
@@ -209,7 +214,7 @@ async def test_the_ledger_is_recounted_with_turns_for_others(caplog: pytest.LogC
     world = World()
     for host in HOSTS:
         world.do("node", host, True)
-    world.reconciler.observed.pods.fill(_pod(f"v-{number}", "bound") for number in range(3 * pacing.RECOUNTED_AT_ONCE))
+    world.reconciler.observed.pods.fill(_build_pod(f"v-{number}", "bound") for number in range(3 * pacing.RECOUNTED_AT_ONCE))
     ledger = world.reconciler.observed.state.ledger
     deciding = world.reconciler._prepare()
     seen: list[int] = []

@@ -16,8 +16,8 @@ from tests.reconciler.scenes import GPU, QUEUES, Scene
 pytestmark = pytest.mark.cluster
 
 
-def condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:
-    return dict(truth.condition(scene.read().workload_of(job), kind))
+def get_condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:
+    return dict(truth.get_condition(scene.read().workload_of(job), kind))
 
 
 def test_a_whole_rack_is_made_free_for_a_higher_priority(scene: Scene, high: str) -> None:
@@ -29,43 +29,45 @@ def test_a_whole_rack_is_made_free_for_a_higher_priority(scene: Scene, high: str
         scene.until_bound(name, 1)
     scene.submit("large", pods=2, gpus=8, required=scene.rack, labels={PRIORITY_CLASS_LABEL: high})
     now = scene.until_bound("large", 2)
-    assert truth.together(now, "large", scene.rack) == []
-    stopped = [name for name in small if truth.all_bound(now, name, 1)]
+    assert truth.check_one_domain(now, "large", scene.rack) == []
+    stopped = [name for name in small if truth.check_all_bound(now, name, 1)]
     assert len(stopped) == 2, "one rack is made free, not two"
     for name in stopped:
         message = scene.until_waiting(name, "TopologyPlacementFailed")
         assert "would fit" in message
         assert (scene.job(name)["spec"]["suspend"], scene.job(name)["status"].get("active", 0)) == (True, 0)
-    told = condition(scene, stopped[0], "Preempted")
+    told = get_condition(scene, stopped[0], "Preempted")
     assert (told["status"], told["reason"]) == ("True", "InClusterQueue")
     large = scene.read().workload_of("large")
     assert large is not None
     assert f"Preempted to accommodate a workload (UID: {large['metadata']['uid']}, JobUID: " in told["message"]
     assert f"preemptor path: /{scene.prefix}queue; preemptee path: /{scene.prefix}queue" in told["message"]
-    assert condition(scene, stopped[0], "Evicted")["reason"] == "Preempted"
+    assert get_condition(scene, stopped[0], "Evicted")["reason"] == "Preempted"
     scene.delete_job("large")
     for name in stopped:
         scene.until_bound(name, 1)
-        assert condition(scene, name, "Preempted")["status"] == "False"
+        assert get_condition(scene, name, "Preempted")["status"] == "False"
 
 
 def test_lent_quota_is_reclaimed_by_its_owner(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster).open(quota=16)
     cohort, flavor, lender = f"{scene.prefix}cohort", f"{scene.prefix}flavor", f"{scene.prefix}lender"
     scene.api.patch(f"{QUEUES}/{scene.prefix}queue", {"spec": {"cohortName": cohort}})
-    queue = manifests.cluster_queue(lender, {flavor: {"cpu": 1000, GPU: 16}}, cohortName=cohort, preemption={"reclaimWithinCohort": "Any"})
+    queue = manifests.build_cluster_queue(
+        lender, {flavor: {"cpu": 1000, GPU: 16}}, cohortName=cohort, preemption={"reclaimWithinCohort": "Any"}
+    )
     scene.create(queue)
-    scene.create(manifests.local_queue("lender", scene.namespace, lender))
+    scene.create(manifests.build_local_queue("lender", scene.namespace, lender))
     scene.submit("own", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("own", 2)
     scene.submit("borrowed", pods=2, gpus=8, required=scene.rack)
     scene.until_bound("borrowed", 2)
     scene.submit("owner", pods=2, gpus=8, required=scene.rack, queue="lender")
     now = scene.until_bound("owner", 2)
-    assert truth.all_bound(now, "own", 2) == []
+    assert truth.check_all_bound(now, "own", 2) == []
     message = scene.until_waiting("borrowed", "WaitingForQuota")
     assert f'cohort "{cohort}" lends no more than 0' in message
-    told = condition(scene, "borrowed", "Preempted")
+    told = get_condition(scene, "borrowed", "Preempted")
     assert told["reason"] == "InCohortReclamation"
     assert f"preemptor path: /{cohort}/{lender}; preemptee path: /{cohort}/{scene.prefix}queue" in told["message"]
     scene.delete_job("owner")

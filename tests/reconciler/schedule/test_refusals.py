@@ -8,7 +8,7 @@ import pytest
 
 from core.names import IS_GROUP_WORKLOAD, MIN_PARALLELISM, REASON_MISCONFIGURED, REASON_WAITING_FOR_QUOTA, WORKLOAD_REQUIRED_TOPOLOGY
 from tests.builders import RACK
-from tests.reconciler.harness_pods import pod
+from tests.reconciler.harness_pods import build_pod
 from tests.reconciler.harness_queues import QueuesHarness
 
 JOB = ("batch/v1", "Job", "train")
@@ -23,7 +23,7 @@ def put_job(harness: QueuesHarness) -> None:
     harness.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"suspend": True}})
 
 
-def test_a_job_that_waits_is_told_what_its_workload_is_told_and_as_often(harness: QueuesHarness):
+def test_waiting_job_gets_the_same_events_as_its_workload(harness: QueuesHarness):
     put_job(harness)
     harness.workload("job-train", count=6, owner=JOB, topology={"required": RACK})
     for _ in range(3):
@@ -41,17 +41,17 @@ def test_a_job_that_waits_is_told_what_its_workload_is_told_and_as_often(harness
     ("owner", "told"),
     [(("v1", "Pod", "alone"), "alone"), (("apps/v1", "StatefulSet", "web"), "web")],
 )
-def test_pods_and_their_parents_are_told_too(harness: QueuesHarness, owner: tuple[str, str, str], told: str):
-    harness.put(pod("alone", group=None))
+def test_refusal_is_reported_on_pods_and_their_parents_too(harness: QueuesHarness, owner: tuple[str, str, str], told: str):
+    harness.put(build_pod("alone", group=None))
     harness.put({"kind": "StatefulSet", "metadata": {"name": "web"}, "spec": {}})
     harness.workload("w", count=11, owner=owner)
     harness.decide()
     assert harness.told(told) == harness.told("w") != []
 
 
-def test_of_a_pod_group_one_pod_is_told(harness: QueuesHarness):
+def test_refusal_of_a_pod_group_is_reported_on_one_pod(harness: QueuesHarness):
     for i in range(3):
-        harness.put(pod(f"p{i}", total=3))
+        harness.put(build_pod(f"p{i}", total=3))
     workload: dict[str, Any] = harness.workload("g", count=11, owner=None)
     harness.put({**workload, "metadata": {**workload["metadata"], "annotations": {IS_GROUP_WORKLOAD: "true"}}})
     harness.decide()
@@ -59,7 +59,7 @@ def test_of_a_pod_group_one_pod_is_told(harness: QueuesHarness):
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["made anew under its name", "gone"])
-def test_a_job_that_is_gone_is_not_told_nor_is_another_of_its_name(harness: QueuesHarness, there: bool):
+def test_refusal_of_a_deleted_job_is_not_reported_on_another_job_of_the_same_name(harness: QueuesHarness, there: bool):
     if there:
         put_job(harness)
         harness.put({**harness.get("Job", "train"), "metadata": {"name": "train", "uid": "another"}})
@@ -70,7 +70,7 @@ def test_a_job_that_is_gone_is_not_told_nor_is_another_of_its_name(harness: Queu
 
 
 @pytest.mark.parametrize("holding", [0, 8], ids=["with quota", "when quota is short"])
-def test_a_workloads_level_that_does_not_exist_deactivates_it_and_is_told_on_the_job(harness: QueuesHarness, holding: int):
+def test_workload_with_an_unknown_level_is_deactivated_and_reported_on_its_job(harness: QueuesHarness, holding: int):
     """A shortage of quota must not hide a mistake that no quota mends."""
     if holding:
         harness.workload("holds", count=holding, owner=None)

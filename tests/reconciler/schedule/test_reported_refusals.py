@@ -40,7 +40,7 @@ def put_queue(harness: QueuesHarness, quota: int, **spec: Any) -> None:
     harness.queue({"gpu": str(quota)}, **spec)
 
 
-def reasons(harness: QueuesHarness) -> dict[str, str]:
+def get_reasons(harness: QueuesHarness) -> dict[str, str]:
     """Why each workload that waits does so, by its own account."""
     found = {}
     for workload in harness.all("Workload"):
@@ -57,21 +57,21 @@ async def write_what_is_not_put_off(harness: QueuesHarness) -> None:
     await harness.executor.reporter.settle()
 
 
-def test_that_it_waits_for_others_for_another_reason_is_told_in_time_and_not_at_once(harness: QueuesHarness):
+def test_changed_reason_of_a_waiting_workload_is_reported_with_delay(harness: QueuesHarness):
     harness.workload("holds", count=2, owner=None)
     harness.decide()
     harness.workload("waits", count=5, owner=None, topology={"required": RACK})
     put_queue(harness, 6)
     harness.decide()
-    assert reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
+    assert get_reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
     put_queue(harness, 10)
     harness.wait_for(write_what_is_not_put_off(harness))
-    assert reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
+    assert get_reasons(harness) == {"waits": REASON_WAITING_FOR_QUOTA}
     harness.decide()
-    assert reasons(harness) == {"waits": REASON_TOPOLOGY_PLACEMENT_FAILED}
+    assert get_reasons(harness) == {"waits": REASON_TOPOLOGY_PLACEMENT_FAILED}
 
 
-def test_whoever_waits_for_some_to_go_is_not_told_at_once_each_time_that_one_has_gone(harness: QueuesHarness):
+def test_preemptor_that_waits_for_victims_gets_no_message_for_each_victim_that_ends(harness: QueuesHarness):
     """Only a verdict with victims does something: they are told to go with it."""
     put_queue(harness, 8, preemption={"withinClusterQueue": "LowerPriority"})
     for name in ("low-1", "low-2"):
@@ -80,14 +80,14 @@ def test_whoever_waits_for_some_to_go_is_not_told_at_once_each_time_that_one_has
     high = harness.workload("high", count=8, owner=None)
     harness.put({**high, "spec": {**high["spec"], "priority": 10}})
     harness.decide()
-    assert reasons(harness) == {"high": REASON_WAITING_FOR_PREEMPTED}
+    assert get_reasons(harness) == {"high": REASON_WAITING_FOR_PREEMPTED}
     told = harness.told("high")
     harness.put({**harness.get("Workload", "low-1"), "status": {}, "spec": {**harness.get("Workload", "low-1")["spec"], "active": False}})
     harness.wait_for(write_what_is_not_put_off(harness))
     assert harness.told("high") == told
 
 
-def test_between_two_that_are_told_again_most_of_the_time_is_left_to_others(harness: QueuesHarness):
+def test_repeated_reason_writes_leave_most_of_the_time_to_other_writes(harness: QueuesHarness):
     count = 6
     harness.workload("holds", count=4, owner=None)
     harness.decide()

@@ -19,7 +19,7 @@ from core.queueing.flavors.outcome import NotAdmissible
 from core.runtime.http.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
 from reconciler.schedule.scheduler import Scheduler
-from sim.apiserver.routes import carry_out
+from sim.apiserver.routes import handle_request
 from sim.apiserver.server import Refused, Request
 from tests.builders import RACK
 from tests.reconciler.harness_queues import QueuesHarness
@@ -107,7 +107,7 @@ async def test_a_process_that_starts_anew_keeps_to_the_same_times() -> None:
     assert harness.tried == [41.0, 71.0, 151.0], "at once, since it does not know what was tried, and then as before"
 
 
-async def test_whatever_could_help_makes_it_be_tried_at_once() -> None:
+async def test_second_pass_is_retried_at_once_after_a_helpful_change() -> None:
     harness = PassHarness()
     harness.submit(5)
     async with harness.running():
@@ -163,7 +163,7 @@ async def test_place_for_stuck_pods_that_was_not_written_is_not_written_late() -
         assert harness.nodes() == before
         assert not harness.observed.state.workloads.is_assumed("ns/w")
         with pytest.raises(Refused, match="modified"):
-            carry_out(harness.server, late[0])
+            handle_request(harness.server, late[0])
 
 
 @pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
@@ -195,7 +195,7 @@ async def test_with_fail_fast_off_it_keeps_its_place_and_is_told() -> None:
         assert "r3-n" in harness.nodes()
 
 
-async def test_who_waits_is_told_what_quota_counts() -> None:
+async def test_waiting_workload_reports_its_requests_as_quota_counts_them() -> None:
     harness = PassHarness(checked=False, rules=ResourceRules((), (Transformation("cpu", True, {"credits": 1000}),)))
     harness.submit(3)
     async with harness.running():

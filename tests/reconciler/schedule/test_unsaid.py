@@ -11,7 +11,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, QUOTA_RESERVED
 from core.runtime.watch.store import Change
 from reconciler.nodes.spares import find_unsaid
-from tests.builders import condition_json, pod_set_json, workload_json
+from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 SAID = '{"main":["n1"]}'
 
@@ -21,14 +21,14 @@ def borrower(said: str | None, *hosts: str) -> dict[str, Any]:
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), 1) for host in hosts))
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": 1000 * len(hosts)}, len(hosts), assignment),))
     held = admission_to_wire(admission) if hosts else None
-    conditions = [condition_json(QUOTA_RESERVED)] if hosts else []
-    wire = workload_json("low", [pod_set_json(count=2)], admission=held, conditions=conditions)
+    conditions = [build_condition_json(QUOTA_RESERVED)] if hosts else []
+    wire = build_workload_json("low", [build_pod_set_json(count=2)], admission=held, conditions=conditions)
     wire["metadata"]["annotations"] = {BORROWED_SPARES: said} if said is not None else {}
     return wire
 
 
 @pytest.mark.parametrize("says", [None, "", "{}", '{"main":["n2"]}', "no JSON"])
-def test_who_says_less_and_stands_where_it_stood_has_been_changed(says: str | None) -> None:
+def test_borrower_with_a_shorter_annotation_on_the_same_nodes_is_unsaid(says: str | None) -> None:
     assert find_unsaid(Change(borrower(SAID, "n1", "n2"), borrower(says, "n1", "n2"))) == SAID
 
 
@@ -46,5 +46,5 @@ def test_who_says_less_and_stands_where_it_stood_has_been_changed(says: str | No
         Change(borrower(SAID, "n1"), borrower(None, "n2")),
     ],
 )
-def test_else_it_says_what_it_is_to_say(change: Change) -> None:
+def test_borrower_with_a_right_annotation_is_not_unsaid(change: Change) -> None:
     assert find_unsaid(change) is None

@@ -17,8 +17,8 @@ from e2e.api import APPLY_PATCH
 from e2e.audit import truth
 from e2e.topogate import Topogate
 from reconciler.workloads.activity import Activity
-from tests.builders import RACK, Node, node_json, topology_json
-from tests.reconciler.harness_queues import until
+from tests.builders import RACK, Node, build_node_json, build_topology_json
+from tests.reconciler.harness_queues import wait_until
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.reconciler.workloads.test_pods_ready_timers import JOB, ReadyHarness
 
@@ -26,8 +26,8 @@ ROW = "example.com/row"
 BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
 
 
-def reason(now: truth.Snapshot, job: str, kind: str) -> str | None:
-    return truth.condition(now.workload_of(job), kind).get("reason")
+def get_reason(now: truth.Snapshot, job: str, kind: str) -> str | None:
+    return truth.get_condition(now.workload_of(job), kind).get("reason")
 
 
 # --- in virtual time --------------------------------------------------------------------------------------
@@ -60,12 +60,12 @@ async def test_the_time_outlives_the_process_and_the_eviction(harness: TimedHarn
     harness.job(ready=2)
     harness.train_for(60, accumulatedPastExecutionTimeSeconds=20)
     async with harness.watched():
-        await until(30)
-    await until(35)
+        await wait_until(30)
+    await wait_until(35)
     async with harness.watched():
-        await until(40.9)
+        await wait_until(40.9)
         assert not harness.is_true("Evicted")
-        await until(41.5)
+        await wait_until(41.5)
         assert harness.reason("Evicted") == BY_TIME
         assert harness.train["spec"]["active"] is False
         assert find_condition(harness.train, "DeactivationTarget") is None
@@ -73,7 +73,7 @@ async def test_the_time_outlives_the_process_and_the_eviction(harness: TimedHarn
         await harness.stop_job()
         assert "accumulatedPastExecutionTimeSeconds" not in harness.train["status"]
         await harness.activate()
-        await until(42)
+        await wait_until(42)
         assert harness.reason("Requeued") == "Reactivated"
 
 
@@ -82,7 +82,7 @@ async def test_a_job_that_has_just_ended_is_not_stopped(harness: TimedHarness):
     harness.job(conditions=[{"type": "Complete", "status": "True"}])
     harness.train_for(10)
     async with harness.watched():
-        await until(100)
+        await wait_until(100)
         assert not harness.is_true("Evicted")
 
 
@@ -91,15 +91,15 @@ async def test_workload_is_activated_again_when_its_topology_gets_the_level(harn
     """Found defect E15: it stayed inactive until its user noticed."""
     harness.workload("train", count=2, owner=JOB, topology={"required": ROW})
     async with harness.running():
-        await until(5)
+        await wait_until(5)
         assert harness.train["spec"]["active"] is False
         assert harness.reason("QuotaReserved") == REASON_MISCONFIGURED
         labels = {ROW: "w", RACK: "r1", HOSTNAME_LABEL: "r1-n"}
-        harness.put({"kind": "Node", **node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}))})
-        await until(10)
+        harness.put({"kind": "Node", **build_node_json(Node("r1-n", labels, {"cpu": 4000, "pods": 110}))})
+        await wait_until(10)
         assert harness.train["spec"]["active"] is False, "the topology lacks the level as before"
-        harness.put({"kind": "Topology", **topology_json("t", [ROW, RACK, HOSTNAME_LABEL])})
-        await until(15)
+        harness.put({"kind": "Topology", **build_topology_json("t", [ROW, RACK, HOSTNAME_LABEL])})
+        await wait_until(15)
         assert harness.train["spec"]["active"] is True
         assert harness.is_true("QuotaReserved")
 
@@ -114,22 +114,22 @@ def test_a_job_that_runs_for_longer_than_it_may_is_stopped_and_runs_again_once_a
     assert workload["spec"]["maximumExecutionTimeSeconds"] == 6
     topogate.kill_reconciler()
     topogate.start_reconciler()
-    now = scene.eventually("it to be deactivated", lambda now: reason(now, "long", "Evicted") == BY_TIME, 30)
+    now = scene.eventually("it to be deactivated", lambda now: get_reason(now, "long", "Evicted") == BY_TIME, 30)
     scene.eventually("its job to be stopped", lambda now: not now.pods_of("long"))
     scene.submit("next", pods=4, gpus=8, required=scene.block)
     now = scene.until_bound("next", 4)
     workload = now.workload_of("long")
     assert workload is not None
     assert workload["spec"]["active"] is False
-    assert "maximumExecutionTimeSeconds of 6" in truth.condition(workload, "Evicted")["message"]
-    assert truth.condition(workload, "DeactivationTarget") == {}
+    assert "maximumExecutionTimeSeconds of 6" in truth.get_condition(workload, "Evicted")["message"]
+    assert truth.get_condition(workload, "DeactivationTarget") == {}
     scene.delete_job("next")
     scene.patch_workload("long", {"spec": {"active": True}})
     now = scene.until_bound("long", 4)
-    assert reason(now, "long", REQUEUED) == "Reactivated"
+    assert get_reason(now, "long", REQUEUED) == "Reactivated"
 
 
-def test_an_eviction_keeps_what_was_used_of_the_time(scene: Scene) -> None:
+def test_evicted_job_keeps_its_accumulated_execution_time(scene: Scene) -> None:
     scene.submit("long", pods=2, gpus=8, required=scene.rack, labels={MAX_EXEC_TIME_LABEL: "600"})
     scene.until_bound("long", 2)
     scene.eventually("a second to be over", lambda now: _age_s(now.workload_of("long")) >= 2)
@@ -160,31 +160,31 @@ def test_a_deactivated_workload_frees_its_quota_only_with_its_pods_and_forgets_i
         return not held
 
     scene.eventually("its quota to be given back", is_kept)
-    now = scene.eventually("it to be marked", lambda now: reason(now, "off", REQUEUED) == "Deactivated")
+    now = scene.eventually("it to be marked", lambda now: get_reason(now, "off", REQUEUED) == "Deactivated")
     assert scene.job("off")["spec"]["suspend"] is True
-    assert reason(now, "off", "Evicted") == "Deactivated"
+    assert get_reason(now, "off", "Evicted") == "Deactivated"
     scene.patch_workload("off", {"spec": {"active": True}})
     now = scene.until_bound("off", 4)
     activated = now.workload_of("off")
     assert activated is not None
-    assert reason(now, "off", REQUEUED) == "Reactivated"
+    assert get_reason(now, "off", REQUEUED) == "Reactivated"
     assert "requeueState" not in activated["status"]
 
 
-def test_what_waits_is_told_to_be_deactivated_and_comes_back(scene: Scene) -> None:
+def test_waiting_workload_that_is_deactivated_is_reported_and_admitted_after_reactivation(scene: Scene) -> None:
     scene.submit("first", pods=4, gpus=8, required=scene.block)
     scene.until_bound("first", 4)
     scene.submit("waits", pods=4, gpus=8, required=scene.block)
     scene.until_waiting("waits", "TopologyPlacementFailed")
     scene.patch_workload("waits", {"spec": {"active": False}})
-    scene.eventually("it to be marked", lambda now: reason(now, "waits", REQUEUED) == "Deactivated")
+    scene.eventually("it to be marked", lambda now: get_reason(now, "waits", REQUEUED) == "Deactivated")
     scene.delete_job("first")
     scene.eventually("the first to be gone", lambda now: not now.pods_of("first") and now.workload_of("first") is None)
     scene.patch_workload("waits", {"spec": {"active": True}})
     now = scene.until_bound("waits", 4)
-    assert reason(now, "waits", REQUEUED) == "Reactivated"
+    assert get_reason(now, "waits", REQUEUED) == "Reactivated"
 
 
 def _age_s(workload: Obj | None) -> float:
-    since = truth.condition(workload, "Admitted").get("lastTransitionTime")
+    since = truth.get_condition(workload, "Admitted").get("lastTransitionTime")
     return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else 0.0

@@ -31,7 +31,7 @@ class Judge:
         return bool(self.scene.api.get(f"{ROOT}/clusterqueues/{self.scene.prefix}queue")["spec"].get("admissionChecksStrategy"))
 
     def active(self) -> tuple[str | None, str | None]:
-        condition = truth.condition(self.scene.api.get(f"{ROOT}/clusterqueues/{self.scene.prefix}queue"), "Active")
+        condition = truth.get_condition(self.scene.api.get(f"{ROOT}/clusterqueues/{self.scene.prefix}queue"), "Active")
         return condition.get("status"), condition.get("reason")
 
     def set_active(self, *, active: bool) -> None:
@@ -69,7 +69,7 @@ def list_checks(now: truth.Snapshot, job: str) -> dict[str, str]:
 
 
 def reason_not_admitted(now: truth.Snapshot, job: str) -> str | None:
-    condition = truth.condition(now.workload_of(job), "Admitted")
+    condition = truth.get_condition(now.workload_of(job), "Admitted")
     return condition.get("reason") if condition.get("status") == "False" else None
 
 
@@ -101,10 +101,10 @@ def test_retry_gives_the_quota_back_for_a_while_and_asks_again(scene: Scene, jud
     scene.eventually("its quota", lambda now: has_quota(now, "train"))
     judge.say("train", "Retry", "not now", requeueAfterSeconds=3)
     now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
-    told = truth.condition(now.workload_of("train"), "Evicted")
+    told = truth.get_condition(now.workload_of("train"), "Evicted")
     assert (told["reason"], told["message"]) == ("AdmissionCheck", f"At least one admission check is false: {judge.name}: not now")
     assert list_checks(now, "train") == {judge.name: "Pending"}
-    assert truth.condition(now.workload_of("train"), "QuotaReserved")["message"].startswith("Not to be admitted before 2")
+    assert truth.get_condition(now.workload_of("train"), "QuotaReserved")["message"].startswith("Not to be admitted before 2")
     scene.eventually("its quota again", lambda now: has_quota(now, "train"))
     judge.say("train", "Ready")
     scene.until_bound("train", 1)
@@ -120,8 +120,8 @@ def test_rejected_deactivates_and_reactivation_asks_anew(scene: Scene, judges: l
     workload = now.workload_of("train")
     assert workload is not None
     assert workload["spec"]["active"] is False
-    assert truth.condition(workload, "Evicted")["reason"] == "DeactivatedDueToAdmissionCheckRejected"
-    assert "never" in truth.condition(workload, "Evicted")["message"]
+    assert truth.get_condition(workload, "Evicted")["reason"] == "DeactivatedDueToAdmissionCheckRejected"
+    assert "never" in truth.get_condition(workload, "Evicted")["message"]
     scene.patch_workload("train", {"spec": {"active": True}})
     scene.eventually("its quota again", lambda now: has_quota(now, "train"))
     assert list_checks(scene.read(), "train") == {judge.name: "Pending"}
@@ -129,7 +129,7 @@ def test_rejected_deactivates_and_reactivation_asks_anew(scene: Scene, judges: l
     scene.until_bound("train", 1)
 
 
-def test_a_queue_says_which_check_is_missing_or_inactive(scene: Scene, judges: list[Judge]) -> None:
+def test_cluster_queue_condition_names_its_missing_or_inactive_check(scene: Scene, judges: list[Judge]) -> None:
     judge = Judge(scene, CUSTOM)
     judges.append(judge)
     judge.set_active(active=False)
@@ -143,7 +143,7 @@ def test_a_queue_says_which_check_is_missing_or_inactive(scene: Scene, judges: l
     judges.clear()
 
 
-def test_a_check_that_is_withdrawn_evicts_what_runs_by_it(scene: Scene, judges: list[Judge]) -> None:
+def test_admission_check_that_changes_to_retry_or_rejected_evicts_the_running_workload(scene: Scene, judges: list[Judge]) -> None:
     judge = Judge(scene, CUSTOM)
     judges.append(judge)
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
@@ -152,14 +152,14 @@ def test_a_check_that_is_withdrawn_evicts_what_runs_by_it(scene: Scene, judges: 
     scene.until_bound("train", 1)
     judge.say("train", "Retry", "not any more", requeueAfterSeconds=5)
     now = scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))
-    assert truth.condition(now.workload_of("train"), "Evicted")["reason"] == "AdmissionCheck"
+    assert truth.get_condition(now.workload_of("train"), "Evicted")["reason"] == "AdmissionCheck"
     assert not now.pods_of("train"), "what had quota has stopped before"
     scene.eventually("its quota again", lambda now: has_quota(now, "train"))
     judge.say("train", "Ready")
     scene.until_bound("train", 1)
     judge.say("train", "Rejected", "never again")
     now = scene.eventually("it to be deactivated", lambda now: (now.workload_of("train") or {})["spec"]["active"] is False)
-    told = truth.condition(now.workload_of("train"), "Evicted")
+    told = truth.get_condition(now.workload_of("train"), "Evicted")
     assert told["reason"] == "DeactivatedDueToAdmissionCheckRejected"
     assert "never again" in told["message"]
     scene.eventually("its quota to be given back", lambda now: not has_quota(now, "train"))

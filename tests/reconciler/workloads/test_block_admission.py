@@ -39,7 +39,7 @@ def is_admitted(now: truth.Snapshot, job: str) -> bool:
     return truth.is_true(now.workload_of(job), "Admitted")
 
 
-def test_nobody_is_admitted_while_the_pods_of_another_are_not_ready(scene: Scene, follow: Follow) -> None:
+def test_workload_is_not_admitted_while_pods_of_another_workload_are_not_ready(scene: Scene, follow: Follow) -> None:
     follow(BLOCKING)
     scene.submit("stuck", pods=1, gpus=1, required=scene.rack, pod_spec=NOBODY)
     scene.eventually("stuck to be admitted", lambda now: is_admitted(now, "stuck"))
@@ -58,11 +58,11 @@ def test_one_after_the_other_is_admitted_as_the_pods_get_ready(scene: Scene, fol
     names = [f"train{i}" for i in range(3)]
     for name in names:
         scene.submit(name, pods=2, gpus=2, required=scene.rack)
-    now = scene.eventually("all to run", lambda now: all(truth.all_bound(now, name, 2) == [] for name in names))
+    now = scene.eventually("all to run", lambda now: all(truth.check_all_bound(now, name, 2) == [] for name in names))
     times = []
     for name in names:
         workload = now.workload_of(name)
-        ready, admitted = (truth.condition(workload, kind)["lastTransitionTime"] for kind in ("PodsReady", "Admitted"))
+        ready, admitted = (truth.get_condition(workload, kind)["lastTransitionTime"] for kind in ("PodsReady", "Admitted"))
         times.append((admitted, ready))
     times.sort()
     assert all(ready <= admitted for (_, ready), (admitted, _) in pairwise(times))
@@ -75,9 +75,9 @@ def test_one_after_the_other_is_admitted_as_the_pods_get_ready(scene: Scene, fol
 def quota_only(scene: Scene) -> Iterator[None]:
     """A queue for the same nodes that knows of quota alone: more than the nodes have."""
     name = f"{scene.prefix}quota"
-    scene.create(manifests.flavor(name, scene.pool.labels, None))
-    scene.create(manifests.cluster_queue(name, {name: {"cpu": 1000, GPU: 1000}}))
-    scene.create(manifests.local_queue("quota", scene.namespace, name))
+    scene.create(manifests.build_flavor(name, scene.pool.labels, None))
+    scene.create(manifests.build_cluster_queue(name, {name: {"cpu": 1000, GPU: 1000}}))
+    scene.create(manifests.build_local_queue("quota", scene.namespace, name))
     yield
     scene.clear()
     for path in (f"apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}", f"apis/kueue.x-k8s.io/v1beta2/resourceflavors/{name}"):
@@ -105,7 +105,7 @@ def both_start(scene: Scene) -> list[str]:
 
 
 @pytest.mark.usefixtures("quota_only")
-def test_story_1_without_blocking_two_jobs_hold_what_the_other_waits_for(scene: Scene, follow: Follow) -> None:
+def test_two_jobs_of_kep_349_story_1_without_blocking_deadlock(scene: Scene, follow: Follow) -> None:
     follow({"timeout": "5m"})
     kept = both_start(scene)
     scene.eventually("all nodes to be taken", lambda now: (bound(now, "one"), bound(now, "two")) == (2, 2))
@@ -117,7 +117,7 @@ def test_story_1_without_blocking_two_jobs_hold_what_the_other_waits_for(scene: 
 
 
 @pytest.mark.usefixtures("quota_only")
-def test_story_1_with_blocking_they_finish_one_after_the_other(scene: Scene, follow: Follow) -> None:
+def test_two_jobs_of_kep_349_story_1_with_blocking_finish_in_sequence(scene: Scene, follow: Follow) -> None:
     follow(BLOCKING)
     kept = both_start(scene)
     scene.until_waiting("two", "WaitingForPodsReady")

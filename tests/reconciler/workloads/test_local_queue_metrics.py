@@ -8,7 +8,7 @@ import pytest
 
 from core.metric_names import BY_LOCAL_QUEUE
 from core.names import EVICTED
-from tests.builders import condition_json, local_queue_json
+from tests.builders import build_condition_json, build_local_queue_json
 from tests.reconciler.measured import MeasuredHarness
 
 MAIN = {"name": "main", "namespace": "ns"}
@@ -17,12 +17,12 @@ MAIN = {"name": "main", "namespace": "ns"}
 @pytest.fixture
 def harness() -> Iterator[MeasuredHarness]:
     harness = MeasuredHarness(by_local_queue=True)
-    harness.put({"kind": "LocalQueue", **local_queue_json("other", "cq")})
+    harness.put({"kind": "LocalQueue", **build_local_queue_json("other", "cq")})
     yield harness
     assert harness.metrics.shutdown()
 
 
-def test_each_queue_tells_its_own(harness: MeasuredHarness):
+def test_local_queue_metrics_count_only_their_own_workloads(harness: MeasuredHarness):
     harness.workload("w", count=2, owner=None)
     harness.workload("large", count=100, owner=None)
     harness.workload("elsewhere", count=1, owner=None, queue="other")
@@ -41,7 +41,7 @@ def test_each_queue_tells_its_own(harness: MeasuredHarness):
     assert found.value("kueue_admitted_workloads_total", cluster_queue="cq") == 2
 
 
-def test_what_is_reserved_and_not_admitted_is_not_used_and_an_eviction_has_its_reason(harness: MeasuredHarness):
+def test_reserved_workload_that_is_not_admitted_counts_as_reservation_and_its_eviction_has_a_reason(harness: MeasuredHarness):
     harness.workload("w", count=2, owner=None)
     harness.decide()
     harness.set_condition("w", "Admitted", status=False)
@@ -57,8 +57,8 @@ def test_a_queue_is_active_as_its_condition_says(harness: MeasuredHarness):
         return harness.scrape().rows("kueue_local_queue_status", "name", "active")
 
     assert said()["main", "Unknown"] == 1
-    queue = {"kind": "LocalQueue", **local_queue_json("main", "cq")}
-    harness.put({**queue, "status": {"conditions": [condition_json("Active", reason="Ready")]}})
+    queue = {"kind": "LocalQueue", **build_local_queue_json("main", "cq")}
+    harness.put({**queue, "status": {"conditions": [build_condition_json("Active", reason="Ready")]}})
     assert {key: value for key, value in said().items() if key[0] == "main"} == {
         ("main", "True"): 1,
         ("main", "False"): 0,
@@ -66,7 +66,7 @@ def test_a_queue_is_active_as_its_condition_says(harness: MeasuredHarness):
     }
 
 
-def test_without_the_gate_nothing_is_told_by_local_queue():
+def test_local_queue_metrics_without_the_feature_gate_do_not_exist():
     harness = MeasuredHarness()
     harness.workload("w", count=2, owner=None)
     harness.decide()

@@ -46,9 +46,9 @@ def button(cluster: Cluster) -> Iterator[Button]:
     cluster.api.delete(CONFIG_MAP)  # else whoever comes next would wait
 
 
-def condition(scene: Scene, kind: str) -> dict[str, Any]:
+def build_condition(scene: Scene, kind: str) -> dict[str, Any]:
     """Of the scene's ClusterQueue."""
-    return dict(truth.condition(scene.api.get(f"{QUEUES}/{scene.prefix}queue"), kind))
+    return dict(truth.get_condition(scene.api.get(f"{QUEUES}/{scene.prefix}queue"), kind))
 
 
 def never_started(scene: Scene, *jobs: str) -> bool:
@@ -62,20 +62,20 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     began = time.monotonic()
     said = button("pause", "admissions", "--reason", "rack r1 is being rewired", "--no-wait")
     scene.submit("waits", pods=2, gpus=1, required=scene.rack)
-    wait_for("the queue to say so", lambda: condition(scene, "Active").get("reason") == "AdmissionsPaused", GENEROUS_S, poll_s=0.02)
+    wait_for("the queue to say so", lambda: build_condition(scene, "Active").get("reason") == "AdmissionsPaused", GENEROUS_S, poll_s=0.02)
     print(f"\npaused after {time.monotonic() - began:.2f} s, the command's own time included")
     message = scene.until_waiting("waits", "AdmissionsPaused")
     assert said == "admissions are paused\n"
     assert message.startswith("admissions are paused by ")
     assert message.endswith(": rack r1 is being rewired; `topogate resume admissions` ends that")
-    assert condition(scene, "Active")["status"] == "False"
+    assert build_condition(scene, "Active")["status"] == "False"
 
     topogate.kill_reconciler()
     scene.submit("later", pods=2, gpus=1, required=scene.rack)
     topogate.start_reconciler()
     scene.until_waiting("later", "AdmissionsPaused")
     assert never_started(scene, "waits", "later")
-    assert truth.all_bound(scene.read(), "before", 2) == [], "what runs runs on"
+    assert truth.check_all_bound(scene.read(), "before", 2) == [], "what runs runs on"
 
     began = time.monotonic()
     said = button("resume", "admissions")
@@ -84,16 +84,16 @@ def test_admissions_are_paused_at_once_and_over_a_crash_and_go_on_when_it_is_sai
     assert "in force: reported by " in said
     for name in ("waits", "later"):
         scene.until_bound(name, 2)
-    assert condition(scene, "Active")["status"] == "True"
+    assert build_condition(scene, "Active")["status"] == "True"
 
 
-def test_the_command_waits_until_all_queues_say_so_and_tells_who_was_first(scene: Scene, button: Button):
+def test_pause_command_waits_for_all_queues_and_reports_an_earlier_pause(scene: Scene, button: Button):
     began = time.monotonic()
     said = button("pause", "all", "--reason", "maintenance")
     print(f"\nboth in force after {time.monotonic() - began:.2f} s: {said}")
     assert "admissions are paused\nevictions are paused\nin force: reported by " in said
-    assert condition(scene, "Active")["reason"] == "AdmissionsPaused"
-    told = condition(scene, EVICTIONS_PAUSED)
+    assert build_condition(scene, "Active")["reason"] == "AdmissionsPaused"
+    told = build_condition(scene, EVICTIONS_PAUSED)
     assert (told["status"], told["reason"]) == ("True", "Paused")
     before = scene.api.get(CONFIG_MAP)["data"]
     said = button("pause", "evictions", "--reason", "another")
@@ -106,10 +106,10 @@ def test_the_command_waits_until_all_queues_say_so_and_tells_who_was_first(scene
     assert scene.api.get(CONFIG_MAP)["data"] == {"evictions": before["evictions"]}
     assert "admissions were not paused\nevictions go on" in button("resume", "all")
     assert button("pause", "status") == "admissions are not paused\nevictions are not paused\n"
-    assert condition(scene, EVICTIONS_PAUSED) == {}
+    assert build_condition(scene, EVICTIONS_PAUSED) == {}
 
 
-def test_what_cannot_be_read_pauses_until_it_is_resumed(scene: Scene, button: Button):
+def test_pause_key_that_cannot_be_read_pauses_until_resume(scene: Scene, button: Button):
     """Whoever wrote it by hand wanted something stopped."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "topogate-pause"}}
     scene.api.create(CONFIG_MAPS, body | {"data": {"admissions": "yes, please"}, "binaryData": {"evictions": "AAA="}})
@@ -120,9 +120,7 @@ def test_what_cannot_be_read_pauses_until_it_is_resumed(scene: Scene, button: Bu
     scene.until_bound("waits", 1)
 
 
-def test_a_namespace_without_a_reconciler_is_told_and_so_is_one_that_is_not_there(
-    scene: Scene, button: Button, monkeypatch: pytest.MonkeyPatch
-):
+def test_pause_in_a_namespace_without_a_reconciler_or_a_missing_one_fails(scene: Scene, button: Button, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("cli.stopping.WAIT_S", 1.0)
     said = button("pause", "admissions", "--namespace", scene.namespace, code=1)
     assert "do not say that admissions are paused; is a reconciler running, and with --namespace=" in said
@@ -130,7 +128,7 @@ def test_a_namespace_without_a_reconciler_is_told_and_so_is_one_that_is_not_ther
     assert "--reason is for pausing" in button("pause", "status", "--reason", "x", code=2)
 
 
-def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Button, high: str):
+def test_workload_is_not_preempted_while_evictions_are_paused(scene: Scene, button: Button, high: str):
     scene.allow_preemption()
     for name in ("one", "two"):
         scene.submit(name, pods=2, gpus=8, required=scene.rack)
@@ -140,13 +138,13 @@ def test_nobody_is_preempted_while_evictions_are_paused(scene: Scene, button: Bu
     message = scene.until_waiting("large", "TopologyPlacementFailed")
     assert message.startswith("it could preempt 1 workload, but evictions are paused by ")
     now = scene.read()
-    assert all(truth.all_bound(now, name, 2) == [] for name in ("one", "two"))
-    assert condition(scene, "Active")["status"] == "True", "who fits is admitted all the same"
+    assert all(truth.check_all_bound(now, name, 2) == [] for name in ("one", "two"))
+    assert build_condition(scene, "Active")["status"] == "True", "who fits is admitted all the same"
     button("resume", "evictions")
     scene.until_bound("large", 2)
 
 
-def test_pods_of_what_was_admitted_before_are_ungated_meanwhile(scene: Scene, button: Button):
+def test_replacement_pod_of_an_admitted_job_is_ungated_while_admissions_are_paused(scene: Scene, button: Button):
     scene.submit("train", pods=2, gpus=1, required=scene.rack)
     first = {pod["metadata"]["name"] for pod in scene.until_bound("train", 2).pods_of("train")}
     button("pause", "all")
@@ -154,13 +152,13 @@ def test_pods_of_what_was_admitted_before_are_ungated_meanwhile(scene: Scene, bu
     scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{name}", grace_period_s=0)
 
     def is_replaced(now: truth.Snapshot) -> bool:
-        return name not in {pod["metadata"]["name"] for pod in now.pods_of("train")} and truth.all_bound(now, "train", 2) == []
+        return name not in {pod["metadata"]["name"] for pod in now.pods_of("train")} and truth.check_all_bound(now, "train", 2) == []
 
     now = scene.eventually("another pod to be bound", is_replaced)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
 
 
-def test_who_suspends_his_own_job_gets_his_way_whatever_is_paused(scene: Scene, button: Button):
+def test_job_suspended_by_its_user_releases_quota_while_everything_is_paused(scene: Scene, button: Button):
     scene.submit("train", pods=2, gpus=1, required=scene.rack)
     scene.submit("other", pods=2, gpus=1, required=scene.rack)
     for name in ("train", "other"):
@@ -171,7 +169,7 @@ def test_who_suspends_his_own_job_gets_his_way_whatever_is_paused(scene: Scene, 
     scene.eventually("both to give back what they had", lambda now: not now.pods_of("train") and not now.pods_of("other"))
 
     def gave_back(now: truth.Snapshot, name: str) -> bool:
-        return truth.condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
+        return truth.get_condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
 
     scene.eventually("their quota to be free", lambda now: gave_back(now, "train") and gave_back(now, "other"))
 

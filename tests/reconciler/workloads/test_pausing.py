@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from core.names import EVICTIONS_PAUSED, SYSTEM_NAMESPACE
-from tests.builders import RACK, cluster_queue_json
+from tests.builders import RACK, build_cluster_queue_json
 from tests.reconciler.harness_pause import PauseHarness
-from tests.reconciler.harness_queues import until
+from tests.reconciler.harness_queues import wait_until
 
 pytestmark = pytest.mark.looptime
 BY = "paused by alice since 2026-01-01T00:00:"
@@ -25,7 +25,7 @@ async def harness() -> PauseHarness:
 
 def put_queue(harness: PauseHarness, quota: str = "10", **spec: Any) -> None:
     status = harness.get("ClusterQueue", "cq").get("status") or {}
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": quota}, **spec), "status": status})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": quota}, **spec), "status": status})
 
 
 def put_check(harness: PauseHarness, name: str) -> None:
@@ -45,10 +45,10 @@ def put_job(harness: PauseHarness, name: str, *, ready: int) -> None:
 async def test_nothing_is_admitted_within_a_second_and_everything_when_it_goes_on(harness: PauseHarness):
     async with harness.running():
         harness.workload("before", count=2, owner=None)
-        await until(1)
+        await wait_until(1)
         harness.pause("admissions")
         harness.workload("train", count=2, owner=None)
-        await until(2)
+        await wait_until(2)
         reason, message = harness.said("QuotaReserved")
         assert reason == "AdmissionsPaused"
         assert message.startswith(f"admissions are {BY}")
@@ -57,7 +57,7 @@ async def test_nothing_is_admitted_within_a_second_and_everything_when_it_goes_o
         assert (active["status"], active["reason"]) == ("False", "AdmissionsPaused")
         assert harness.is_true("Admitted", "before")
         harness.pause()
-        await until(3)
+        await wait_until(3)
         assert harness.is_true("Admitted")
         assert harness.of_queue("Active")["status"] == "True"
 
@@ -68,7 +68,7 @@ async def test_it_is_known_before_the_first_decision(harness: PauseHarness):
     harness.pause("admissions")
     harness.workload("train", count=2, owner=None)
     async with harness.running():
-        await until(5)
+        await wait_until(5)
         assert harness.said("QuotaReserved")[0] == "AdmissionsPaused"
 
 
@@ -81,16 +81,16 @@ async def test_an_admission_that_was_decided_and_not_sent_yet_is_taken_back(harn
     for i in range(6):
         harness.node(f"more-{i}", "r1")
     async with harness.running():
-        await until(0.5)
+        await wait_until(0.5)
         assert len(harness.observed.state.workloads.holders("cq")) == 30, "all are decided"
         harness.pause("admissions")
-        await until(20)
+        await wait_until(20)
         admitted = [w for w in harness.all("Workload") if harness.is_true("QuotaReserved", w["metadata"]["name"])]
         assert 0 < len(admitted) <= 8, "those on their way"
         assert len(harness.observed.state.workloads.holders("cq")) == len(admitted)
         assert harness.observed.state.ledger.drift() == {}
         harness.pause()
-        await until(60)
+        await wait_until(60)
         assert all(harness.is_true("Admitted", w["metadata"]["name"]) for w in harness.all("Workload"))
 
 
@@ -107,7 +107,7 @@ async def test_another_place_for_pods_that_are_stuck_that_was_not_sent_yet_is_ta
         return str(given["topologyAssignment"])
 
     async with harness.running():
-        await until(5)
+        await wait_until(5)
         before = {name: node_of(name) for name in names}
         harness.transport.delay_s = 1.0
         state = harness.observed.state
@@ -115,34 +115,34 @@ async def test_another_place_for_pods_that_are_stuck_that_was_not_sent_yet_is_ta
             (held,) = state.ledger.held_by(f"ns/{name}")
             state.observe_stuck(f"ns/{name}", {"main": held[1]})
         harness.node("another", "r3")
-        await until(5.5)
+        await wait_until(5.5)
         harness.pause("admissions")
-        await until(20)
+        await wait_until(20)
         moved = [name for name in names if node_of(name) != before[name]]
         assert 0 < len(moved) <= 8, "those on their way"
         assert state.ledger.drift() == {}
         assert all(harness.is_true("Admitted", name) for name in names)
 
 
-async def test_who_has_passed_its_checks_is_admitted_when_it_goes_on(harness: PauseHarness):
+async def test_workload_with_ready_checks_is_admitted_after_resume(harness: PauseHarness):
     put_check(harness, "check")
     put_queue(harness, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     async with harness.running():
         harness.workload("train", count=2, owner=None)
-        await until(1)
+        await wait_until(1)
         assert harness.is_true("QuotaReserved")
         harness.pause("admissions")
         harness.change(
             "train",
             {"status": {"admissionChecks": [{"name": "check", "state": "Ready", "message": "", "lastTransitionTime": harness.now()}]}},
         )
-        await until(3)
+        await wait_until(3)
         assert not harness.is_true("Admitted")
         assert harness.is_true("QuotaReserved"), "what it has it keeps"
         (told,) = [message for reason, message in harness.told("train") if reason == "AdmissionPaused"]
         assert told.startswith(f"It would be admitted, but admissions are {BY}")
         harness.pause()
-        await until(4)
+        await wait_until(4)
         assert harness.is_true("Admitted")
 
 
@@ -152,7 +152,7 @@ async def test_the_time_in_which_a_place_must_be_found_begins_when_it_is_looked_
     put_queue(harness, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     async with harness.running():
         harness.workload("train", count=2, owner=None, topology={"required": RACK})
-        await until(1)
+        await wait_until(1)
         train = harness.get("Workload", "train")
         (given,) = train["status"]["admission"]["podSetAssignments"]
         given = {name: value for name, value in given.items() if name != "topologyAssignment"} | {"delayedTopologyRequest": "Pending"}
@@ -162,27 +162,27 @@ async def test_the_time_in_which_a_place_must_be_found_begins_when_it_is_looked_
         harness.pause("admissions")
         check = {"name": "check", "state": "Ready", "message": "", "lastTransitionTime": harness.now()}
         harness.put({**train, "status": {**train["status"], "admission": admission, "admissionChecks": [check]}})
-        await until(1000)
+        await wait_until(1000)
         assert harness.is_true("QuotaReserved")
         assert ("SecondPassFailed", "no place is looked for") in [(reason, message[:22]) for reason, message in harness.told("train")]
         harness.pause()
-        await until(1290)
+        await wait_until(1290)
         assert harness.is_true("QuotaReserved")
-        await until(1310)
+        await wait_until(1310)
         assert "EvictedDueToAdmissionCheck" in [reason for reason, _ in harness.told("train")]
 
 
 # --- evictions --------------------------------------------------------------------------------------------
 
 
-async def test_who_is_not_ready_in_time_is_evicted_when_it_goes_on_unless_it_is_ready_by_then(harness: PauseHarness):
+async def test_workload_past_its_pods_ready_timeout_is_evicted_after_resume_unless_ready(harness: PauseHarness):
     for name in ("slow", "train"):
         put_job(harness, name, ready=1)
         harness.workload(name, count=2, owner=("batch/v1", "Job", name))
     async with harness.running():
-        await until(5)
+        await wait_until(5)
         harness.pause("evictions")
-        await until(60)
+        await wait_until(60)
         for name in ("slow", "train"):
             assert not harness.is_true("Evicted", name)
             told = [message for reason, message in harness.told(name) if reason == "EvictionPaused"]
@@ -190,10 +190,10 @@ async def test_who_is_not_ready_in_time_is_evicted_when_it_goes_on_unless_it_is_
             assert told[0].startswith(f"It would be evicted, but evictions are {BY}")
             assert "Why it would be: PodsReadyTimeout" in told[0]
         harness.put({**harness.get("Job", "slow"), "status": {"ready": 2}})
-        await until(61)
+        await wait_until(61)
         assert harness.is_true("PodsReady", "slow")
         harness.pause()
-        await until(62)
+        await wait_until(62)
         assert harness.said("Evicted")[0] == "PodsReadyTimeout"
         assert not harness.is_true("Evicted", "slow")
         assert harness.get("Workload", "train")["status"]["requeueState"]["count"] == 1, "it is counted once"
@@ -205,17 +205,17 @@ async def test_a_time_limit_holds_again_when_it_goes_on(harness: PauseHarness):
     harness.change("train", {"spec": {"maximumExecutionTimeSeconds": 20}})
     async with harness.running():
         harness.pause("evictions")
-        await until(30)
+        await wait_until(30)
         assert harness.is_true("Admitted")
         assert not harness.is_true("Evicted")
         harness.pause()
-        await until(31)
+        await wait_until(31)
         assert harness.said("Evicted")[0] == "DeactivatedDueToMaximumExecutionTimeExceeded"
 
 
 @pytest.mark.parametrize("state", ["Retry", "Rejected"])
 @pytest.mark.parametrize("checks", [1, 2], ids=["runs by it", "has quota"])
-async def test_what_a_check_refuses_keeps_what_it_has_and_stays_active(harness: PauseHarness, state: str, checks: int):
+async def test_workload_with_a_failed_check_keeps_its_quota_while_evictions_are_paused(harness: PauseHarness, state: str, checks: int):
     named = ["check", "another"][:checks]
     for name in named:
         put_check(harness, name)
@@ -230,18 +230,18 @@ async def test_what_a_check_refuses_keeps_what_it_has_and_stays_active(harness: 
 
     async with harness.running():
         harness.workload("train", count=2, owner=None)
-        await until(1)
+        await wait_until(1)
         say(["Ready", "Pending"])
-        await until(2)
+        await wait_until(2)
         assert harness.is_true("Admitted") == (checks == 1)
         harness.pause("evictions")
         say([state, "Pending"])
-        await until(4)
+        await wait_until(4)
         assert not harness.is_true("Evicted")
         assert harness.get("Workload", "train")["spec"].get("active", True)
         assert not [reason for reason, _ in harness.told("train") if reason.startswith("EvictedDueTo")]
         harness.pause()
-        await until(5)
+        await wait_until(5)
         assert [reason for reason, _ in harness.told("train") if reason.startswith("EvictedDueTo")]
         assert harness.get("Workload", "train")["spec"].get("active", True) == (state == "Retry")
 
@@ -249,17 +249,17 @@ async def test_what_a_check_refuses_keeps_what_it_has_and_stays_active(harness: 
 async def test_a_queue_is_drained_when_it_goes_on_and_says_so_until_then(harness: PauseHarness):
     async with harness.running():
         harness.workload("train", count=2, owner=None)
-        await until(1)
+        await wait_until(1)
         harness.pause("evictions")
         put_queue(harness, stopPolicy="HoldAndDrain")
-        await until(3)
+        await wait_until(3)
         assert not harness.is_true("Evicted")
         assert harness.of_queue("Active")["reason"] == "Stopped"
         told = harness.of_queue(EVICTIONS_PAUSED)
         assert told["status"] == "True"
         assert told["message"].startswith(f"evictions are {BY}")
         harness.pause()
-        await until(5)
+        await wait_until(5)
         assert harness.said("Evicted")[0] == "ClusterQueueStopped"
         assert harness.of_queue(EVICTIONS_PAUSED) == {}
 
@@ -268,18 +268,18 @@ async def test_a_preemption_waits_and_is_begun_when_it_goes_on(harness: PauseHar
     put_queue(harness, "8", preemption={"withinClusterQueue": "LowerPriority"})
     async with harness.running():
         harness.workload("low", count=8, owner=None)
-        await until(1)
+        await wait_until(1)
         harness.pause("evictions")
         harness.workload("train", count=8, owner=None)
         harness.change("train", {"spec": {"priority": 10}})
-        await until(3)
+        await wait_until(3)
         assert not harness.is_true("Evicted", "low")
         assert harness.said("QuotaReserved")[1].startswith(f"it could preempt 1 workload, but evictions are {BY}")
         harness.pause()
-        await until(5)
+        await wait_until(5)
         assert harness.said("Evicted", "low")[0] == "Preempted"
         await harness.stop_job("low")
-        await until(7)
+        await wait_until(7)
         assert harness.is_true("Admitted")
 
 
@@ -288,20 +288,20 @@ async def test_a_preemption_that_was_decided_and_not_sent_yet_is_not_begun(harne
     put_queue(harness, "8", preemption={"withinClusterQueue": "LowerPriority"})
     async with harness.running():
         harness.workload("low", count=8, owner=None)
-        await until(1)
+        await wait_until(1)
         harness.transport.delay_s = 1.0
         high = harness.workload("train", count=8, owner=None)
         harness.put({**high, "spec": {**high["spec"], "priority": 10}})
-        await until(1.5)
+        await wait_until(1.5)
         harness.pause(what)  # while it is told that it preempts
-        await until(10)
+        await wait_until(10)
         assert not harness.is_true("Evicted", "low")
         harness.pause()
-        await until(20)
+        await wait_until(20)
         assert harness.is_true("Evicted", "low")
 
 
-async def test_what_is_to_be_deactivated_stays_active_while_it_has_something(harness: PauseHarness):
+async def test_workload_with_deactivation_target_stays_active_while_evictions_are_paused(harness: PauseHarness):
     target = {
         "type": "DeactivationTarget",
         "status": "True",
@@ -311,28 +311,28 @@ async def test_what_is_to_be_deactivated_stays_active_while_it_has_something(har
     }
     async with harness.running():
         harness.workload("train", count=2, owner=None)
-        await until(1)
+        await wait_until(1)
         harness.pause("evictions")
         train = harness.get("Workload", "train")
         harness.put({**train, "status": {**train["status"], "conditions": [*train["status"]["conditions"], target]}})
-        await until(3)
+        await wait_until(3)
         assert not harness.is_true("Evicted")
         assert harness.get("Workload", "train")["spec"].get("active", True)
         harness.pause()
-        await until(4)
+        await wait_until(4)
         assert harness.said("Evicted")[0] == "DeactivatedDueToBecause"
 
 
-async def test_what_its_user_deactivates_gives_back_what_it_has(harness: PauseHarness):
+async def test_workload_deactivated_by_its_user_releases_quota_while_everything_is_paused(harness: PauseHarness):
     put_check(harness, "check")
     put_queue(harness, admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
     async with harness.running():
         harness.workload("train", count=2, owner=None)
-        await until(1)
+        await wait_until(1)
         assert harness.is_true("QuotaReserved")
         harness.pause("admissions", "evictions")
         harness.change("train", {"spec": {"active": False}})
-        await until(2)
+        await wait_until(2)
         assert harness.said("Evicted")[0] == "Deactivated"
         assert not harness.is_true("QuotaReserved")
 
@@ -340,7 +340,7 @@ async def test_what_its_user_deactivates_gives_back_what_it_has(harness: PauseHa
 # --- what the process says --------------------------------------------------------------------------------
 
 
-async def test_the_log_and_the_state_tell_what_is_paused(harness: PauseHarness, caplog: pytest.LogCaptureFixture):
+async def test_pause_config_map_changes_are_logged_and_set_the_state(harness: PauseHarness, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     harness.pause("admissions")
     assert harness.pausing.state.admissions is not None

@@ -19,7 +19,7 @@ from core.state.facts import find_condition
 from reconciler.schedule.scheduler import Scheduler
 from reconciler.workloads.activity import Activity
 from reconciler.workloads.pods_ready import PodsReady
-from tests.reconciler.harness_queues import QueuesHarness, until
+from tests.reconciler.harness_queues import QueuesHarness, wait_until
 from tests.runtime.fakes import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -78,34 +78,34 @@ async def test_evicted_held_back_admitted_again_and_deactivated(harness: ReadyHa
     harness.job(ready=1)
     async with harness.running():
         harness.workload("train", count=2, owner=JOB)
-        await until(1)
+        await wait_until(1)
         assert harness.is_true("Admitted")
         assert harness.reason("PodsReady") == "WaitForStart"
-        await until(10.9)
+        await wait_until(10.9)
         assert not harness.is_true("Evicted")
-        await until(11.5)
+        await wait_until(11.5)
         assert harness.reason("Evicted") == harness.reason("Requeued") == "PodsReadyTimeout"
         assert harness.state == {"count": 1, "requeueAt": "2026-01-01T00:00:31Z"}
         assert ("train", "EvictedDueToPodsReadyTimeout") in [(event.key.partition("/")[2], event.reason) for event in harness.events]
         await harness.stop_job()
         harness.workload("other", count=2, owner=None)  # whoever comes meanwhile has a chance
-        await until(30.9)
+        await wait_until(30.9)
         assert harness.is_true("Admitted", "other")
         assert not harness.is_true("Admitted")
         assert "Not to be admitted before 2026-01-01T00:00:31Z" in (find_condition(harness.train, "QuotaReserved") or {})["message"]
-        await until(31.5)
+        await wait_until(31.5)
         assert harness.is_true("Admitted")
         assert harness.reason("Requeued") == "BackoffFinished"
         assert harness.state == {"count": 1}
-        await until(43)
+        await wait_until(43)
         assert harness.reason("Evicted") == "DeactivatedDueToRequeuingLimitExceeded"
         assert harness.train["spec"]["active"] is False
         assert find_condition(harness.train, "DeactivationTarget") is None
         await harness.stop_job()
-        await until(1000)
+        await wait_until(1000)
         assert not harness.is_true("Admitted")
         await harness.activate()
-        await until(1001)
+        await wait_until(1001)
         assert harness.is_true("Admitted")
         assert (harness.reason("Requeued"), harness.state) == ("Reactivated", {})
     assert harness.cycles < 100, "a timer is no polling"
@@ -115,19 +115,19 @@ async def test_timers_outlive_the_process(harness: ReadyHarness):
     harness.job(ready=1)
     harness.workload("train", count=2, owner=JOB)
     async with harness.running():
-        await until(4)
-    await until(8)
+        await wait_until(4)
+    await wait_until(8)
     async with harness.running():
-        await until(10.9)
+        await wait_until(10.9)
         assert not harness.is_true("Evicted"), "eleven seconds since its admission, not since the new process"
-        await until(11.5)
+        await wait_until(11.5)
         assert harness.is_true("Evicted")
         await harness.stop_job()
-    await until(20)
+    await wait_until(20)
     async with harness.running():
-        await until(30.9)
+        await wait_until(30.9)
         assert not harness.is_true("Admitted")
-        await until(31.5)
+        await wait_until(31.5)
         assert harness.is_true("Admitted")
 
 
@@ -137,9 +137,9 @@ async def test_a_workload_is_held_back_also_where_the_feature_is_off_by_now(harn
     scheduler = Scheduler(harness.observed, harness.executor, harness.clock, STANDARD)
     task = asyncio.create_task(scheduler.run())
     harness.put(harness.train)
-    await until(19.9)
+    await wait_until(19.9)
     assert not harness.is_true("Admitted")
-    await until(20.5)
+    await wait_until(20.5)
     assert harness.is_true("Admitted")
     assert find_condition(harness.train, "PodsReady") is None
     task.cancel()
@@ -150,24 +150,24 @@ async def test_pods_that_are_lost_have_the_time_of_a_recovery(harness: ReadyHarn
     harness.job(ready=2)
     async with harness.running():
         harness.workload("train", count=2, owner=JOB)
-        await until(50)
+        await wait_until(50)
         assert harness.reason("PodsReady") == "Started"
         harness.job(ready=1, startTime="2026-01-01T00:00:00Z")
-        await until(54)
+        await wait_until(54)
         assert harness.reason("PodsReady") == "WaitForRecovery"
         harness.job(ready=1, succeeded=1)
-        await until(100)
+        await wait_until(100)
         assert harness.reason("PodsReady") == "Recovered"
         harness.job(ready=1)
-        await until(105.9)
+        await wait_until(105.9)
         assert not harness.is_true("Evicted")
-        await until(106.5)
+        await wait_until(106.5)
         assert harness.reason("Evicted") == "PodsReadyTimeout"
         await harness.stop_job()
         assert harness.reason("PodsReady") == "WaitForStart"
 
 
-async def test_where_no_status_tells_pods_do(harness: ReadyHarness):
+async def test_pods_ready_without_a_status_is_read_from_pods(harness: ReadyHarness):
     def pod(name: str, *, ready: bool) -> None:
         metadata = {"name": name, "namespace": "ns", "labels": {PODSET_LABEL: "main"}, "annotations": {WORKLOAD_ANNOTATION: "train"}}
         conditions = [{"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
@@ -178,19 +178,19 @@ async def test_where_no_status_tells_pods_do(harness: ReadyHarness):
         harness.workload("train", count=2, owner=None)
         pod("a", ready=True)
         pod("b", ready=False)
-        await until(2)
+        await wait_until(2)
         assert harness.reason("PodsReady") == "WaitForStart"
         pod("b", ready=True)
-        await until(4)
+        await wait_until(4)
         assert harness.reason("PodsReady") == "Started"
 
 
 async def test_a_job_that_is_gone_or_has_ended_is_left_to_others(harness: ReadyHarness):
     async with harness.running():
         harness.workload("train", count=2, owner=JOB)
-        await until(100)
+        await wait_until(100)
         assert harness.is_true("Admitted")
         assert find_condition(harness.train, "PodsReady") is None
         harness.job(conditions=[{"type": "Failed", "status": "True"}])
-        await until(200)
+        await wait_until(200)
         assert find_condition(harness.train, "PodsReady") is None

@@ -9,11 +9,11 @@ from core.plan.jobs.workload_priority import MissingClass, find_changed_priority
 from core.runtime.controller import Retryable
 from reconciler.jobs.read_jobs import read_classes
 from sim.harness import Harness
-from tests.reconciler.harness_pods import PodsHarness, pod
+from tests.reconciler.harness_pods import PodsHarness, build_pod
 from tests.runtime.fakes import ManualClock
 
 
-def told(*classes: str, asked: str = "urgnt") -> str:
+def get_message(*classes: str, asked: str = "urgnt") -> str:
     """What is said of a class that is not among these."""
     harness = Harness(ManualClock())
     for number, name in enumerate(classes):
@@ -27,25 +27,25 @@ WAITS = "The job waits until it does, or names another"
 
 
 def test_the_nearest_is_named_first():
-    assert told("high", "urgent") == f'WorkloadPriorityClass "urgnt" does not exist; there are urgent, high. {WAITS}'
+    assert get_message("high", "urgent") == f'WorkloadPriorityClass "urgnt" does not exist; there are urgent, high. {WAITS}'
 
 
 def test_of_many_five_are_named():
-    said = told("urgent", *(f"class-{number}" for number in range(9)))
+    said = get_message("urgent", *(f"class-{number}" for number in range(9)))
     assert said.startswith('WorkloadPriorityClass "urgnt" does not exist; there are urgent, class-')
     assert said.endswith(f" and 5 more. {WAITS}")
     assert said.count("class-") == 4
 
 
-def test_it_is_told_that_there_is_none():
-    assert told() == f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}'
+def test_unknown_priority_class_without_any_class_is_reported():
+    assert get_message() == f'WorkloadPriorityClass "urgnt" does not exist; there is none at all. {WAITS}'
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_pods_are_told_too(group: str | None):
+def test_unknown_priority_class_of_pods_is_reported(group: str | None):
     harness = PodsHarness()
     for name in ("a", "b") if group else ("a",):
-        asked = pod(name, group=group)
+        asked = build_pod(name, group=group)
         asked["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "urgnt"
         harness.put(asked)
     with pytest.raises(Retryable):
@@ -59,7 +59,7 @@ def test_waiting_workload_of_pods_keeps_its_priority_when_its_class_changes(grou
     harness = PodsHarness()
     harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "normal"}, "value": 1})
     for name in ("a", "b") if group else ("a",):
-        asked = pod(name, group=group)
+        asked = build_pod(name, group=group)
         asked["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "normal"
         harness.put(asked)
     harness.run()

@@ -37,7 +37,7 @@ def uneven(cluster: Cluster, topogate: Topogate) -> Scene:
 
 def place_seven(scene: Scene, name: str, profile: str | None = None) -> list[int]:
     """Pods per node of a job of seven, which is gone again afterwards."""
-    job = manifests.job(name, scene.namespace, pods=7, gpus=1, unconstrained="true")
+    job = manifests.build_job(name, scene.namespace, pods=7, gpus=1, unconstrained="true")
     if profile is not None:
         job["metadata"]["annotations"] = {PLACEMENT_PROFILE: profile}
     scene.create(job)
@@ -57,7 +57,7 @@ def name_profile(scene: Scene, plural: str, name: str, profile: str | None) -> N
     scene.api.patch(path, {"metadata": {"annotations": {PLACEMENT_PROFILE: profile}}})
 
 
-def test_job_queue_and_topology_may_name_a_profile_and_an_unknown_one_is_told_of(uneven: Scene) -> None:
+def test_profile_of_job_queue_or_topology_is_used_and_an_unknown_one_is_refused(uneven: Scene) -> None:
     assert place_seven(uneven, "plain") == FOUR
     assert place_seven(uneven, "dense", "compact") == THREE
     name_profile(uneven, "topologies", "topology", "compact")
@@ -81,7 +81,7 @@ def test_job_queue_and_topology_may_name_a_profile_and_an_unknown_one_is_told_of
     uneven.close()
 
 
-def test_feature_gates_say_what_the_default_profile_does(uneven: Scene, topogate: Topogate) -> None:
+def test_feature_gates_define_the_default_profile(uneven: Scene, topogate: Topogate) -> None:
     topogate.kill_reconciler()
     topogate.start_reconciler(options=["--feature-gates", "TASProfileBestFit=true,TASRespectNodeAffinityPreferred=true"])
     try:

@@ -21,7 +21,7 @@ from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.standins.autoscaler import AutoscalerStandIn, Eta, Nodes, Refusal
 from e2e.topogate import Topogate
 from tests.long import mark_long
-from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, evicted, has_quota, reasons_of_events, why_evicted
+from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, get_eviction_messages, has_quota, is_evicted, list_event_reasons
 from tests.reconciler.scenes import GPU, Scene
 
 TIMEOUT_S = 6
@@ -65,11 +65,11 @@ def make(scene: Scene, autoscaler: AutoscalerStandIn) -> Iterator[Make]:
 def test_nodes_that_come_in_time_are_used(scene: Scene, make: Make) -> None:
     nodes = make(parameters={"zone": "a", "tier": "low"})
     nodes.answer(Nodes([nodes.node(1)]))
-    job = manifests.job("train", scene.namespace, pods=3, gpus=8, required=scene.rack)
+    job = manifests.build_job("train", scene.namespace, pods=3, gpus=8, required=scene.rack)
     job["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/tier": "high"}
     scene.create(job)
     now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     (request,), workload = nodes.requests(), now.workload_of("train")
     assert workload is not None
     name = f"{workload['metadata']['name']}-{nodes.check}-1"
@@ -92,7 +92,7 @@ def test_nodes_that_come_in_time_are_used(scene: Scene, make: Make) -> None:
     for pod in now.pods_of("train"):
         assert pod["metadata"]["annotations"][CONSUMES_PROVISIONING] == name
         assert pod["metadata"]["annotations"][PROVISIONING_CLASS_NAME] == nodes.class_name
-    assert {"ProvisioningRequestCreated", "AdmissionCheckUpdated"} <= reasons_of_events(now)
+    assert {"ProvisioningRequestCreated", "AdmissionCheckUpdated"} <= list_event_reasons(now)
     scene.clear()
     scene.eventually("what was asked with to be collected", lambda _: not nodes.requests() and not nodes.templates())
 
@@ -102,12 +102,12 @@ def test_nodes_that_are_late_are_waited_for(scene: Scene, make: Make) -> None:
     late = nodes.node(1)
     nodes.answer(Nodes([late], ready=False))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    now = scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in reasons_of_events(now))
+    now = scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in list_event_reasons(now))
     assert has_quota(now), "it keeps its quota"
     assert nodes.state(now)["state"] == "Ready"
     scene.cluster.set_node_ready(late["metadata"]["name"], True)
     now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert len(nodes.asked()) == 1
 
 
@@ -115,7 +115,7 @@ def test_too_few_nodes_are_asked_for_once_more(scene: Scene, make: Make) -> None
     nodes = make()
     nodes.answer(Nodes(), Nodes([nodes.node(2)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in why_evicted(now))
+    scene.eventually("its quota to be given back", lambda now: f"within {TIMEOUT_S} s" in get_eviction_messages(now))
     now = scene.until_bound("train", 3)
     assert nodes.state(now)["retryCount"] == 1
     first, second = (asked["metadata"]["name"] for asked in nodes.asked())
@@ -129,22 +129,24 @@ def test_nodes_scattered_over_racks_are_asked_for_once_more_and_then_no_more(sce
     nodes = make(ONCE_MORE)
     nodes.answer(Nodes([nodes.node(rack, 1) for rack in (3, 4, 5)]), Nodes([nodes.node(rack, 1) for rack in (6, 7, 8)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", why_evicted)
-    now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
+    scene.eventually("its quota to be given back", get_eviction_messages)
+    now = scene.eventually("it to be deactivated", lambda now: is_evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
     assert (now.workload_of("train") or {})["spec"]["active"] is False
-    assert "given up after 2 attempts" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    assert "given up after 2 attempts" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert len(nodes.asked()) == 2
     assert not now.pods_of("train")
     assert not has_quota(now)
 
 
-def test_who_never_gets_nodes_is_deactivated_and_has_all_attempts_anew_when_activated(scene: Scene, make: Make) -> None:
+def test_workload_after_failed_provisioning_is_deactivated_and_starts_all_attempts_after_reactivation(scene: Scene, make: Make) -> None:
     nodes = make(ONCE_MORE)
     nodes.answer(Refusal("no such machines in zone a"), Refusal("and none in zone b"), Nodes([nodes.node(1)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("its quota to be given back", lambda now: "Retrying after failure: no such machines in zone a" in why_evicted(now))
-    now = scene.eventually("it to be deactivated", lambda now: evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
-    assert "and none in zone b (given up after 2 attempts)" in truth.condition(now.workload_of("train"), "Evicted")["message"]
+    scene.eventually(
+        "its quota to be given back", lambda now: "Retrying after failure: no such machines in zone a" in get_eviction_messages(now)
+    )
+    now = scene.eventually("it to be deactivated", lambda now: is_evicted(now, "DeactivatedDueToAdmissionCheckRejected"))
+    assert "and none in zone b (given up after 2 attempts)" in truth.get_condition(now.workload_of("train"), "Evicted")["message"]
     assert "retryCount" not in nodes.state(now)
     assert len(nodes.asked()) == 2
     scene.patch_workload("train", {"spec": {"active": True}})
@@ -161,8 +163,8 @@ def test_capacity_that_is_revoked_while_it_runs_evicts_and_is_asked_for_again(sc
     nodes.autoscaler.say(request["metadata"]["name"], scene.namespace, "CapacityRevoked", "spot is gone")
     now = scene.eventually("another request", lambda _: len(nodes.asked()) == 2)
     second = nodes.asked()[1]["metadata"]["name"]
-    now = scene.eventually("it to run on that", lambda now: nodes.consumed(now) == {second} and not truth.all_bound(now, "train", 3))
-    assert "EvictedDueToAdmissionCheck" in reasons_of_events(now)
+    now = scene.eventually("it to run on that", lambda now: nodes.consumed(now) == {second} and not truth.check_all_bound(now, "train", 3))
+    assert "EvictedDueToAdmissionCheck" in list_event_reasons(now)
     assert nodes.state(now)["retryCount"] == 1
 
 
@@ -170,7 +172,7 @@ def test_a_booking_that_expires_before_there_is_a_place_is_not_waited_out(scene:
     nodes = make()
     nodes.answer(Nodes([nodes.node(1)], ready=False), Nodes([nodes.node(1, 4)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
-    scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in reasons_of_events(now))
+    scene.eventually("the second pass to be told of", lambda now: "SecondPassFailed" in list_event_reasons(now))
     (request,) = nodes.requests()
     nodes.autoscaler.say(request["metadata"]["name"], scene.namespace, "BookingExpired", "ten minutes are over")
     now = scene.until_bound("train", 3)
@@ -214,7 +216,7 @@ def test_quota_is_taken_while_nodes_are_on_their_way(scene: Scene, make: Make) -
     assert len(nodes.asked()) == 1
 
 
-def test_what_a_deactivated_workload_asked_for_is_withdrawn(scene: Scene, make: Make) -> None:
+def test_provisioning_request_of_a_deactivated_workload_is_deleted(scene: Scene, make: Make) -> None:
     nodes = make()
     nodes.answer(Eta("in about ten minutes"), Nodes([nodes.node(1)]))
     scene.submit("train", pods=3, gpus=8, required=scene.rack)
@@ -227,7 +229,7 @@ def test_what_a_deactivated_workload_asked_for_is_withdrawn(scene: Scene, make: 
     assert len(nodes.asked()) == 2
 
 
-def test_who_needs_nothing_that_is_provisioned_asks_for_nothing(scene: Scene, make: Make) -> None:
+def test_workload_without_provisioned_resources_creates_no_provisioning_request(scene: Scene, make: Make) -> None:
     nodes = make(managedResources=["example.com/other"])
     nodes.answer(Refusal("should not have been asked"))
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
@@ -236,7 +238,7 @@ def test_who_needs_nothing_that_is_provisioned_asks_for_nothing(scene: Scene, ma
     assert not nodes.asked()
 
 
-def test_a_check_says_what_it_lacks_and_is_active_once_that_is_there(scene: Scene, make: Make, autoscaler: AutoscalerStandIn) -> None:
+def test_provisioning_check_is_inactive_while_its_config_or_api_is_missing(scene: Scene, make: Make, autoscaler: AutoscalerStandIn) -> None:
     nodes = make()
     nodes.answer(Nodes())
     config = scene.api.get(f"{ROOT}/provisioningrequestconfigs/{nodes.config}")
@@ -280,7 +282,7 @@ STATUS = "PATCH .*/workloads/.*/status"
     ("only", "at"),
     mark_long([("POST .*/podtemplates", 1), ("POST .*/provisioningrequests", 1), (STATUS, 1), (STATUS, 2), (STATUS, 3)], but={1, 3}),
 )
-def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
+def test_restarted_reconciler_creates_no_second_provisioning_request(
     only: str, at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
 ) -> None:
     nodes = make()
@@ -291,16 +293,16 @@ def test_whoever_follows_a_killed_reconciler_asks_no_second_time(
     proxy.cut(None)
     topogate.start_reconciler(kubeconfig=watched, options=options)
     now = scene.until_bound("train", 3)
-    assert truth.together(now, "train", scene.rack) == []
+    assert truth.check_one_domain(now, "train", scene.rack) == []
     assert len(nodes.asked()) == 1
     assert len(nodes.requests()) == 1
     assert len(nodes.templates()) == 1
     assert "retryCount" not in nodes.state(now)
-    assert not truth.condition(now.workload_of("train"), "Evicted"), "one admission"
+    assert not truth.get_condition(now.workload_of("train"), "Evicted"), "one admission"
 
 
 @pytest.mark.parametrize(("at", "after"), mark_long(product([2, 3, 4], (False, True)), but={3}))
-def test_whoever_follows_a_killed_reconciler_counts_a_failure_once(
+def test_restarted_reconciler_counts_a_provisioning_failure_once(
     at: int, after: bool, scene: Scene, make: Make, proxy: WritesProxy, topogate: Topogate, options: list[str], watched: Path
 ) -> None:
     nodes = make()

@@ -11,7 +11,7 @@ from core.model.node_health_rules import RequeueRules
 from core.names import ADMITTED, EVICTED, FORGOTTEN_FAILURES, QUOTA_RESERVED
 from core.runtime.http.errors import Conflict, Unreachable
 from core.state.facts import condition_is_true
-from tests.builders import RACK, cluster_queue_json, condition_json
+from tests.builders import RACK, build_cluster_queue_json, build_condition_json
 from tests.reconciler.harness_pause import PauseHarness
 from tests.reconciler.schedule.test_second_pass import PassHarness
 
@@ -78,7 +78,9 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
 
 
 @pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
-async def test_who_has_run_well_begins_anew_also_where_the_eviction_fails_at_first(looptime: Any, error: Exception | None) -> None:
+async def test_workload_that_ran_well_starts_requeue_counting_anew_also_after_a_failed_eviction_write(
+    looptime: Any, error: Exception | None
+) -> None:
     """What is forgotten is written before it, and stands there already when it is decided on anew."""
     harness = LosingHarness()
     async with harness.running(requeue=RULES):
@@ -95,7 +97,7 @@ async def test_who_has_run_well_begins_anew_also_where_the_eviction_fails_at_fir
     assert counted == {"reason": "NodeFailures", "underlyingCause": "", "count": 4}
 
 
-async def test_its_next_admission_says_where_it_was_and_where_it_is(looptime: Any) -> None:
+async def test_next_admission_message_names_former_and_new_place_also_after_a_restart(looptime: Any) -> None:
     """Also where the reconciler was started anew between the eviction and the admission."""
     harness = LosingHarness()
     async with harness.running(requeue=RULES):
@@ -153,9 +155,9 @@ async def test_so_does_the_event_where_it_has_its_place_and_waits_for_a_check() 
     harness = PauseHarness()
     active = {"conditions": [{"type": "Active", "status": "True"}]}
     harness.put({"kind": "AdmissionCheck", "metadata": {"name": "check"}, "spec": {"controllerName": "x"}, "status": active})
-    harness.put({"kind": "ClusterQueue", **cluster_queue_json("cq", {"gpu": "10"}, admissionChecksStrategy=CHECKS)})
+    harness.put({"kind": "ClusterQueue", **build_cluster_queue_json("cq", {"gpu": "10"}, admissionChecksStrategy=CHECKS)})
     train = harness.workload("train", count=3, owner=None, topology={"required": RACK})
-    evicted = condition_json(EVICTED, message="its node was lost. It was on cloud/rack r9 (node n)")
+    evicted = build_condition_json(EVICTED, message="its node was lost. It was on cloud/rack r9 (node n)")
     harness.put({**train, "status": {"conditions": [evicted]}})
     async with harness.running():
         await asyncio.sleep(1)

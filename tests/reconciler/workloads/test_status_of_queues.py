@@ -10,14 +10,14 @@ from e2e import manifests
 from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
-from e2e.nodes import node_object
+from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
 ROOT = "/apis/kueue.x-k8s.io/v1beta2"
 
 
-def _until(scene: Scene, path: str, what: str, probe: Any) -> dict[str, Any]:
+def _wait_until(scene: Scene, path: str, what: str, probe: Any) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         obj = scene.api.get(f"{ROOT}/{path}")
         return obj if probe(obj) else None
@@ -29,12 +29,12 @@ def _is_gone(scene: Scene, path: str) -> bool:
     return scene.api.find(f"{ROOT}/{path}") is None
 
 
-def test_counters_and_usage_follow_what_is_admitted_and_what_waits(scene: Scene) -> None:
+def test_queue_status_counts_admitted_and_pending_workloads_with_their_usage(scene: Scene) -> None:
     scene.submit("runs", pods=2, gpus=8, required=scene.rack)
     scene.submit("waits", pods=3, gpus=8, required=scene.rack)
     scene.until_bound("runs", 2)
     for path in (f"clusterqueues/{scene.prefix}queue", f"namespaces/{scene.namespace}/localqueues/main"):
-        queue = _until(
+        queue = _wait_until(
             scene,
             path,
             f"{path} to count",
@@ -46,37 +46,37 @@ def test_counters_and_usage_follow_what_is_admitted_and_what_waits(scene: Scene)
         assert truth.is_true(queue, "Active")
     scene.delete_job("runs")
     path = f"clusterqueues/{scene.prefix}queue"
-    _until(scene, path, "usage to be given back", lambda obj: obj["status"]["flavorsUsage"][0]["resources"][1]["total"] == "0")
+    _wait_until(scene, path, "usage to be given back", lambda obj: obj["status"]["flavorsUsage"][0]["resources"][1]["total"] == "0")
 
 
-def test_a_queue_says_which_flavor_or_topology_it_lacks_and_recovers_when_it_comes(cluster: Cluster, topogate: Topogate) -> None:
+def test_cluster_queue_names_its_missing_flavor_or_topology_and_recovers(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster)
     cluster.add_nodes(scene.pool)
     cluster.create_namespace(scene.namespace)
     flavor, topology, path = f"{scene.prefix}flavor", f"{scene.prefix}topology", f"clusterqueues/{scene.prefix}queue"
-    scene.create(manifests.cluster_queue(f"{scene.prefix}queue", {flavor: {"cpu": 10, GPU: 100}}))
-    scene.create(manifests.local_queue("main", scene.namespace, f"{scene.prefix}queue"))
+    scene.create(manifests.build_cluster_queue(f"{scene.prefix}queue", {flavor: {"cpu": 10, GPU: 100}}))
+    scene.create(manifests.build_local_queue("main", scene.namespace, f"{scene.prefix}queue"))
 
     def reason(obj: dict[str, Any]) -> str:
-        return str(truth.condition(obj, "Active").get("reason", ""))
+        return str(truth.get_condition(obj, "Active").get("reason", ""))
 
-    lacking = _until(scene, path, "the flavor to be missed", lambda obj: reason(obj) == "FlavorNotFound")
-    assert flavor in truth.condition(lacking, "Active")["message"]
+    lacking = _wait_until(scene, path, "the flavor to be missed", lambda obj: reason(obj) == "FlavorNotFound")
+    assert flavor in truth.get_condition(lacking, "Active")["message"]
     scene.submit("early", pods=2, gpus=8, required=scene.rack)
     assert "is inactive" in scene.until_waiting("early", "Suspended")
-    scene.create(manifests.flavor(flavor, scene.pool.labels, topology))
-    lacking = _until(scene, path, "the topology to be missed", lambda obj: reason(obj) == "TopologyNotFound")
-    assert topology in truth.condition(lacking, "Active")["message"]
-    scene.create(manifests.topology(topology, scene.pool.levels))
-    _until(scene, path, "the queue to be active", lambda obj: reason(obj) == "Ready")
+    scene.create(manifests.build_flavor(flavor, scene.pool.labels, topology))
+    lacking = _wait_until(scene, path, "the topology to be missed", lambda obj: reason(obj) == "TopologyNotFound")
+    assert topology in truth.get_condition(lacking, "Active")["message"]
+    scene.create(manifests.build_topology(topology, scene.pool.levels))
+    _wait_until(scene, path, "the queue to be active", lambda obj: reason(obj) == "Ready")
     scene.until_bound("early", 2)
     scene.close()
 
 
-def test_what_is_in_use_is_held_by_a_finalizer_until_it_no_longer_is(cluster: Cluster, topogate: Topogate) -> None:
+def test_object_in_use_is_held_by_a_finalizer_until_its_queue_is_deleted(cluster: Cluster, topogate: Topogate) -> None:
     scene = Scene(cluster).open()
     for path in (f"resourceflavors/{scene.prefix}flavor", f"topologies/{scene.prefix}topology"):
-        _until(scene, path, f"{path} to be held", lambda obj: RESOURCE_IN_USE_FINALIZER in (obj["metadata"].get("finalizers") or ()))
+        _wait_until(scene, path, f"{path} to be held", lambda obj: RESOURCE_IN_USE_FINALIZER in (obj["metadata"].get("finalizers") or ()))
         scene.api.delete(f"{ROOT}/{path}")
         assert scene.api.find(f"{ROOT}/{path}") is not None
     scene.api.delete(f"{ROOT}/clusterqueues/{scene.prefix}queue")
@@ -85,19 +85,19 @@ def test_what_is_in_use_is_held_by_a_finalizer_until_it_no_longer_is(cluster: Cl
     scene.close()
 
 
-def test_nodes_whose_place_is_not_known_are_left_out_and_named(scene: Scene) -> None:
-    nowhere = node_object(scene.pool, 1, 1, 8)
+def test_nodes_without_valid_level_labels_are_left_out_and_named_in_the_condition(scene: Scene) -> None:
+    nowhere = build_node(scene.pool, 1, 1, 8)
     del nowhere["metadata"]["labels"][scene.rack]
-    twin = node_object(scene.pool, 1, 1, 9)
+    twin = build_node(scene.pool, 1, 1, 9)
     twin["metadata"]["labels"]["kubernetes.io/hostname"] = f"{scene.prefix}b1-r1-n1"
     scene.cluster.add_nodes([nowhere, twin])
 
     def told(obj: dict[str, Any]) -> bool:
-        message = truth.condition(obj, "topogate.dev/NodesPlaced").get("message", "")
+        message = truth.get_condition(obj, "topogate.dev/NodesPlaced").get("message", "")
         return nowhere["metadata"]["name"] in message and twin["metadata"]["name"] in message
 
-    topology = _until(scene, f"topologies/{scene.prefix}topology", "the nodes to be named", told)
-    condition = truth.condition(topology, "topogate.dev/NodesPlaced")
+    topology = _wait_until(scene, f"topologies/{scene.prefix}topology", "the nodes to be named", told)
+    condition = truth.get_condition(topology, "topogate.dev/NodesPlaced")
     assert condition["status"] == "False"
     assert f"without the label {scene.rack}" in condition["message"]
     scene.submit("whole-rack", pods=2, gpus=8, required=scene.rack)

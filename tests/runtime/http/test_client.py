@@ -108,7 +108,7 @@ def test_a_namespaced_object_cannot_be_named_without_its_namespace():
         CONFIG_MAP.path(None, "a")
 
 
-async def test_objects_that_the_server_answers_with_are_told_at_once(server: Server, client: Client):
+async def test_client_reports_objects_of_server_answers_at_once(server: Server, client: Client):
     obj, told = make_obj("a", 1), list[tuple[Resource, Obj]]()
     client.on_reply = lambda resource, found: told.append((resource, found))
     server.answer(obj)
@@ -125,7 +125,7 @@ async def test_objects_that_the_server_answers_with_are_told_at_once(server: Ser
     assert len(told) == 4, "these are no state of the object"
 
 
-async def test_each_verb_asks_for_what_it_says(server: Server, client: Client):
+async def test_client_sends_the_right_request_for_each_verb(server: Server, client: Client):
     obj = make_obj("a", 1)
     server.answer(obj)
     told: list[tuple[str, str, str | None]] = []
@@ -215,7 +215,7 @@ async def test_errors_are_typed(server: Server, client: Client):
         await client.get(CONFIG_MAP, "a", "ns")
 
 
-async def test_shed_load_is_retried_as_told_where_it_does_no_harm(server: Server, client: Client):
+async def test_too_many_requests_answer_is_retried_after_the_given_time_for_safe_requests(server: Server, client: Client):
     server.handlers = [failure(429, "TooManyRequests", Retry_After="0"), failure(429, "TooManyRequests", Retry_After="0"), _json(page("a"))]
     assert len((await client.list(CONFIG_MAP)).items) == 1
     server.seen.clear()
@@ -237,7 +237,7 @@ async def test_a_long_retry_after_is_left_to_the_caller(server: Server, client: 
     assert len(server.seen) == 1
 
 
-async def test_nobody_there_and_no_answer_are_both_unreachable(server: Server):
+async def test_client_without_a_server_or_an_answer_raises_unreachable(server: Server):
     async def never(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
         return web.Response()
@@ -306,7 +306,7 @@ async def test_a_line_of_many_megabytes_is_an_event_like_any_other(server: Serve
     assert second["type"] == "DELETED"
 
 
-async def test_a_cut_watch_is_unreachable_after_what_it_said(server: Server, client: Client):
+async def test_interrupted_watch_yields_its_events_then_raises_unreachable(server: Server, client: Client):
     server.handlers = [stream(line(type="ADDED", object={}), b'{"type":"ADD', end="abort")]
     seen: list[Any] = []
     with pytest.raises(errors.Unreachable):  # noqa: PT012

@@ -65,7 +65,7 @@ def test_bytes_that_are_no_text_do_no_harm():
         ({"Retry-After": "nan"}, b"", None),
     ],
 )
-def test_retry_after_is_read_where_it_is_told(headers: dict[str, str], body: bytes, wanted: float | None):
+def test_too_many_requests_error_has_the_retry_after_time(headers: dict[str, str], body: bytes, wanted: float | None):
     error = error_for(429, body, headers)
     assert isinstance(error, errors.TooManyRequests)
     assert error.retry_after == wanted
@@ -81,7 +81,7 @@ def test_a_status_of_a_watch_is_taken_as_it_is():
     assert isinstance(error_for(410, {"kind": "Status", "reason": "Expired", "message": "old"}), errors.Gone)
 
 
-def test_an_error_tells_no_password_of_a_proxy():
+def test_unreachable_error_contains_no_proxy_password():
     error = errors.Unreachable("GET https://10.0.0.1/api: 407, message='...', url='http://user:hunter2@proxy.example:3128'")
     assert str(error) == error.message == "GET https://10.0.0.1/api: 407, message='...', url='http://proxy.example:3128'"
 

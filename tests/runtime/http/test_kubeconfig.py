@@ -25,7 +25,7 @@ NO_CA = {
 }
 
 
-async def refusal(path: str | None) -> str:
+async def get_refusal(path: str | None) -> str:
     with pytest.raises(UnusableKubeconfig) as caught:
         await Client.connect(path, user_agent="test")
     text = str(caught.value)
@@ -45,10 +45,10 @@ async def refusal(path: str | None) -> str:
     ],
     ids=["broken YAML", "empty", "a list", "binary", "no context", "no certificate"],
 )
-async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(content: bytes, told: str, tmp_path: Path):
+async def test_unusable_kubeconfig_is_reported_with_its_path_and_cause(content: bytes, told: str, tmp_path: Path):
     path = tmp_path / "config"
     path.write_bytes(content)
-    text = await refusal(str(path))
+    text = await get_refusal(str(path))
     assert text.startswith(f"kubeconfig {path}: ")
     assert told.format(path=path) in text
     assert "Error" not in text
@@ -56,16 +56,16 @@ async def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(content: b
 
 
 async def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
-    assert await refusal("/nowhere/config") == "kubeconfig /nowhere/config: there is no such file"
+    assert await get_refusal("/nowhere/config") == "kubeconfig /nowhere/config: there is no such file"
     monkeypatch.setenv("KUBECONFIG", "/nowhere/a:/nowhere/b")
-    assert await refusal(None) == "kubeconfig /nowhere/a:/nowhere/b: there is no such file ($KUBECONFIG names it)"
+    assert await get_refusal(None) == "kubeconfig /nowhere/a:/nowhere/b: there is no such file ($KUBECONFIG names it)"
 
 
-async def test_no_kubeconfig_outside_a_pod_says_where_one_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+async def test_missing_kubeconfig_outside_a_pod_is_reported_with_the_searched_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert (await refusal(None)).startswith("there is no kubeconfig (neither --kubeconfig nor $KUBECONFIG names one")
+    assert (await get_refusal(None)).startswith("there is no kubeconfig (neither --kubeconfig nor $KUBECONFIG names one")
 
 
 def test_of_several_files_one_that_is_there_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -77,7 +77,7 @@ def test_of_several_files_one_that_is_there_is_enough(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("process", ["reconciler", "webhook"])
-def test_each_process_says_so_in_one_line_and_ends_with_status_2(process: str, tmp_path: Path):
+def test_each_process_with_a_missing_kubeconfig_exits_with_status_two_and_one_line(process: str, tmp_path: Path):
     command = [sys.executable, "-m", process, "--kubeconfig", "/nowhere/config"]
     if process == "webhook":
         now = datetime.now(UTC)
@@ -94,7 +94,7 @@ def test_each_process_says_so_in_one_line_and_ends_with_status_2(process: str, t
     assert json.loads(line)["error"] == "kubeconfig /nowhere/config: there is no such file"
 
 
-def config_of(user: object, context: object = None) -> dict[str, object]:
+def get_config(user: object, context: object = None) -> dict[str, object]:
     return {
         "current-context": "c",
         "contexts": [{"name": "c", "context": context or {"cluster": "c", "user": "u"}}],
@@ -131,7 +131,7 @@ def config_of(user: object, context: object = None) -> dict[str, object]:
 )
 def test_impersonation_of_a_user_entry_becomes_the_headers_of_client_go(user: object, headers: object, tmp_path: Path):
     path = tmp_path / "config"
-    path.write_text(json.dumps(config_of(user)))
+    path.write_text(json.dumps(get_config(user)))
     assert read_impersonation(str(path), "c") == headers
 
 
@@ -163,8 +163,8 @@ def test_impersonation_of_a_user_entry_becomes_the_headers_of_client_go(user: ob
 )
 async def test_field_of_a_user_entry_that_cannot_be_honoured_is_refused_by_name(user: object, says: str, tmp_path: Path):
     path = tmp_path / "config"
-    path.write_text(json.dumps(config_of(user)))
-    assert f"kubeconfig {path}: {says}" in await refusal(str(path))
+    path.write_text(json.dumps(get_config(user)))
+    assert f"kubeconfig {path}: {says}" in await get_refusal(str(path))
 
 
 SECRET = "s3cr3t-abcdef"
@@ -188,25 +188,25 @@ SECRET = "s3cr3t-abcdef"
         f"{{as: dev, as-user-extra: {{token: {SECRET}}}}}",
     ],
 )
-async def test_no_credential_of_a_kubeconfig_is_told_or_logged(entry: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_kubeconfig_credentials_are_never_shown_or_logged(entry: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = tmp_path / "config"
-    lines = [f"{key}: {json.dumps(value)}" for key, value in config_of(None).items() if key != "users"]
+    lines = [f"{key}: {json.dumps(value)}" for key, value in get_config(None).items() if key != "users"]
     path.write_text("\n".join([*lines, "users:", "- name: u", "  user:", f"    {entry}", ""]))
-    assert SECRET not in await refusal(str(path))
+    assert SECRET not in await get_refusal(str(path))
     assert SECRET not in caplog.text
     find_namespace(str(path))  # raises nothing
 
 
 async def test_user_of_a_context_that_is_missing_is_refused(tmp_path: Path):
     path = tmp_path / "config"
-    path.write_text(json.dumps(config_of({}, {"cluster": "c", "user": "other"})))
-    assert await refusal(str(path)) == f"kubeconfig {path}: context c names user other, which is not in users"
+    path.write_text(json.dumps(get_config({}, {"cluster": "c", "user": "other"})))
+    assert await get_refusal(str(path)) == f"kubeconfig {path}: context c names user other, which is not in users"
 
 
 def test_impersonation_in_a_file_below_the_home_directory_becomes_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "base").write_text(json.dumps({"current-context": "c"}))
-    (tmp_path / "a").write_text(json.dumps(config_of({"token": "t", "as": "weak"})))
+    (tmp_path / "a").write_text(json.dumps(get_config({"token": "t", "as": "weak"})))
     named = f"{tmp_path / 'base'}{os.pathsep}~/a"
     assert read_impersonation(named, "c") == (("Impersonate-User", "weak"),)
     assert find_kubeconfig("~/a") == "~/a"
@@ -215,14 +215,14 @@ def test_impersonation_in_a_file_below_the_home_directory_becomes_headers(monkey
 @pytest.mark.parametrize("context", ["other", None])
 def test_impersonation_of_a_context_that_is_missing_is_refused(context: str | None, tmp_path: Path):
     path = tmp_path / "config"
-    path.write_text(json.dumps(config_of({"as": "weak"})))
+    path.write_text(json.dumps(get_config({"as": "weak"})))
     with pytest.raises(ValueError, match="context"):
         read_impersonation(str(path), context)
 
 
 async def test_current_context_of_several_files_is_the_first_one(tmp_path: Path):
     one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text(json.dumps(config_of({"token": "t"})))
+    one.write_text(json.dumps(get_config({"token": "t"})))
     other.write_text(
         json.dumps(
             {

@@ -100,19 +100,19 @@ async def count(per_second: float, *, others: int, back: int, until: float = 100
     return turns[False], turns[True]
 
 
-async def test_where_all_turns_are_wanted_one_in_ten_is_for_what_yields():
+async def test_rate_limiter_under_full_load_gives_one_request_in_ten_to_yielding_tasks():
     others, back = await count(10, others=5, back=5)
     assert others + back == pytest.approx(1000, abs=10)
     assert back == pytest.approx(100, abs=10)
 
 
-async def test_what_yields_has_every_turn_that_nobody_else_wants():
+async def test_rate_limiter_without_other_load_gives_all_requests_to_yielding_tasks():
     others, back = await count(10, others=0, back=3)
     assert others == 0
     assert back == pytest.approx(1000, abs=10)
 
 
-async def test_that_one_yields_is_said_of_what_it_asks_for_within_and_of_nothing_else():
+async def test_yielding_context_applies_only_to_tasks_created_within_it():
     clock = SleepersClock()
     pace = RateLimiter(clock, 1, burst=1)
     order: list[str] = []

@@ -52,7 +52,7 @@ async def test_shed_load_halves_the_limit_once_and_waits_as_long_as_the_server_s
 
 
 @pytest.mark.looptime
-async def test_who_gives_up_waiting_takes_nobodys_turn():
+async def test_cancelled_waiter_of_the_throttle_uses_no_turn():
     throttle = Throttle(SystemClock(), start=1)
     await throttle.__aenter__()
 
@@ -70,7 +70,7 @@ async def test_who_gives_up_waiting_takes_nobodys_turn():
 
 
 @pytest.mark.looptime
-async def test_a_turn_given_to_who_is_cancelled_at_that_moment_is_passed_on():
+async def test_throttle_turn_of_a_waiter_cancelled_at_that_moment_goes_to_the_next_waiter():
     throttle = Throttle(SystemClock(), start=1)
     await throttle.__aenter__()
 

@@ -22,7 +22,7 @@ from core.runtime.report.probes import HEALTH, METRICS
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.process import find_free_ports
-from tests.webhook.asking import MUTATE_JOB, body
+from tests.webhook.asking import MUTATE_JOB, build_body
 from tests.webhook.test_process import PAIR, ROOT, ask, is_closed, write_kubeconfig
 
 SCRIPT = """
@@ -90,7 +90,7 @@ def test_the_webhook_answers_reviews_and_ends_in_good_order(folder: Path, makes_
     with running(folder, "webhook", "--host=127.0.0.1", f"--port={port}", f"--metrics-port={metrics}", *files) as disk:
         wait_served(disk, port)
         for _ in range(20):
-            status, answer = ask(port, body(manifests.job("train", "team-a", pods=1)))
+            status, answer = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
             assert (status, answer["response"]["allowed"]) == (200, True)
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}{METRICS}", timeout=10) as reply:
             assert f'topogate_reviews_total{{path="{MUTATE_JOB}",result="allowed"}} 20.0' in reply.read().decode()

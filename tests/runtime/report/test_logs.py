@@ -51,7 +51,7 @@ def test_fields_cannot_fake_the_frame(stream: io.StringIO):
     assert line["time"] != "never"
 
 
-def test_no_password_of_a_url_is_told_wherever_it_stands(stream: io.StringIO):
+def test_log_lines_contain_no_url_password(stream: io.StringIO):
     url = "http://user:hunter2@proxy.example:3128/a@b"
     try:
         raise OSError(f"no way past {url}")

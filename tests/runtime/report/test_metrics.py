@@ -55,7 +55,7 @@ def scrape(made: Metrics) -> Scraped:
     return Scraped(made.expose()[0].decode())
 
 
-def test_what_is_counted_is_told_by_label(made: Metrics):
+def test_counter_is_exported_by_label(made: Metrics):
     made.add(THINGS, "good")
     made.add(THINGS, "good", by=2)
     assert scrape(made).rows("t_things_total", "result") == {("good",): 3.0, ("bad",): 0.0}
@@ -65,13 +65,13 @@ def test_a_counter_of_few_values_begins_at_zero(made: Metrics):
     assert scrape(made).rows("t_things_total", "result") == {("good",): 0.0, ("bad",): 0.0}
 
 
-def test_a_value_that_is_not_one_of_the_few_is_told_as_other(made: Metrics):
+def test_counter_label_outside_its_values_is_exported_as_other(made: Metrics):
     made.add(THINGS, "odd")
     made.add(THINGS, "odder")
     assert scrape(made).value("t_things_total", result=OTHER) == 2
 
 
-def test_beyond_so_many_series_names_are_told_as_other_and_nothing_is_lost(made: Metrics):
+def test_counter_series_beyond_the_limit_are_merged_as_other(made: Metrics):
     for number in range(MOST_SERIES + 50):
         made.add(BY_QUEUE, f"q{number}", "good")
     made.add(BY_QUEUE, "q0", "good")
@@ -89,7 +89,7 @@ def test_measurements_fall_into_the_buckets_of_their_instrument(made: Metrics):
     assert (found.value("t_wait_seconds_count", queue="a"), found.value("t_wait_seconds_sum", queue="a")) == (4, 16.6)
 
 
-def test_gauges_are_what_their_readers_say_now_and_what_is_gone_is_told_no_more(made: Metrics):
+def test_gauge_shows_current_values_of_its_reader_and_drops_removed_labels(made: Metrics):
     rows: dict[Values, float] = {("a",): 1.0, ("b",): 2.0}
     made.read_by(lambda: {NOW: rows})
     made.read_by(lambda: {RESTARTS: {("pods",): 7}})
@@ -100,7 +100,7 @@ def test_gauges_are_what_their_readers_say_now_and_what_is_gone_is_told_no_more(
     assert scrape(made).rows("t_now", "queue") == {("b",): 2.0}
 
 
-def test_what_is_read_once_too_often_is_told_together_as_a_sum_or_as_the_worst(made: Metrics):
+def test_gauge_series_beyond_the_limit_are_merged_as_sum_or_maximum(made: Metrics):
     rows: dict[Values, float] = {(f"q{number}",): float(number) for number in range(MOST_SERIES + 3)}
     made.read_by(lambda: {NOW: rows, AGE: rows})
     found = scrape(made)
@@ -137,7 +137,7 @@ def test_two_of_them_share_nothing(made: Metrics):
     assert other.shutdown()
 
 
-def test_the_process_is_told_of_too(made: Metrics):
+def test_metrics_include_process_memory(made: Metrics):
     assert scrape(made).value("process_resident_memory_bytes") > 1e6
 
 
@@ -189,7 +189,7 @@ def receiver() -> Iterator[Collector]:
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
-def test_a_collector_gets_what_was_counted_and_what_was_read_last(receiver: Collector, by_variable: bool, monkeypatch: pytest.MonkeyPatch):
+def test_metrics_collector_receives_counters_and_last_gauge_values(receiver: Collector, by_variable: bool, monkeypatch: pytest.MonkeyPatch):
     if by_variable:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
     made = Metrics("topogate-test", ALL, endpoint=None if by_variable else receiver.url)
@@ -215,7 +215,7 @@ def test_a_collector_of_traces_alone_is_left_alone(receiver: Collector, monkeypa
     assert receiver.paths == []
 
 
-def test_a_collector_that_refuses_is_told_of_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
+def test_metrics_collector_that_refuses_is_reported_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
     receiver.status = 400
     caplog.set_level(logging.WARNING)
     made = Metrics("test", ALL, endpoint=receiver.url)

@@ -51,7 +51,7 @@ class Story:
         self.held.take(Span(name, Of(trace), attributes, Ends(not failed), 0, int(took_s * 1e9)))
 
 
-def test_a_story_in_which_nothing_happened_is_not_sent():
+def test_unsampled_trace_without_a_refusal_is_not_sent():
     story = Story()
     for name in ("create", "queued", "solve", "admit", "bound"):
         story.tell(name, refused=False)
@@ -79,7 +79,7 @@ def test_only_work_is_slow_a_wait_may_last():
     assert story.sent == ["queued", "solve", "review"]
 
 
-def test_a_beginning_is_sent_by_itself_so_that_what_follows_has_a_parent():
+def test_root_span_of_an_unsampled_trace_is_sent_at_once():
     story = Story()
     story.tell("review", begins=True)
     story.tell("create")
@@ -88,7 +88,7 @@ def test_a_beginning_is_sent_by_itself_so_that_what_follows_has_a_parent():
     assert story.sent == ["review", "create", "solve"]
 
 
-def test_what_is_not_decided_in_time_is_forgotten():
+def test_held_span_without_a_decision_in_time_is_dropped():
     story = Story()
     story.tell("create")
     story.clock.time += HELD_S - 1
@@ -101,7 +101,7 @@ def test_what_is_not_decided_in_time_is_forgotten():
     assert story.sent == ["solve", "create", "solve"]
 
 
-def test_what_is_held_has_a_bound_in_all_and_for_each_trace(monkeypatch: pytest.MonkeyPatch):
+def test_held_spans_are_limited_in_total_and_for_each_trace(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sampling, "MOST_HELD", 2 * MOST_OF_ONE)
     story = Story()
     for trace in (1, 2):

@@ -80,7 +80,7 @@ def test_grpc_is_spoken_where_that_is_asked_for(collector: Collector, by_variabl
     assert sorted(collector.names) == ["a", "b"]
 
 
-def test_a_protocol_that_nobody_knows_is_told_of_and_http_is_spoken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_unknown_otlp_protocol_is_logged_and_http_is_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
     with Receiver() as receiver:
         sending = telemetry.setup("x", endpoint=receiver.endpoint)
@@ -114,7 +114,7 @@ def test_traces_alone_can_be_turned_off(name: str, monkeypatch: pytest.MonkeyPat
         ("traceidratio", "", 1.0),
     ],
 )
-def test_the_share_is_what_the_standard_variables_say(sampler: str, argument: str, expected: float | None):
+def test_sampling_ratio_follows_the_standard_variables(sampler: str, argument: str, expected: float | None):
     assert telemetry.ratio_of({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}) == expected
 
 
@@ -127,7 +127,7 @@ def test_the_share_is_what_the_standard_variables_say(sampler: str, argument: st
         ("traceidratio", "most", "OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1"),
     ],
 )
-def test_what_is_none_of_their_values_draws_one_line(
+def test_invalid_sampler_variable_is_logged_once_and_all_traces_are_sampled(
     sampler: str, argument: str, variable: str, accepted: str, caplog: pytest.LogCaptureFixture
 ):
     assert telemetry.ratio_of({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}) == 1.0
@@ -176,7 +176,7 @@ def test_a_share_is_sent_and_the_same_share_by_every_process():
         assert len(stop()) == len(spans)
 
 
-def test_nothing_of_the_share_and_yet_who_is_refused_is_told_of_as_a_whole():
+def test_unsampled_trace_with_a_refusal_is_sent_completely():
     with sampled(0.0) as stop:
         tracer = telemetry.tracer("t")
         with tracer.start_as_current_span("review", attributes={"begins": True}):
@@ -203,7 +203,7 @@ def test_a_slow_decision_is_sent_by_its_own_times():
     assert span.end_ns - span.start_ns == 250_000_000
 
 
-def test_what_was_held_too_long_is_not_sent_any_more():
+def test_span_held_longer_than_the_limit_is_not_sent():
     clock = ManualClock()
     with sampled(0.0, clock) as stop:
         tracer = telemetry.tracer("t")
@@ -230,7 +230,7 @@ def tell_many(sending: Telemetry) -> float:
 
 
 @pytest.mark.parametrize("protocol", [GRPC, HTTP])
-def test_a_collector_that_is_not_there_costs_one_line_that_says_which(
+def test_unreachable_trace_collector_is_logged_once_with_its_endpoint(
     protocol: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")  # of one batch, ten seconds else
@@ -246,7 +246,7 @@ def test_a_collector_that_is_not_there_costs_one_line_that_says_which(
     assert vars(told)["protocol"] == protocol
 
 
-def test_a_collector_that_refuses_grpc_is_told_of_once_and_when_it_is_well_again(collector: Collector, caplog: pytest.LogCaptureFixture):
+def test_grpc_collector_that_refuses_spans_is_reported_once_and_on_recovery(collector: Collector, caplog: pytest.LogCaptureFixture):
     collector.refuses = True
     with caplog.at_level(logging.INFO):
         sending = telemetry.setup("x", endpoint=collector.url, protocol=GRPC)

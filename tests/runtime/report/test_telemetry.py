@@ -141,7 +141,7 @@ def test_a_collector_that_hangs_costs_callers_nothing_and_exit_little(receiver: 
     assert receiver.requests == []
 
 
-def test_a_collector_that_refuses_is_told_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
+def test_collector_that_refuses_spans_is_reported_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
     receiver.status = 400
     with caplog.at_level(logging.DEBUG):
         sending = telemetry.setup("x", endpoint=receiver.url + "/v1/traces")
@@ -156,7 +156,7 @@ def test_a_collector_that_refuses_is_told_once(receiver: Collector, caplog: pyte
     assert of_here == ["spans cannot be exported and are dropped"]
 
 
-def test_a_tracer_that_is_kept_follows_what_is_set_up(receiver: Collector):
+def test_tracer_created_before_setup_records_during_and_not_after_setup(receiver: Collector):
     kept, ordinary = telemetry.tracer("kept"), trace.get_tracer("ordinary")
     assert not kept.start_span("before").is_recording()
     for _ in range(2):

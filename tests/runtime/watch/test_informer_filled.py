@@ -13,7 +13,7 @@ from core.runtime.watch.store import Change
 PODS = Resource("", "v1", "pods", "Pod")
 
 
-def pod(name: str, version: str = "1") -> Obj:
+def build_pod(name: str, version: str = "1") -> Obj:
     return {"metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version}, "spec": {"x": version}}
 
 
@@ -52,17 +52,17 @@ def told(informer: Informer) -> list[tuple[str | None, str | None]]:
 
 
 async def test_one_list_is_folded_as_a_first_list_is():
-    client = Listing([pod("a"), pod("b")])
+    client = Listing([build_pod("a"), build_pod("b")])
     informer = Informer(client, PODS, namespace="ns", label_selector="l", field_selector="f")
     heard = told(informer)
     await informer.list_once()
     assert informer.synced
-    assert informer.store.list() == [pod("a"), pod("b")]
+    assert informer.store.list() == [build_pod("a"), build_pod("b")]
     assert heard == [(None, "1"), (None, "1")]
     assert client.asked == [("pods", "ns", "l", "f")]
 
 
-async def test_a_list_that_is_refused_is_the_callers_to_hear_of():
+async def test_refused_list_raises_for_its_caller():
     informer = Informer(Listing(Forbidden(403, "Forbidden", "no")), PODS)
     with pytest.raises(Forbidden):
         await informer.list_once()
@@ -72,9 +72,9 @@ async def test_a_list_that_is_refused_is_the_callers_to_hear_of():
 def test_objects_at_hand_replace_those_before_and_go_through_the_transform():
     informer = Informer(Client.offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": obj["spec"]["x"] + "!"}})
     heard = told(informer)
-    informer.fill([pod("a"), pod("b")])
-    informer.put(pod("b", "2"))
-    informer.fill([pod("b", "2")])
+    informer.fill([build_pod("a"), build_pod("b")])
+    informer.put(build_pod("b", "2"))
+    informer.fill([build_pod("b", "2")])
     assert [obj["spec"]["x"] for obj in informer.store.list()] == ["2!"]
     assert heard == [(None, "1!"), (None, "1!"), ("1!", "2!"), ("1!", None)]
 
@@ -87,11 +87,11 @@ async def test_without_a_server_nothing_can_be_asked():
             await anext(client.watch(PODS, resource_version="1", timeout_seconds=1))
 
 
-def test_reply_goes_through_the_transform_and_is_told_once():
+def test_observed_reply_is_transformed_and_reported_once():
     informer = Informer(Client.offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": f"slim {obj['spec']['x']}"}})
-    informer.fill([pod("a")])
+    informer.fill([build_pod("a")])
     heard = told(informer)
-    informer.observe_reply(pod("a", "2"))
-    informer.put(pod("a", "2"))
-    informer.observe_reply(pod("a", "1"))
+    informer.observe_reply(build_pod("a", "2"))
+    informer.put(build_pod("a", "2"))
+    informer.observe_reply(build_pod("a", "1"))
     assert heard == [(None, "slim 1"), ("slim 1", "slim 2")]

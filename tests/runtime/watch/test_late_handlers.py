@@ -72,7 +72,7 @@ class World:
 
 
 @given(before=st.lists(HAPPENS, max_size=12), meanwhile=st.lists(HAPPENS, max_size=16), after=st.lists(HAPPENS, max_size=4))
-async def test_a_latecomer_hears_what_it_would_have_heard_at_once_and_in_the_same_order(
+async def test_late_handler_receives_the_same_changes_in_the_same_order_as_an_immediate_one(
     before: list[tuple[str, str, int]], meanwhile: list[tuple[str, str, int]], after: list[tuple[str, str, int]]
 ):
     world = World()
@@ -88,7 +88,7 @@ async def test_a_latecomer_hears_what_it_would_have_heard_at_once_and_in_the_sam
 
 
 @given(before=st.lists(HAPPENS, max_size=12), meanwhile=st.lists(HAPPENS, max_size=16))
-async def test_a_latecomer_ends_with_the_picture_that_one_has_who_was_there_from_the_start(
+async def test_late_handler_ends_with_the_same_state_as_a_handler_from_the_start(
     before: list[tuple[str, str, int]], meanwhile: list[tuple[str, str, int]]
 ):
     world = World()
@@ -133,7 +133,7 @@ async def test_between_two_turns_of_the_loop_few_handlers_are_called():
     assert clock.turns == 7 * 1000 / AT_ONCE
 
 
-async def test_who_comes_after_those_that_came_late_is_told_at_once():
+async def test_handler_added_after_late_handlers_receives_changes_at_once():
     informer = Informer(Client.offline(), CONFIG_MAP)
     informer.fill([make_obj("a", 1)])
     with telling_later() as late:

@@ -126,7 +126,7 @@ class StoreMachine(RuleBasedStateMachine):
 TestStore = StoreMachine.TestCase
 
 
-def test_what_was_deleted_while_nobody_watched_is_told_with_its_last_known_state():
+def test_object_deleted_during_a_watch_gap_is_reported_with_its_last_known_state():
     store = Store()
     old = make_obj("a", 1)
     for event in (Init(), InitApply(old), InitDone(), Init()):
@@ -143,7 +143,7 @@ def test_the_same_name_with_another_uid_found_by_a_list_is_deleted_and_created()
     assert store.apply(InitDone()) == [Change(old, None), Change(None, new)]
 
 
-def test_an_index_added_late_covers_what_is_there():
+def test_index_added_to_a_filled_store_covers_existing_objects():
     store = Store()
     obj = make_obj("a", 1, colours=["red"])
     store.apply(Applied(obj))

@@ -66,7 +66,7 @@ def test_it_begins_with_the_first_page():
     assert begin(POLICY) == (Empty(), ListPage("", 2))
 
 
-def test_pages_are_told_as_they_come_and_the_last_opens_the_watch():
+def test_list_pages_yield_events_at_once_and_the_last_page_opens_the_watch():
     first = go(Empty(), Page([A, B], "9", "more"))
     assert (list(first.events), first.action) == ([Init(), InitApply(A), InitApply(B)], ListPage("more", 2))
     assert isinstance(first.state, InitPage)
@@ -82,14 +82,14 @@ def test_an_empty_list_is_a_list():
 @pytest.mark.parametrize(
     ("kind", "event"), [("ADDED", Applied(A)), ("MODIFIED", Applied(A)), ("DELETED", Deleted(A))], ids=["added", "modified", "deleted"]
 )
-def test_an_event_is_told_and_moves_the_version(kind: str, event: Event):
+def test_watch_event_is_reported_and_advances_the_version(kind: str, event: Event):
     following = go(watching("0"), Raw(raw(kind, A)))
     assert (list(following.events), following.action) == ([event], Read())
     assert isinstance(following.state, Watching)
     assert following.state.resource_version == "1"
 
 
-def test_a_bookmark_moves_the_version_and_tells_nothing():
+def test_watch_bookmark_advances_the_version_without_an_event():
     following = go(watching("5"), Raw(bookmark(8)))
     assert (following.state, list(following.events), following.action) == (watching("8"), [], Read())
 
@@ -202,7 +202,7 @@ def test_a_server_that_answers_nothing_but_errors_makes_us_list_again():
     assert again.action == ListPage("", 2)
 
 
-def test_a_server_that_is_away_does_not_make_everybody_list_again():
+def test_unreachable_server_causes_no_new_list():
     state: State = watching("5")
     for _ in range(10):
         state = go(go(state, Failed(Unreachable("refused"))).state, Woke()).state

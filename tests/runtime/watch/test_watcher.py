@@ -105,7 +105,7 @@ async def test_a_server_that_closes_at_once_is_not_hammered():
 
 
 @pytest.mark.parametrize("fault", ["gone", Gone(410, "Expired")], ids=["in stream", "status"])
-async def test_a_server_that_always_says_gone_is_not_hammered(fault: Any):
+async def test_server_that_always_answers_gone_is_not_requested_too_often(fault: Any):
     server = ConfigMaps(faults=[None, fault] * 1000)
     informer = make_informer(server)
     async with running(informer):
@@ -114,7 +114,7 @@ async def test_a_server_that_always_says_gone_is_not_hammered(fault: Any):
     assert informer.watcher.restarts["gone"] > 5
 
 
-async def test_what_happened_in_a_gap_that_history_forgot_is_told():
+async def test_changes_during_a_compacted_watch_gap_are_reported():
     server = ConfigMaps(["stays", "goes"])
     informer = make_informer(server)
     told: list[Change] = []
@@ -157,7 +157,7 @@ async def test_the_first_list_is_tried_until_it_succeeds(looptime):
     assert informer.watcher.restarts == {**dict.fromkeys(informer.watcher.restarts, 0), "unreachable": 2, "error": 1}
 
 
-async def test_a_late_handler_is_told_what_there_is():
+async def test_handler_added_after_sync_receives_existing_objects_as_initial():
     server = ConfigMaps("ba")
     informer = make_informer(server)
     early: list[Change] = []
@@ -230,7 +230,7 @@ async def test_a_burst_of_events_leaves_turns_for_others():
         assert max(seen) <= EVENTS_AT_ONCE
 
 
-async def test_while_a_first_list_is_read_what_stays_is_settled_and_later_not():
+async def test_settle_callback_runs_during_the_first_list_only():
     server = ConfigMaps(f"{number:04}" for number in range(2 * AT_ONCE))
     settled: list[int] = []
 
@@ -302,7 +302,7 @@ async def test_an_object_that_cannot_be_slimmed_or_indexed_is_set_aside_and_stor
         assert len(informer.set_aside) == 0
 
 
-async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture):
+async def test_repeated_watch_failure_is_logged_once(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     server = ConfigMaps(faults=[*(Forbidden(403, "Forbidden", "no") for _ in range(3)), ServerError(500, "", "broken")])
     informer = make_informer(server)
@@ -312,7 +312,7 @@ async def test_a_failure_that_comes_again_and_again_is_told_once(caplog: pytest.
     assert informer.watcher.restarts["error"] == 4
 
 
-async def test_why_nothing_is_heard_of_is_known_until_something_is():
+async def test_watcher_keeps_its_last_error_until_it_is_synced():
     server = ConfigMaps(faults=[Forbidden(403, "Forbidden", "no")])
     informer = make_informer(server)
     task = asyncio.create_task(informer.run())

@@ -43,7 +43,7 @@ def make_elastic(kind: str, workers: int) -> Json:
     """With pods or workers of two GPUs each."""
     if kind != "Job":
         return manifests.make_elastic_ray(kind, "j", "ns", workers=workers, gpus=2)
-    job = manifests.job("j", "ns", pods=workers, gpus=2, spec={"completions": 100})
+    job = manifests.build_job("j", "ns", pods=workers, gpus=2, spec={"completions": 100})
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
     return job
 
@@ -90,7 +90,7 @@ def test_pods_that_are_asked_for_again_wait_until_the_reduced_admission_is_seen(
     """Attack 42, 1: they were let in by the admission from before, and the quota was another job's by then: 20 of 12 GPUs."""
     world.apply(make_elastic(kind, 6))
     world.run_for(30)
-    world.apply(manifests.job("other", "ns", pods=4, gpus=2))
+    world.apply(manifests.build_job("other", "ns", pods=4, gpus=2))
     world.run_for(10)
     faults.late_s = {"workloads": lag_s}
     scale(world, kind, 1)
@@ -163,7 +163,7 @@ def test_workload_that_asks_for_less_than_the_pods_it_is_to_take_over_is_not_adm
     for pod_set in pod_sets:
         pod_set["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
     world.patch(*WORKLOADS, waiting, {"spec": {"podSets": pod_sets}})
-    world.apply(manifests.job("other", "ns", pods=6, gpus=2))
+    world.apply(manifests.build_job("other", "ns", pods=6, gpus=2))
     world.run_for(60)
     assert count_gpus(world) == 12
     assert admitted(world, "other") == []
@@ -173,7 +173,7 @@ def test_workload_that_waits_to_grow_is_dropped_where_the_gate_is_off_by_now() -
     """Attack 42, 5: it was admitted later, and held quota for pods that nothing made."""
     world = make_world(POOL, gpus=12, levels=[])
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True}))
-    world.apply(manifests.job("other", "ns", pods=4, gpus=2))
+    world.apply(manifests.build_job("other", "ns", pods=4, gpus=2))
     world.run_for(5)
     world.apply(make_elastic("Job", 1))
     world.run_for(20)
@@ -195,7 +195,7 @@ def test_workload_that_waits_to_grow_is_dropped_where_the_gate_is_off_by_now() -
 def test_pods_that_are_asked_for_again_before_the_others_have_ended_have_the_places_that_are_left(world: World) -> None:
     """Attack 42, 6: places were given back by how scattered they were, that of a pod which ran among them."""
     world.kubelets.ends_after_s = 5
-    world.apply(manifests.job("first", "ns", pods=1, gpus=6))
+    world.apply(manifests.build_job("first", "ns", pods=1, gpus=6))
     world.run_for(10)
     world.apply(make_elastic("RayCluster", 1))
     world.run_for(15)

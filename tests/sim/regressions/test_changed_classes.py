@@ -6,7 +6,7 @@ from typing import Any
 
 from core.names import PRIORITY_CLASS_LABEL
 from sim.world import World
-from tests.sim.test_world import job, open_world
+from tests.sim.test_world import build_job, open_world
 
 Json = dict[str, Any]
 KUEUE = "kueue.x-k8s.io"
@@ -30,7 +30,7 @@ def open_preempting_world() -> World:
 
 
 def submit(world: World, name: str, class_name: str = "", class_of_pods: str = "") -> None:
-    made = job(name, 4, seconds=None)
+    made = build_job(name, 4, seconds=None)
     if class_name:
         made["metadata"]["labels"][PRIORITY_CLASS_LABEL] = class_name
     if class_of_pods:

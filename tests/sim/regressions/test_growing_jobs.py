@@ -31,7 +31,7 @@ def start(gpus: int, **queue: Any) -> World:
 
 
 def start_job(world: World, *, pods: int, gpus: int) -> Json:
-    job = manifests.job("j", "ns", pods=pods, gpus=gpus, spec={"completions": 100}, required=POOL.rack_label)
+    job = manifests.build_job("j", "ns", pods=pods, gpus=gpus, spec={"completions": 100}, required=POOL.rack_label)
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
     world.apply(job)
     world.run_for(30)
@@ -81,7 +81,7 @@ def growing() -> Iterator[World]:
 
 
 def test_second_workload_that_is_preempted_while_it_waits_for_checks_gives_its_quota_back(growing: World) -> None:
-    high = manifests.job("high", "ns", pods=2, gpus=1, required=POOL.rack_label)
+    high = manifests.build_job("high", "ns", pods=2, gpus=1, required=POOL.rack_label)
     high["metadata"]["labels"][PRIORITY_CLASS_LABEL] = "high"
     growing.apply(high)
     growing.run_for(20)

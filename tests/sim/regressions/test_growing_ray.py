@@ -95,7 +95,7 @@ def test_workers_that_an_autoscaler_takes_away_give_back_quota_down_to_none_and_
     scale(world, 1)
     assert get_counts(world) == [{"head": 1, "gpu": 1}]
     assert len(list_running(world) & before) == 2
-    other = manifests.job("other", "ns", pods=5, gpus=2)
+    other = manifests.build_job("other", "ns", pods=5, gpus=2)
     world.apply(other)
     world.run_for(30)
     assert len(list_running(world)) == 7, "another job has what it gave back"
@@ -125,7 +125,7 @@ def test_job_on_a_plain_flavor_is_resized_while_it_runs() -> None:
     """Kueue's sample-scalable-job: flavors without a topology need the one gate that is on by default."""
     world = make_world(POOL, gpus=12, levels=[])
     world.start_reconciler()
-    job = manifests.job("j", "ns", pods=2, gpus=2, spec={"completions": 100})
+    job = manifests.build_job("j", "ns", pods=2, gpus=2, spec={"completions": 100})
     job["metadata"]["annotations"] = {ELASTIC_JOB: "true"}
     world.apply(job)
     world.run_for(30)

@@ -9,7 +9,7 @@ import pytest
 from sim.apiserver.server import Refused, Request
 from sim.world import World
 from tests.runtime.config_maps import ConfigMaps
-from tests.sim.test_world import POOL, Json, job, open_world
+from tests.sim.test_world import POOL, Json, build_job, open_world
 
 
 def pods_of(world: World, name: str) -> list[Json]:
@@ -27,8 +27,8 @@ def hold(world: World, pod: Json) -> None:
 def test_quota_of_a_deleted_job_is_kept_while_its_ungated_pods_end(lags: bool):
     """The watch of pods stands still since before they were ungated: they were taken for pods that wait, and the quota was given twice."""
     world = open_world(1)
-    left = world.apply(job("left", 2, seconds=None, rack=POOL.rack_label))
-    world.apply(job("fill", 4, seconds=None, rack=POOL.rack_label))
+    left = world.apply(build_job("left", 2, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("fill", 4, seconds=None, rack=POOL.rack_label))
     while not pods_of(world, "left"):
         world.run_for(0.1)
     world.run_for(0.3)
@@ -41,7 +41,7 @@ def test_quota_of_a_deleted_job_is_kept_while_its_ungated_pods_end(lags: bool):
     world.kubelets.is_stopped = True
     world.delete(left, propagationPolicy="Foreground")
     world.run_for(1.5)
-    world.apply(job("next", 2, rack=POOL.rack_label))
+    world.apply(build_job("next", 2, rack=POOL.rack_label))
     world.run_for(3)
     reserved = {
         workload["metadata"]["ownerReferences"][0]["name"]
@@ -67,7 +67,7 @@ def test_watch_from_just_before_the_last_change_that_is_forgotten_is_answered_41
 def test_pod_that_is_not_seen_bound_keeps_its_place_when_its_node_is_cordoned():
     """Seed 4602: it was taken for one that waits for the node, which had run nothing then. It ran outside of the new place."""
     world = open_world(1)
-    world.apply(job("j", 1, seconds=None, rack=POOL.rack_label))
+    world.apply(build_job("j", 1, seconds=None, rack=POOL.rack_label))
     while not pods_of(world, "j"):
         world.run_for(0.1)
     world.run_for(0.3)

@@ -9,7 +9,7 @@ from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
 from sim.catalogue import make_job
-from sim.models.base import JOB, POD, owner_of
+from sim.models.base import JOB, POD, build_owner_reference
 from sim.models.jobs import JobController
 from sim.models.owners import GarbageCollector
 from sim.world import WORKLOADS
@@ -23,9 +23,9 @@ def test_job_that_waits_for_pods_of_before_says_so_and_starts_when_they_are_gone
     world = make_world(POOL, gpus=16)
     [controller] = [model for model in world.models if isinstance(model, JobController)]
     controller.is_stopped = True
-    world.apply(manifests.job("j", "ns", pods=1, gpus=1, required=POOL.rack_label))
+    world.apply(manifests.build_job("j", "ns", pods=1, gpus=1, required=POOL.rack_label))
     [job] = world.objects(*JOB)
-    metadata = {"name": "late", "namespace": "ns", "ownerReferences": [owner_of(job, "batch/v1", "Job")]}
+    metadata = {"name": "late", "namespace": "ns", "ownerReferences": [build_owner_reference(job, "batch/v1", "Job")]}
     world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c", "image": "c:1"}]}})
     world.start_reconciler()
     world.run_for(30)
@@ -42,7 +42,7 @@ def test_job_edited_while_it_waited_starts_without_an_event_about_pods() -> None
     """Whether it may have pods that are not seen yet is not known for a moment: it said that it waits for pods, and there were none."""
     world = make_world(POOL, gpus=1)
     world.start_reconciler()
-    world.apply(manifests.job("j", "ns", pods=2, gpus=1, unconstrained="true"))
+    world.apply(manifests.build_job("j", "ns", pods=2, gpus=1, unconstrained="true"))
     world.run_for(10)
     [job] = world.objects(*JOB)
     assert job["spec"]["suspend"]

@@ -10,7 +10,7 @@ import pytest
 
 from core.names import API_VERSION, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE
 from e2e import manifests
-from e2e.nodes import node_objects
+from e2e.nodes import build_nodes
 from sim.apiserver.server import Request
 from sim.models.base import POD, is_over
 from sim.models.kubelets import RUN_SECONDS
@@ -29,17 +29,17 @@ class Play:
     def __init__(self) -> None:
         world = self.world = World(1)
         self.faults = Faults(random.Random(1))
-        for node in node_objects(POOL):
+        for node in build_nodes(POOL):
             world.apply(set_ready(node, "True"))
-        world.apply(manifests.topology("t", POOL.levels))
-        world.apply(manifests.flavor("f", {}, "t"))
-        world.apply(manifests.flavor("p", {"type": "kwok"}, None))
+        world.apply(manifests.build_topology("t", POOL.levels))
+        world.apply(manifests.build_flavor("f", {}, "t"))
+        world.apply(manifests.build_flavor("p", {"type": "kwok"}, None))
         preempts = {"withinClusterQueue": "LowerPriority"}
-        world.apply(manifests.cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 64}}, preemption=preempts))
-        world.apply(manifests.cluster_queue("pq", {"p": {"cpu": 100, "nvidia.com/gpu": 32}}))
+        world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, "nvidia.com/gpu": 64}}, preemption=preempts))
+        world.apply(manifests.build_cluster_queue("pq", {"p": {"cpu": 100, "nvidia.com/gpu": 32}}))
         world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-        world.apply(manifests.local_queue("main", "team", "cq"))
-        world.apply(manifests.local_queue("plain", "team", "pq"))
+        world.apply(manifests.build_local_queue("main", "team", "cq"))
+        world.apply(manifests.build_local_queue("plain", "team", "pq"))
         for name, value in (("low", 1), ("high", 100)):
             world.apply({"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})
         self._let_pods_end_slowly()
@@ -63,14 +63,14 @@ class Play:
 
     def add(self, name: str, pods: int, seconds: int = 30, queue: str = "main", priority: str = "") -> Json:
         rack = {"required": POOL.rack_label} if queue == "main" else {}
-        made = manifests.job(name, "team", pods=pods, gpus=8, queue=queue, **rack)  # type: ignore[arg-type]
+        made = manifests.build_job(name, "team", pods=pods, gpus=8, queue=queue, **rack)  # type: ignore[arg-type]
         made["spec"]["template"]["metadata"]["annotations"][RUN_SECONDS] = str(seconds)
         if priority:
             made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = priority
         return self.world.apply(made)
 
     def add_group(self, name: str, pods: int, seconds: int = 30) -> None:
-        [container] = manifests.job("", "", pods=1, gpus=8)["spec"]["template"]["spec"]["containers"]
+        [container] = manifests.build_job("", "", pods=1, gpus=8)["spec"]["template"]["spec"]["containers"]
         for number in range(pods):
             labels = {QUEUE_NAME_LABEL: "main", "kueue.x-k8s.io/pod-group-name": name, "job-name": name}
             notes = {"kueue.x-k8s.io/pod-group-total-count": str(pods), REQUIRED_TOPOLOGY: POOL.rack_label, RUN_SECONDS: str(seconds)}
@@ -292,7 +292,7 @@ def test_orphaned_workload_stays_until_pods_that_are_not_seen_ungated_have_ended
 
 def test_workload_without_an_owner_stays_until_pods_that_are_not_seen_ungated_have_ended() -> None:
     play = Play()
-    spec = {"restartPolicy": "Never", "containers": manifests.job("", "", pods=1, gpus=8)["spec"]["template"]["spec"]["containers"]}
+    spec = {"restartPolicy": "Never", "containers": manifests.build_job("", "", pods=1, gpus=8)["spec"]["template"]["spec"]["containers"]}
     pod_set = {"name": "main", "count": 4, "template": {"spec": spec}, "topologyRequest": {"required": POOL.rack_label}}
     metadata = {"name": "made-by-hand", "namespace": "team"}
     head = {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata}

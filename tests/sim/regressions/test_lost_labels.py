@@ -28,7 +28,7 @@ class Cluster:
     def __init__(self, *levels: str, **job: Any) -> None:
         self.world = make_world(POOL, gpus=64, levels=levels)
         self.world.start_reconciler()
-        made = manifests.job("j", "ns", pods=2, gpus=8, indexed=True, required=RACK)
+        made = manifests.build_job("j", "ns", pods=2, gpus=8, indexed=True, required=RACK)
         self.world.apply({**made, "spec": {**made["spec"], **job}})
         self.world.run_for(30)
         assert len(self.runs) == 2
@@ -262,7 +262,7 @@ def test_job_with_a_topology_deleted_by_force_says_so(clusters: list[Cluster]):
     [kept] = [each for each in cluster.workload["status"]["conditions"] if each["type"] == "topogate.dev/PlacementKept"]
     assert kept["status"] == "False"
     assert "topology t of its flavor is not there any more" in kept["message"]
-    cluster.world.apply(manifests.topology("t", [BLOCK, RACK, HOSTNAME_LABEL]))
+    cluster.world.apply(manifests.build_topology("t", [BLOCK, RACK, HOSTNAME_LABEL]))
     cluster.world.run_for(120)
     assert len(cluster.runs) == 2
     [kept] = [each for each in cluster.workload["status"]["conditions"] if each["type"] == "topogate.dev/PlacementKept"]

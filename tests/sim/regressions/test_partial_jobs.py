@@ -28,7 +28,7 @@ class Partial:
         self.world.start_replicas(1)
         self.world.run_for(5)
         placed = {"unconstrained": "true"} if has_topology else {}
-        made = manifests.job("j", "ns", pods=6, gpus=1, indexed=True, **placed)  # type: ignore[arg-type]
+        made = manifests.build_job("j", "ns", pods=6, gpus=1, indexed=True, **placed)  # type: ignore[arg-type]
         made["metadata"].setdefault("annotations", {}).update(notes)
         self.world.apply(made)
         self.world.run_for(10)

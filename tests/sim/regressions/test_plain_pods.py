@@ -32,7 +32,7 @@ def lose(world: World, node: Json, how: str) -> None:
 
 def submit_until_admitted(world: World) -> Json:
     """Returns the node that a plain pod is to get, as soon as its Workload is admitted; the pod is still gated."""
-    container = manifests.job("j", "ns", pods=1, gpus=8)["spec"]["template"]["spec"]["containers"][0]
+    container = manifests.build_job("j", "ns", pods=1, gpus=8)["spec"]["template"]["spec"]["containers"][0]
     labels, annotations = {QUEUE_NAME_LABEL: "main"}, {REQUIRED_TOPOLOGY: POOL.rack_label}
     metadata = {"name": "p", "namespace": "ns", "labels": labels, "annotations": annotations}
     world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}})

@@ -18,9 +18,9 @@ def test_index_made_again_after_its_place_was_given_up_runs_where_one_is_kept() 
     world.run_for(5)
     completions = {"completions": 5, "backoffLimitPerIndex": 20}
     notes = {RUN_SECONDS: "5", FAILING_INDEX: "1"}
-    world.apply(manifests.job("j", "ns", pods=4, gpus=4, indexed=True, unconstrained="true", spec=completions, annotations=notes))
+    world.apply(manifests.build_job("j", "ns", pods=4, gpus=4, indexed=True, unconstrained="true", spec=completions, annotations=notes))
     world.run_for(5)
-    world.apply(manifests.job("other", "ns", pods=1, gpus=8, unconstrained="true"))
+    world.apply(manifests.build_job("other", "ns", pods=1, gpus=8, unconstrained="true"))
     world.run_for(12)
     [running] = [pod for pod in world.objects(*POD) if pod["status"]["phase"] == "Running"]
     assert running["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "other"

@@ -8,7 +8,7 @@ import pytest
 
 from core.names import HOSTNAME_LABEL
 from e2e import manifests
-from e2e.nodes import NodePool, node_objects
+from e2e.nodes import NodePool, build_nodes
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
 from sim.models.base import NODE, POD, is_over
@@ -23,17 +23,17 @@ def make_world() -> World:
     """Flavors `fa` and `fb`, each with four nodes that are called h0 to h3 in it, and a JobSet with two pods on each."""
     world = World(1)
     for pool in POOLS.values():
-        for i, node in enumerate(node_objects(pool)):
+        for i, node in enumerate(build_nodes(pool)):
             node["metadata"]["labels"][HOSTNAME_LABEL] = f"h{i}"
             world.apply(make_ready(node, "True"))
-    world.apply(manifests.topology("t", LEVELS))
+    world.apply(manifests.build_topology("t", LEVELS))
     for name, pool in POOLS.items():
-        world.apply(manifests.flavor(f"f{name}", pool.labels, "t"))
-    world.apply(manifests.cluster_queue("cq", {f"f{name}": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 100} for name in POOLS}))
+        world.apply(manifests.build_flavor(f"f{name}", pool.labels, "t"))
+    world.apply(manifests.build_cluster_queue("cq", {f"f{name}": {"cpu": 100, "memory": "1Ti", "nvidia.com/gpu": 100} for name in POOLS}))
     world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-    world.apply(manifests.local_queue("main", "ns", "cq"))
+    world.apply(manifests.build_local_queue("main", "ns", "cq"))
     jobs = {
-        name: manifests.job(
+        name: manifests.build_job(
             name, "ns", pods=2, gpus=8, indexed=True, required=POOLS[name].rack_label, pod_spec={"nodeSelector": pool.labels}
         )
         for name, pool in POOLS.items()
@@ -90,7 +90,7 @@ def test_place_without_a_pod_that_runs_stays_where_a_node_of_another_flavor_with
     if is_full:
         for number in range(2):
             spec = {"nodeSelector": POOLS["b"].labels}
-            world.apply(manifests.job(f"fill{number}", "ns", pods=1, gpus=8, pod_spec=spec, required=POOLS["b"].rack_label))
+            world.apply(manifests.build_job(f"fill{number}", "ns", pods=1, gpus=8, pod_spec=spec, required=POOLS["b"].rack_label))
         world.run_for(40)
     hosts = {node["metadata"]["name"]: node["metadata"]["labels"][HOSTNAME_LABEL] for node in world.objects(*NODE)}
     pods = {pod["spec"]["nodeName"]: pod for pod in world.objects(*POD) if pod["metadata"]["name"].startswith("js")}

@@ -26,7 +26,7 @@ def world() -> Iterator[World]:
     """A job with a pod that runs on one node and one that is stuck there, by a taint. The other node is cordoned."""
     world = make_world(POOL, gpus=16)
     world.start_reconciler()
-    world.apply(manifests.job("j", "ns", pods=2, gpus=4, indexed=True, required=POOL.rack_label))
+    world.apply(manifests.build_job("j", "ns", pods=2, gpus=4, indexed=True, required=POOL.rack_label))
     world.run_for(10)
     [home] = set(find_places(world).values())
     change_node(world, home, {"taints": [{"key": "example.com/repair", "effect": "NoSchedule"}]})

@@ -66,7 +66,7 @@ def _of_apps(kind: str) -> Json:
 def make(kind: str) -> list[Json]:
     """Objects that ask for two pods; one that is alone for itself."""
     if kind == "Job":
-        return [manifests.job("j", "ns", pods=2, required=POOL.rack_label)]
+        return [manifests.build_job("j", "ns", pods=2, required=POOL.rack_label)]
     if kind == "Pod":
         return [make_pod("p")]
     if kind == "group":

@@ -39,7 +39,7 @@ from core.resource import Resource
 from tests.api.converting import objects
 from tests.reconciler.kinds.scenarios import SCENARIOS, runtime
 from tests.strategies import scale_examples
-from tests.webhook.asking import hook, review, run
+from tests.webhook.asking import build_review, hook, run
 from tests.webhook.reviews.test_misshapen import WHOLE, places, replaced
 from webhook.review import Reviews
 from webhook.server import _answer_conversion, _dump
@@ -191,7 +191,7 @@ def strictly(answer: bytes) -> Any:
 def judged(kind: str, new: Any, old: Any, tokens: list[str]) -> Iterator[Json]:
     for action in ("mutate", "validate"):
         path = hook(action, kind)
-        body = filled(review({"kind": kind}) | {"request": review({"kind": kind}, old)["request"] | {"object": new}}, tokens)
+        body = filled(build_review({"kind": kind}) | {"request": build_review({"kind": kind}, old)["request"] | {"object": new}}, tokens)
         with contextlib.suppress(MalformedReview):
             yield strictly(_dump(run(REVIEWS.answer(path, parse_review(body)))))["response"]
 
@@ -203,10 +203,10 @@ def test_a_good_object_of_every_kind_is_taken(kind: str):
     assert len(answers) == 2
     assert "nested too deeply" not in str(answers)
     if kind not in ("Pod", "Workload"):
-        assert not [cause for answer in answers for cause in causes(answer) if cause["reason"] == "FieldValueTypeInvalid"]
+        assert not [cause for answer in answers for cause in get_causes(answer) if cause["reason"] == "FieldValueTypeInvalid"]
 
 
-def causes(answer: Json) -> list[Json]:
+def get_causes(answer: Json) -> list[Json]:
     return list(((answer.get("status") or {}).get("details") or {}).get("causes") or ())
 
 
@@ -231,7 +231,7 @@ def in_other_queues(obj: Json) -> list[Json]:
     return [{**obj, "metadata": {**obj["metadata"], "labels": labels}} for labels in others]
 
 
-REQUEST = review(OBJECTS["Job"], OBJECTS["Job"])
+REQUEST = build_review(OBJECTS["Job"], OBJECTS["Job"])
 
 
 @pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:20] or "nothing")

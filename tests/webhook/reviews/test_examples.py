@@ -14,8 +14,8 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.webhook.asking import Webhook, causes, hook
-from tests.webhook.reviews.test_group_reviews import groups, judged, mutated
+from tests.webhook.asking import Webhook, get_causes, hook
+from tests.webhook.reviews.test_group_reviews import list_groups, mutated, validate_object
 
 ROOT = Path(__file__).parents[3]
 REFUSED = "job-three-mistakes.yaml"
@@ -57,13 +57,13 @@ def test_an_example_is_accepted_without_a_warning(text: str):
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "podgroups").glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_without_a_queue_asks_for_a_group_and_is_accepted_without_a_warning(path: Path):
     for obj in objects(path.read_text()):
-        assert judged(mutated(obj)) == {"uid": "4f0c", "allowed": True}
-        assert all(groups(mutated(obj)))
+        assert validate_object(mutated(obj)) == {"uid": "4f0c", "allowed": True}
+        assert all(list_groups(mutated(obj)))
 
 
 def test_the_three_mistakes_are_three():
     (obj,) = objects(EXAMPLES[REFUSED])
-    assert len(causes(asked(obj))) == 3
+    assert len(get_causes(asked(obj))) == 3
 
 
 def test_there_is_an_example_of_every_way_to_be_queued():
@@ -97,7 +97,7 @@ def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
             cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "-f", str(path))
 
 
-def test_the_guide_has_each_kind_and_names_what_is_there():
+def test_kinds_guide_has_a_heading_for_each_kind_and_links_existing_examples():
     text = (ROOT / "docs" / "kinds.md").read_text()
     headings = {kind.strip() for line in re.findall(r"^## (.*)$", text, re.MULTILINE) for kind in line.split(",")}
     assert {kind.kind for kind in KINDS} | {"StatefulSet", "Deployment", "LeaderWorkerSet", "Pods"} <= headings

@@ -25,7 +25,7 @@ from core.names import (
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
 from tests.strategies import scale_examples
-from tests.webhook.asking import Webhook, apply, causes, patch_of
+from tests.webhook.asking import Webhook, apply, get_causes, patch_of
 from tests.webhook.reviews.test_misshapen import JSON, places, replaced
 from webhook.lookup import LookupFailed
 from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
@@ -37,23 +37,25 @@ BY_NAME: dict[str, Grouping] = {kind.kind: kind for kind in (*KINDS, *pod_kinds(
 Obj = dict[str, Any]
 
 
-def template(**more: Any) -> Obj:
+def build_template(**more: Any) -> Obj:
     return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}], **more}}
 
 
-def made(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
+def build_object(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
     """An object that asks for a group and has two templates, if its kind can."""
     specs: dict[str, Obj] = {
-        "Job": {"parallelism": 4, "completions": 4, "template": template()},
+        "Job": {"parallelism": 4, "completions": 4, "template": build_template()},
         "JobSet": {
             "replicatedJobs": [
-                {"name": name, "replicas": 2, "template": {"spec": {"parallelism": 2, "template": template()}}} for name in ("a", "b")
+                {"name": name, "replicas": 2, "template": {"spec": {"parallelism": 2, "template": build_template()}}} for name in ("a", "b")
             ]
         },
-        "MPIJob": {"mpiReplicaSpecs": {"Launcher": {"template": template()}, "Worker": {"replicas": 3, "template": template()}}},
+        "MPIJob": {
+            "mpiReplicaSpecs": {"Launcher": {"template": build_template()}, "Worker": {"replicas": 3, "template": build_template()}}
+        },
         "LeaderWorkerSet": {
             "replicas": 2,
-            "leaderWorkerTemplate": {"size": 3, "leaderTemplate": template(), "workerTemplate": template()},
+            "leaderWorkerTemplate": {"size": 3, "leaderTemplate": build_template(), "workerTemplate": build_template()},
         },
     }
     spec = specs[kind]
@@ -62,31 +64,31 @@ def made(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
     return {"apiVersion": f"{of.group}/{of.version}", "kind": kind, "metadata": own, "spec": spec}
 
 
-def path(action: str, kind: str) -> str:
+def get_path(action: str, kind: str) -> str:
     of = BY_NAME[kind]
     return hook_path(action, of.group, of.version, kind)
 
 
 def mutated(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None, **changes: Any) -> Obj:
-    response = (webhook or Webhook()).ask(path(MUTATE_GROUP, obj["kind"]), obj, old, **changes)
+    response = (webhook or Webhook()).ask(get_path(MUTATE_GROUP, obj["kind"]), obj, old, **changes)
     assert response["allowed"]
     assert "warnings" not in response
     return apply(obj, patch_of(response))
 
 
-def judged(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None) -> Obj:
-    return (webhook or Webhook()).ask(path(VALIDATE_GROUP, obj["kind"]), obj, old)
+def validate_object(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None) -> Obj:
+    return (webhook or Webhook()).ask(get_path(VALIDATE_GROUP, obj["kind"]), obj, old)
 
 
-def templates(obj: Obj) -> list[Obj]:
+def list_templates(obj: Obj) -> list[Obj]:
     return [cast("Obj", role.template) for role in BY_NAME[obj["kind"]].roles(obj)]
 
 
-def groups(obj: Obj) -> list[str | None]:
-    return [one["metadata"]["labels"].get(MEMBER_OF_LABEL) for one in templates(obj)]
+def list_groups(obj: Obj) -> list[str | None]:
+    return [one["metadata"]["labels"].get(MEMBER_OF_LABEL) for one in list_templates(obj)]
 
 
-def test_the_kinds_that_are_said_to_read_it_do():
+def test_documented_kinds_of_pod_groups_equal_the_supported_kinds():
     assert set(BY_NAME) == set(GROUPED)
 
 
@@ -95,37 +97,37 @@ def test_the_kinds_that_are_said_to_read_it_do():
 
 @pytest.mark.parametrize("kind", GROUPED)
 def test_pods_of_all_templates_are_members_of_one_group_and_wait(kind: str):
-    obj = made(kind)
+    obj = build_object(kind)
     stored = mutated(obj)
-    (name,) = set(groups(stored))
+    (name,) = set(list_groups(stored))
     assert name is not None
     assert re.fullmatch(f"{kind.lower()}-train-[0-9a-f]{{8}}", name)
-    for one in templates(stored):
+    for one in list_templates(stored):
         assert one["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
         assert one["metadata"]["labels"]["app"] == "a"
-    assert judged(stored) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(stored) == {"uid": "4f0c", "allowed": True}
 
 
 @pytest.mark.parametrize("kind", GROUPED)
 def test_nothing_else_of_it_is_touched_and_without_the_annotation_nothing_at_all(kind: str):
-    stored = mutated(made(kind))
-    for one in templates(stored):
+    stored = mutated(build_object(kind))
+    for one in list_templates(stored):
         del one["metadata"]["labels"][MEMBER_OF_LABEL], one["spec"]["schedulingGates"]
-    assert stored == made(kind)
-    assert mutated(made(kind, None)) == made(kind, None)
-    assert judged(made(kind, None)) == {"uid": "4f0c", "allowed": True}
+    assert stored == build_object(kind)
+    assert mutated(build_object(kind, None)) == build_object(kind, None)
+    assert validate_object(build_object(kind, None)) == {"uid": "4f0c", "allowed": True}
 
 
 def test_a_job_of_the_same_name_that_comes_later_has_another_group_and_one_that_is_asked_about_again_the_same():
-    first, again, later = (mutated(made("Job"), uid=uid) for uid in ("1", "1", "2"))
-    assert groups(first) == groups(again) != groups(later)
+    first, again, later = (mutated(build_object("Job"), uid=uid) for uid in ("1", "1", "2"))
+    assert list_groups(first) == list_groups(again) != list_groups(later)
 
 
 def test_a_copy_of_another_job_does_not_join_that_ones_group():
-    stored = mutated(made("Job"), uid="1")
+    stored = mutated(build_object("Job"), uid="1")
     copied = mutated(stored, uid="2")
-    assert groups(copied) != groups(stored)
-    assert templates(copied)[0]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
+    assert list_groups(copied) != list_groups(stored)
+    assert list_templates(copied)[0]["spec"]["schedulingGates"] == [{"name": PODGROUP_GATE}]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ def test_a_copy_of_another_job_does_not_join_that_ones_group():
     ],
 )
 def test_the_name_of_a_group_can_be_a_label_and_the_name_of_an_object(metadata: Obj, begins: str):
-    given = {key: value for key, value in {**made("Job")["metadata"], **metadata}.items() if value is not None}
-    (name,) = groups(mutated({**made("Job"), "metadata": given}))
+    given = {key: value for key, value in {**build_object("Job")["metadata"], **metadata}.items() if value is not None}
+    (name,) = list_groups(mutated({**build_object("Job"), "metadata": given}))
     assert name is not None
     assert name.startswith(begins)
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", name)
@@ -146,17 +148,17 @@ def test_the_name_of_a_group_can_be_a_label_and_the_name_of_an_object(metadata: 
 
 
 @pytest.mark.parametrize("kind", GROUPED)
-def test_what_replaces_the_whole_object_leaves_its_pods_in_their_group(kind: str):
-    stored = mutated(made(kind), uid="1")
-    replaced = mutated(made(kind), stored, uid="2")
+def test_replaced_object_keeps_its_pods_in_their_group(kind: str):
+    stored = mutated(build_object(kind), uid="1")
+    replaced = mutated(build_object(kind), stored, uid="2")
     assert replaced == stored
-    assert judged(replaced, stored) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(replaced, stored) == {"uid": "4f0c", "allowed": True}
 
 
 def test_other_gates_stay():
-    obj = made("Job")
+    obj = build_object("Job")
     obj["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
-    assert templates(mutated(obj))[0]["spec"]["schedulingGates"] == [{"name": "example.com/wait"}, {"name": PODGROUP_GATE}]
+    assert list_templates(mutated(obj))[0]["spec"]["schedulingGates"] == [{"name": "example.com/wait"}, {"name": PODGROUP_GATE}]
 
 
 # --- what makes it: whoever is queued above it --------------------------------------------------------------
@@ -164,31 +166,31 @@ def test_other_gates_stay():
 
 def with_owner() -> Obj:
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u", "controller": True}
-    return made("Job", ownerReferences=[owner])
+    return build_object("Job", ownerReferences=[owner])
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-def test_what_a_queued_object_makes_is_placed_with_that(is_queued: bool):
+def test_child_of_a_queued_object_gets_a_warning_and_no_pod_group(is_queued: bool):
     webhook = Webhook()
 
     async def find(*_: object) -> Obj:
         return {"metadata": {"name": "set", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"} if is_queued else {}}}
 
     webhook.reviews = Reviews(webhook._has_default_queue, find=find, groups=True)
-    response = webhook.ask(path(MUTATE_GROUP, "Job"), with_owner())
+    response = webhook.ask(get_path(MUTATE_GROUP, "Job"), with_owner())
     assert ("patch" in response) != is_queued
     says = f"{SHOWN}: has no effect: what made this object is queued, and its pods are placed by that"
     assert response.get("warnings") == ([says] if is_queued else None)
 
 
-def test_where_that_cannot_be_told_the_job_is_to_come_again():
+def test_group_review_with_a_failed_lookup_is_refused_with_503():
     webhook = Webhook()
 
     async def find(*_: object) -> Obj:
         raise LookupFailed("503: etcd is slow")
 
     webhook.reviews = Reviews(webhook._has_default_queue, find=find, groups=True)
-    response = webhook.ask(path(MUTATE_GROUP, "Job"), with_owner())
+    response = webhook.ask(get_path(MUTATE_GROUP, "Job"), with_owner())
     assert not response["allowed"]
     assert response["status"]["code"] == 503
 
@@ -199,12 +201,12 @@ def test_where_that_cannot_be_told_the_job_is_to_come_again():
 @pytest.mark.parametrize("kind", GROUPED)
 def test_with_the_feature_gate_off_it_changes_nothing_and_is_warned_of(kind: str):
     off = Webhook(groups=False)
-    obj = made(kind, "no level at all", labels={QUEUE_NAME_LABEL: "main"})
+    obj = build_object(kind, "no level at all", labels={QUEUE_NAME_LABEL: "main"})
     assert mutated(obj, webhook=off) == obj
     says = f"{SHOWN}: has no effect: the feature gate TopologyAwareWorkloadScheduling of topogate is off"
-    assert judged(obj, webhook=off) == {"uid": "4f0c", "allowed": True, "warnings": [says]}
-    assert judged(obj, obj, webhook=off) == {"uid": "4f0c", "allowed": True}
-    assert judged(made(kind, None), webhook=off) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(obj, webhook=off) == {"uid": "4f0c", "allowed": True, "warnings": [says]}
+    assert validate_object(obj, obj, webhook=off) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(build_object(kind, None), webhook=off) == {"uid": "4f0c", "allowed": True}
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def test_with_the_feature_gate_off_it_changes_nothing_and_is_warned_of(kind: str
     "text", [RACK, f"{BLOCK},{RACK}", f" {BLOCK} , {RACK}:Preferred", "rack", f"{RACK}:Required", ",".join("abcdefghijklmnop")]
 )
 def test_levels_are_node_labels_or_their_aliases_and_may_be_preferred(text: str):
-    assert judged(mutated(made("Job", text))) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(mutated(build_object("Job", text))) == {"uid": "4f0c", "allowed": True}
 
 
 @pytest.mark.parametrize(
@@ -232,30 +234,30 @@ def test_levels_are_node_labels_or_their_aliases_and_may_be_preferred(text: str)
     ],
 )
 def test_a_value_that_names_no_levels(text: str, says: str):
-    refused = judged(made("Job", text))
-    assert causes(refused)[SHOWN].startswith(says)
+    refused = validate_object(build_object("Job", text))
+    assert get_causes(refused)[SHOWN].startswith(says)
 
 
 @pytest.mark.parametrize("kind", GROUPED)
 @pytest.mark.parametrize("name", OF_A_TEMPLATE)
 def test_annotations_of_queued_jobs_on_a_template(kind: str, name: str):
-    obj = made(kind)
-    for one in templates(obj)[-1:]:
+    obj = build_object(kind)
+    for one in list_templates(obj)[-1:]:
         one["metadata"]["annotations"] = {name: RACK}
     shown = BY_NAME[kind].roles(obj)[-1].annotations_shown
     says = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
-    assert causes(judged(obj)) == {f"{shown}[{name}]": says}
+    assert get_causes(validate_object(obj)) == {f"{shown}[{name}]": says}
 
 
 @pytest.mark.parametrize("kind", GROUPED)
-def test_all_mistakes_are_told_at_once(kind: str):
-    obj = made(kind, "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
+def test_all_mistakes_of_a_grouped_job_are_reported_at_once(kind: str):
+    obj = build_object(kind, "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
     obj["metadata"]["annotations"][WORKLOAD_REQUIRED_TOPOLOGY] = BLOCK
-    for one in templates(obj):
+    for one in list_templates(obj):
         one["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK, SLICE_SIZE: "2"}
         one["spec"]["nodeName"] = "n"
-    response = judged(obj)
-    told = causes(response)
+    response = validate_object(obj)
+    told = get_causes(response)
     shown = [role.annotations_shown for role in BY_NAME[kind].roles(obj)]
     expected = {SHOWN, f"metadata.labels[{QUEUE_NAME_LABEL}]", f"metadata.annotations[{WORKLOAD_REQUIRED_TOPOLOGY}]"}
     expected |= {f"{where}[{name}]" for where in shown for name in (REQUIRED_TOPOLOGY, SLICE_SIZE)}
@@ -269,30 +271,30 @@ def test_all_mistakes_are_told_at_once(kind: str):
 
 
 def test_jobs_of_a_job_set_are_groups_by_themselves_or_all_together():
-    obj = made("JobSet")
+    obj = build_object("JobSet")
     obj["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
     field = f"spec.replicatedJobs[1].template.metadata.annotations[{PODGROUP_TOPOLOGY}]"
     says = f'"{BLOCK}": may not stand beside that of the JobSet itself: what it makes would be a group by itself; keep one of them'
-    assert causes(judged(obj)) == {field: says}
-    stored = mutated(made("JobSet"))
+    assert get_causes(validate_object(obj)) == {field: says}
+    stored = mutated(build_object("JobSet"))
     later = copy.deepcopy(stored)
     later["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"annotations": {PODGROUP_TOPOLOGY: BLOCK}}
-    assert causes(judged(later, stored)) == {field: says}
+    assert get_causes(validate_object(later, stored)) == {field: says}
 
 
-def test_a_job_that_its_managed_namespace_queues_is_refused_and_told_why():
+def test_grouped_job_that_its_managed_namespace_queues_is_refused_with_the_reason():
     webhook = Webhook(default_queue=True)
-    stored = webhook.mutate(made("Job"))
-    refused = causes(judged(stored, webhook=webhook))
+    stored = webhook.mutate(build_object("Job"))
+    refused = get_causes(validate_object(stored, webhook=webhook))
     assert refused[f"metadata.labels[{QUEUE_NAME_LABEL}]"].endswith(
         "(a job gets its queue by itself where its namespace is managed by topogate)"
     )
 
 
 def test_where_a_managed_namespace_has_no_default_queue_nothing_is_amiss():
-    response = Webhook(default_queue=False).ask("/mutate-batch-v1-job", made("Job"))
+    response = Webhook(default_queue=False).ask("/mutate-batch-v1-job", build_object("Job"))
     assert "warnings" not in response
-    response = Webhook(default_queue=False, groups=False).ask("/mutate-batch-v1-job", made("Job"))
+    response = Webhook(default_queue=False, groups=False).ask("/mutate-batch-v1-job", build_object("Job"))
     assert "neither queued nor placed" in response["warnings"][0]
 
 
@@ -302,29 +304,29 @@ BY = f"metadata.annotations[{PODGROUP_PLACED_BY}]"
 
 
 def by_kube_scheduler(kind: str = "Job", text: str = RACK, placed_by: str = "kube-scheduler") -> Obj:
-    return made(kind, annotations={PODGROUP_TOPOLOGY: text, PODGROUP_PLACED_BY: placed_by})
+    return build_object(kind, annotations={PODGROUP_TOPOLOGY: text, PODGROUP_PLACED_BY: placed_by})
 
 
 def test_pods_that_kube_scheduler_places_name_its_group_and_have_no_gate():
     stored = mutated(by_kube_scheduler())
-    (name,), (one,) = groups(stored), templates(stored)
+    (name,), (one,) = list_groups(stored), list_templates(stored)
     assert one["spec"]["schedulingGroup"] == {"podGroupName": name}
     assert "schedulingGates" not in one["spec"]
-    assert judged(stored) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(stored) == {"uid": "4f0c", "allowed": True}
     again = mutated(by_kube_scheduler(), stored)
     assert again == stored
-    assert judged(again, stored) == {"uid": "4f0c", "allowed": True}
+    assert validate_object(again, stored) == {"uid": "4f0c", "allowed": True}
 
 
-def test_who_places_them_is_said_either_way():
-    assert mutated(by_kube_scheduler(placed_by="topogate"))["spec"] == mutated(made("Job"))["spec"]
+def test_placed_by_annotation_with_value_topogate_equals_the_default():
+    assert mutated(by_kube_scheduler(placed_by="topogate"))["spec"] == mutated(build_object("Job"))["spec"]
 
 
 def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
     obj = by_kube_scheduler()
     obj["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/wait"}, {"name": PODGROUP_GATE}]
     obj["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "of-another"}
-    (one,) = templates(mutated(obj))
+    (one,) = list_templates(mutated(obj))
     assert one["spec"]["schedulingGates"] == [{"name": "example.com/wait"}]
     assert one["spec"]["schedulingGroup"]["podGroupName"] == one["metadata"]["labels"][MEMBER_OF_LABEL]
 
@@ -356,25 +358,27 @@ def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
         ),
     ],
 )
-def test_what_kube_scheduler_cannot_be_told(obj: Obj, expected: dict[str, str]):
-    assert causes(judged(mutated(obj))) == expected
+def test_pod_group_that_kube_scheduler_cannot_express_is_refused_with_its_fields(obj: Obj, expected: dict[str, str]):
+    assert get_causes(validate_object(mutated(obj))) == expected
 
 
-def test_where_the_api_server_does_not_keep_whose_pods_they_are_the_job_is_refused():
+def test_job_with_a_scheduling_group_that_the_api_server_drops_is_refused():
     stored = mutated(by_kube_scheduler())
     del stored["spec"]["template"]["spec"]["schedulingGroup"]
-    assert causes(judged(stored)) == {
+    assert get_causes(validate_object(stored)) == {
         "spec.template.spec.schedulingGroup": "the API server drops it: kube-scheduler's own PodGroups are served since Kubernetes 1.36 "
         f"where the feature gate GenericWorkload is on; leave out {PODGROUP_PLACED_BY}, and topogate places them"
     }
 
 
 @pytest.mark.parametrize(("before", "after"), [("kube-scheduler", "topogate"), ("topogate", "kube-scheduler")])
-def test_who_places_the_pods_is_settled_when_the_job_is_created(before: str, after: str):
+def test_placed_by_annotation_is_immutable_after_creation(before: str, after: str):
     old = mutated(by_kube_scheduler(placed_by=before))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][PODGROUP_PLACED_BY] = after
-    assert causes(judged(new, old)) == {BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'}
+    assert get_causes(validate_object(new, old)) == {
+        BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'
+    }
 
 
 # --- changes --------------------------------------------------------------------------------------------------------
@@ -390,47 +394,47 @@ def test_who_places_the_pods_is_settled_when_the_job_is_created(before: str, aft
     ],
 )
 def test_it_is_settled_when_the_job_is_created(kind: str, before: str | None, after: str | None, says: str):
-    old = mutated(made(kind, before))
+    old = mutated(build_object(kind, before))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {} if after is None else {PODGROUP_TOPOLOGY: after}
-    assert causes(judged(new, old)) == {SHOWN: says.replace("KIND", kind)}
+    assert get_causes(validate_object(new, old)) == {SHOWN: says.replace("KIND", kind)}
 
 
 def test_a_job_that_was_made_while_the_gate_was_off_may_lose_the_annotation_that_does_nothing():
-    assert judged(made("Job", None), made("Job"))["allowed"]
+    assert validate_object(build_object("Job", None), build_object("Job"))["allowed"]
 
 
-def test_what_it_may_not_stand_beside_is_told_when_that_comes_later():
-    old = mutated(made("JobSet"))
+def test_queue_name_or_topology_added_to_a_grouped_job_is_refused():
+    old = mutated(build_object("JobSet"))
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
-    assert set(causes(judged(new, old))) == {f"metadata.labels[{QUEUE_NAME_LABEL}]"}
+    assert set(get_causes(validate_object(new, old))) == {f"metadata.labels[{QUEUE_NAME_LABEL}]"}
     new = copy.deepcopy(old)
-    templates(new)[1]["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK}
-    assert len(causes(judged(new, old))) == 1
+    list_templates(new)[1]["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK}
+    assert len(get_causes(validate_object(new, old))) == 1
 
 
-def test_what_an_older_rule_let_pass_may_be_labelled_and_finished():
-    old = made("Job", "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
+def test_job_that_an_older_rule_accepted_may_be_labelled_and_finished():
+    old = build_object("Job", "rack of ours", labels={QUEUE_NAME_LABEL: "main"})
     new = copy.deepcopy(old)
     new["metadata"]["labels"]["app"] = "x"
     new["spec"]["parallelism"] = 2
-    assert judged(new, old)["allowed"]
+    assert validate_object(new, old)["allowed"]
     new["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {}}
-    assert judged(new, old)["allowed"]
+    assert validate_object(new, old)["allowed"]
 
 
 @pytest.mark.parametrize("kind", GROUPED)
 @settings(max_examples=scale_examples(0.5))
 @given(data=st.data())
-def test_whatever_stands_in_any_place_it_is_answered_and_what_is_changed_once_is_changed_for_good(kind: str, data: st.DataObject):
-    whole = {**made(kind), "status": {}}
+def test_review_with_random_json_in_any_field_is_answered_and_mutation_is_idempotent(kind: str, data: st.DataObject):
+    whole = {**build_object(kind), "status": {}}
     at = data.draw(st.sampled_from([place for place in places(whole) if place and place[0] in ("metadata", "spec")]))
     obj = replaced(whole, at, data.draw(JSON))
-    response = Webhook().ask(path(MUTATE_GROUP, kind), obj)
+    response = Webhook().ask(get_path(MUTATE_GROUP, kind), obj)
     assert response["allowed"]
     stored = apply(obj, patch_of(response))
-    again = Webhook().ask(path(MUTATE_GROUP, kind), stored)
+    again = Webhook().ask(get_path(MUTATE_GROUP, kind), stored)
     assert apply(stored, patch_of(again)) == stored
     judged_obj(kind, stored, None)
     judged_obj(kind, stored, whole)
@@ -439,30 +443,30 @@ def test_whatever_stands_in_any_place_it_is_answered_and_what_is_changed_once_is
 
 def judged_obj(kind: str, obj: Obj, old: Obj | None) -> None:
     """No answer but yes or no."""
-    assert Webhook().ask(path(VALIDATE_GROUP, kind), obj, old)["allowed"] in (True, False)
+    assert Webhook().ask(get_path(VALIDATE_GROUP, kind), obj, old)["allowed"] in (True, False)
 
 
 @pytest.mark.parametrize("kind", GROUPED)
 def test_an_object_of_another_shape_is_refused_for_that(kind: str):
-    obj = {**made(kind), "spec": "?"}
+    obj = {**build_object(kind), "spec": "?"}
     assert mutated(obj) == obj
-    assert causes(judged(obj)) == {"spec": '"?": a map is expected'}
+    assert get_causes(validate_object(obj)) == {"spec": '"?": a map is expected'}
     without = {
-        **made(kind),
+        **build_object(kind),
         "spec": {"leaderWorkerTemplate": {}} if kind == "LeaderWorkerSet" else {"template": None, "replicatedJobs": []},
     }
-    judged(without)
+    validate_object(without)
     assert mutated(without) == without, "a template that is missing is not made"
 
 
 @pytest.mark.parametrize(("groups", "allowed"), [(True, True), (False, False)])
 def test_of_two_reviews_that_refuse_a_queue_beside_a_group_one_says_why(groups: bool, allowed: bool):
     """Whichever is heard first: the other has nothing against the gate that the annotation has brought, unless that has no effect."""
-    stored = mutated(made("Job"))
+    stored = mutated(build_object("Job"))
     queued = copy.deepcopy(stored)
     queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "main"}
-    response = Webhook(groups=groups).ask(path("validate", "Job"), queued, stored)
+    response = Webhook(groups=groups).ask(get_path("validate", "Job"), queued, stored)
     assert response["allowed"] == allowed
     if not allowed:
-        assert list(causes(response)) == ["spec.template.spec.schedulingGates"]
-    assert list(causes(judged(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+        assert list(get_causes(response)) == ["spec.template.spec.schedulingGates"]
+    assert list(get_causes(validate_object(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]

@@ -18,22 +18,22 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
 )
 from e2e import manifests
-from tests.webhook.asking import MUTATE_JOB, NAMESPACE, Webhook, apply, causes, hook, patch_of
+from tests.webhook.asking import MUTATE_JOB, NAMESPACE, Webhook, apply, get_causes, hook, patch_of
 
 RACK = "cloud.provider.com/topology-rack"
 
 
-def job(**options: Any) -> dict[str, Any]:
-    return manifests.job("train", NAMESPACE, pods=4, **options)
+def build_job(**options: Any) -> dict[str, Any]:
+    return manifests.build_job("train", NAMESPACE, pods=4, **options)
 
 
-def gates(stored: dict[str, Any]) -> list[str]:
+def list_gates(stored: dict[str, Any]) -> list[str]:
     return [gate["name"] for gate in stored["spec"]["template"]["spec"].get("schedulingGates") or []]
 
 
 @pytest.mark.parametrize("suspend", [None, False, True])
 def test_a_queued_job_is_stored_suspended(suspend: bool | None):
-    stored = Webhook().mutate(job(spec={} if suspend is None else {"suspend": suspend}))
+    stored = Webhook().mutate(build_job(spec={} if suspend is None else {"suspend": suspend}))
     assert stored["spec"]["suspend"] is True
 
 
@@ -43,46 +43,46 @@ def test_a_queued_job_is_stored_suspended(suspend: bool | None):
     ids=lambda asked: next(iter(asked)),
 )
 def test_a_template_that_asks_for_topology_is_gated(asked: dict[str, Any]):
-    assert gates(Webhook().mutate(job(**asked))) == [TOPOLOGY_GATE]
+    assert list_gates(Webhook().mutate(build_job(**asked))) == [TOPOLOGY_GATE]
 
 
 @pytest.mark.parametrize("annotations", [{}, {"example.com/x": "y"}, {SLICE_SIZE: "2"}], ids=["none", "another", "a size alone"])
-def test_a_template_that_does_not_is_gated_too_so_that_nobody_unsuspends_it_past_its_queue(annotations: dict[str, str]):
-    assert gates(Webhook().mutate(job(annotations=annotations))) == [TOPOLOGY_GATE]
-    assert gates(Webhook().mutate(job(annotations=annotations, queue=None))) == []
+def test_queued_job_without_topology_request_is_gated_too(annotations: dict[str, str]):
+    assert list_gates(Webhook().mutate(build_job(annotations=annotations))) == [TOPOLOGY_GATE]
+    assert list_gates(Webhook().mutate(build_job(annotations=annotations, queue=None))) == []
 
 
 def test_gates_of_others_are_kept_and_ours_is_not_put_twice():
     others = {"schedulingGates": [{"name": "example.com/wait"}]}
-    assert gates(Webhook().mutate(job(required=RACK, pod_spec=others))) == ["example.com/wait", TOPOLOGY_GATE]
+    assert list_gates(Webhook().mutate(build_job(required=RACK, pod_spec=others))) == ["example.com/wait", TOPOLOGY_GATE]
     both = {"schedulingGates": [{"name": TOPOLOGY_GATE}, {"name": "example.com/wait"}]}
-    assert gates(Webhook().mutate(job(required=RACK, pod_spec=both))) == [TOPOLOGY_GATE, "example.com/wait"]
+    assert list_gates(Webhook().mutate(build_job(required=RACK, pod_spec=both))) == [TOPOLOGY_GATE, "example.com/wait"]
 
 
 def test_a_job_without_queue_gets_the_default_one_where_the_namespace_has_it():
     webhook = Webhook(default_queue=True)
-    stored = webhook.mutate(job(queue=None, required=RACK, labels={"app": "x"}))
+    stored = webhook.mutate(build_job(queue=None, required=RACK, labels={"app": "x"}))
     assert stored["metadata"]["labels"] == {"app": "x", QUEUE_NAME_LABEL: "default"}
     assert stored["spec"]["suspend"] is True
-    assert gates(stored) == [TOPOLOGY_GATE]
+    assert list_gates(stored) == [TOPOLOGY_GATE]
     assert webhook.lookups == [NAMESPACE]
 
 
 @pytest.mark.parametrize("labels", [None, {}])
 def test_a_job_without_any_labels_gets_the_default_queue_too(labels: Any):
-    unlabelled = job(queue=None)
+    unlabelled = build_job(queue=None)
     unlabelled["metadata"]["labels"] = labels
     assert Webhook(default_queue=True).mutate(unlabelled)["metadata"]["labels"] == {QUEUE_NAME_LABEL: "default"}
 
 
 def test_a_job_with_a_queue_keeps_it_and_nothing_is_looked_up():
     webhook = Webhook(default_queue=None)
-    assert webhook.mutate(job(queue="main"))["metadata"]["labels"] == {QUEUE_NAME_LABEL: "main"}
+    assert webhook.mutate(build_job(queue="main"))["metadata"]["labels"] == {QUEUE_NAME_LABEL: "main"}
     assert webhook.lookups == []
 
 
 def test_a_job_that_gets_no_queue_is_not_touched_and_its_user_is_warned():
-    response = Webhook(default_queue=False).ask(MUTATE_JOB, job(queue=None, required=RACK))
+    response = Webhook(default_queue=False).ask(MUTATE_JOB, build_job(queue=None, required=RACK))
     assert response["allowed"]
     assert "patch" not in response
     (warning,) = response["warnings"]
@@ -93,14 +93,14 @@ def test_a_job_that_gets_no_queue_is_not_touched_and_its_user_is_warned():
 
 
 @pytest.mark.parametrize("kind", ["Job", "Pod", "StatefulSet", "JobSet"])
-def test_that_warning_names_what_its_user_made(kind: str):
+def test_warning_about_a_missing_queue_names_the_kind_of_the_object(kind: str):
     made = {"kind": kind, "metadata": {"name": "x"}, "spec": {"containers": [], "template": {}}}
     (warning,) = Webhook(default_queue=False).ask(hook("mutate", kind), made)["warnings"]
     assert f"this {kind} is neither queued nor placed" in warning
 
 
-def test_a_queue_that_cannot_be_looked_up_refuses_the_job_and_says_to_try_again():
-    response = Webhook(default_queue=None).ask(MUTATE_JOB, job(queue=None))
+def test_job_of_a_queue_that_cannot_be_looked_up_is_refused_with_a_retry_hint():
+    response = Webhook(default_queue=None).ask(MUTATE_JOB, build_job(queue=None))
     assert response["allowed"] is False
     status = response["status"]
     assert (status["code"], status["reason"]) == (503, "ServiceUnavailable")
@@ -111,12 +111,12 @@ def test_a_queue_that_cannot_be_looked_up_refuses_the_job_and_says_to_try_again(
 @pytest.mark.parametrize("asked", [{}, {"required": RACK}, {"queue": None, "unconstrained": "true"}], ids=["plain", "gated", "no queue"])
 def test_a_second_pass_changes_nothing(asked: dict[str, Any]):
     webhook = Webhook(default_queue=True)
-    once = webhook.mutate(job(**asked))
+    once = webhook.mutate(build_job(**asked))
     assert webhook.ask(MUTATE_JOB, once) == {"uid": "4f0c", "allowed": True}
 
 
-def test_the_patch_names_only_what_changes():
-    operations = patch_of(Webhook().ask(MUTATE_JOB, job(required=RACK)))
+def test_patch_of_a_job_review_contains_only_changed_fields():
+    operations = patch_of(Webhook().ask(MUTATE_JOB, build_job(required=RACK)))
     assert sorted((operation["op"], operation["path"]) for operation in operations) == [
         ("add", "/spec/suspend"),
         ("add", "/spec/template/spec/schedulingGates"),
@@ -124,11 +124,11 @@ def test_the_patch_names_only_what_changes():
 
 
 def test_without_traces_no_traceparent_is_written():
-    assert TRACEPARENT_ANNOTATION not in (Webhook().mutate(job())["metadata"].get("annotations") or {})
+    assert TRACEPARENT_ANNOTATION not in (Webhook().mutate(build_job())["metadata"].get("annotations") or {})
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
-def test_what_leaves_its_queue_leaves_no_marks_on_its_template(kind: str):
+def test_object_that_leaves_its_queue_keeps_no_queue_metadata_on_its_template(kind: str):
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}
     metadata = {"name": "x", "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: "main"}}
     queued = Webhook().mutate({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"replicas": 0, "template": template}})
@@ -143,16 +143,16 @@ def test_what_leaves_its_queue_leaves_no_marks_on_its_template(kind: str):
 # --- validation -----------------------------------------------------------------------------------------
 
 
-def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_allowed():
+def test_job_with_three_mistakes_is_refused_with_field_value_and_allowed_values_of_each():
     annotations = {
         REQUIRED_TOPOLOGY: "not a label",
         UNCONSTRAINED_TOPOLOGY: "perhaps",
         SLICE_REQUIRED_TOPOLOGY: RACK,
         SLICE_SIZE: "3",
     }
-    response = Webhook().validate(job(annotations=annotations))
+    response = Webhook().validate(build_job(annotations=annotations))
     status, path = response["status"], "spec.template.metadata.annotations"
-    found = causes(response)
+    found = get_causes(response)
     assert status["code"] == 422
     expected = {
         f"{path}[{REQUIRED_TOPOLOGY}]": ('"not a label"', "a node label name such as"),
@@ -168,34 +168,34 @@ def test_three_mistakes_are_refused_at_once_each_with_field_value_and_what_is_al
 
 
 def test_a_long_value_does_not_crowd_the_other_mistakes_out():
-    response = Webhook().validate(job(annotations={REQUIRED_TOPOLOGY: "x " * 50_000, UNCONSTRAINED_TOPOLOGY: "perhaps"}))
+    response = Webhook().validate(build_job(annotations={REQUIRED_TOPOLOGY: "x " * 50_000, UNCONSTRAINED_TOPOLOGY: "perhaps"}))
     assert '"true" or "false" is expected' in response["status"]["message"]
     assert len(response["status"]["message"]) < 2000
 
 
 def test_a_job_without_queue_is_not_judged():
-    assert Webhook().validate(job(queue=None, required="not a label"))["allowed"]
+    assert Webhook().validate(build_job(queue=None, required="not a label"))["allowed"]
 
 
 def test_a_change_of_queue_while_it_runs_is_refused_and_its_loss_too():
-    running = job(spec={"suspend": False})
+    running = build_job(spec={"suspend": False})
     for queue in ("other", None):
-        found = causes(Webhook().validate(job(queue=queue, spec={"suspend": False, "parallelism": 2}), running))
+        found = get_causes(Webhook().validate(build_job(queue=queue, spec={"suspend": False, "parallelism": 2}), running))
         assert list(found) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
-    assert Webhook().validate(job(queue="other", spec={"suspend": True}), job(spec={"suspend": True}))["allowed"]
+    assert Webhook().validate(build_job(queue="other", spec={"suspend": True}), build_job(spec={"suspend": True}))["allowed"]
 
 
 def test_a_wrong_change_of_a_suspended_job_is_refused():
     suspended = {"suspend": True}
-    response = Webhook().validate(job(required="not a label", spec=suspended), job(required=RACK, spec=suspended))
-    assert list(causes(response)) == [f"spec.template.metadata.annotations[{REQUIRED_TOPOLOGY}]"]
+    response = Webhook().validate(build_job(required="not a label", spec=suspended), build_job(required=RACK, spec=suspended))
+    assert list(get_causes(response)) == [f"spec.template.metadata.annotations[{REQUIRED_TOPOLOGY}]"]
 
 
-def test_an_old_mistake_keeps_nobody_from_labelling_finishing_or_deleting_a_job():
+def test_job_with_an_old_mistake_may_be_labelled_or_deleted():
     """It may have come while the webhook was away, or under an older version's rules."""
-    wrong = job(required="not a label", spec={"suspend": True})
-    labelled = job(required="not a label", spec={"suspend": True}, labels={"seen": "true"})
-    going = job(required="not a label", spec={"suspend": True, "parallelism": 2})
+    wrong = build_job(required="not a label", spec={"suspend": True})
+    labelled = build_job(required="not a label", spec={"suspend": True}, labels={"seen": "true"})
+    going = build_job(required="not a label", spec={"suspend": True, "parallelism": 2})
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert not Webhook().validate(wrong)["allowed"]
     assert Webhook().validate(labelled, wrong)["allowed"]
@@ -206,7 +206,7 @@ def test_an_old_mistake_keeps_nobody_from_labelling_finishing_or_deleting_a_job(
 
 
 def profiled(profile: str | None, **options: Any) -> dict[str, Any]:
-    made = job(**options)
+    made = build_job(**options)
     if profile is not None:
         made["metadata"]["annotations"] = {PLACEMENT_PROFILE: profile}
     return made
@@ -218,7 +218,7 @@ def test_a_placement_profile_that_exists_is_accepted(profile: str | None):
 
 
 def test_an_unknown_placement_profile_is_refused_beside_all_other_mistakes():
-    assert causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3))) == {
+    assert get_causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3))) == {
         f"metadata.annotations[{PLACEMENT_PROFILE}]": '"Compact": one of kep, compact, best-fit, least-free, balanced is expected',
         f"spec.template.metadata.annotations[{SLICE_SIZE}]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected',
     }
@@ -226,14 +226,14 @@ def test_an_unknown_placement_profile_is_refused_beside_all_other_mistakes():
 
 def test_a_placement_profile_is_judged_when_it_changes():
     webhook, before, after = Webhook(), profiled("kep", required=RACK), profiled("dense", required=RACK)
-    assert list(causes(webhook.validate(after, before))) == [f"metadata.annotations[{PLACEMENT_PROFILE}]"]
+    assert list(get_causes(webhook.validate(after, before))) == [f"metadata.annotations[{PLACEMENT_PROFILE}]"]
     assert webhook.validate(after, after)["allowed"], "what was there before, a label or a status must not fail for"
     assert webhook.validate(profiled("dense", queue=None), profiled("kep", queue=None))["allowed"], "not our job"
     assert webhook.validate(before, after)["allowed"]
 
 
 def test_a_placement_profile_on_a_pod_template_does_nothing_and_the_user_is_told():
-    response = Webhook().validate(job(required=RACK, annotations={PLACEMENT_PROFILE: "compact"}))
+    response = Webhook().validate(build_job(required=RACK, annotations={PLACEMENT_PROFILE: "compact"}))
     assert response["allowed"]
     assert response["warnings"] == [
         f"spec.template.metadata.annotations[{PLACEMENT_PROFILE}]: this annotation does nothing here; set it on the job itself"

@@ -15,24 +15,24 @@ from core.jobs.schema_check import Fields, find_misshapen, spec_shape_of
 from core.names import API_VERSION, PREFERRED_TOPOLOGY, SLICE_CONSTRAINTS
 from e2e import manifests
 from tests.strategies import scale_examples
-from tests.webhook.asking import Webhook, apply, causes, hook, patch_of
-from tests.webhook.reviews.test_object_reviews import GOOD, pod_set, workload
+from tests.webhook.asking import Webhook, apply, get_causes, hook, patch_of
+from tests.webhook.reviews.test_object_reviews import GOOD, build_pod_set, build_workload
 
 RACK = "cloud.provider.com/topology-rack"
-_TEMPLATE = pod_set()["template"] | {"metadata": {"labels": {"a": "b"}, "annotations": {PREFERRED_TOPOLOGY: RACK}}}
+_TEMPLATE = build_pod_set()["template"] | {"metadata": {"labels": {"a": "b"}, "annotations": {PREFERRED_TOPOLOGY: RACK}}}
 WHOLE: dict[str, dict[str, Any]] = {
     **GOOD,
-    "Workload": workload(
-        pod_set(template=_TEMPLATE, topologyRequest={"podSetSliceSize": 2, "required": RACK}),
-        pod_set("b", topologyRequest={"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 2}]}),
+    "Workload": build_workload(
+        build_pod_set(template=_TEMPLATE, topologyRequest={"podSetSliceSize": 2, "required": RACK}),
+        build_pod_set("b", topologyRequest={"podsetSliceRequiredTopologyConstraints": [{"topology": RACK, "size": 2}]}),
     ),
     "Cohort": {
         "apiVersion": API_VERSION,
         "kind": "Cohort",
         "metadata": {"name": "c"},
-        "spec": {**manifests.cluster_queue("q", {"gpu": {"cpu": 4}})["spec"], "parentName": "p", "fairSharing": {"weight": "1"}},
+        "spec": {**manifests.build_cluster_queue("q", {"gpu": {"cpu": 4}})["spec"], "parentName": "p", "fairSharing": {"weight": "1"}},
     },
-    "Job": manifests.job(
+    "Job": manifests.build_job(
         "train",
         "team-a",
         pods=4,
@@ -55,7 +55,7 @@ JSON = st.recursive(
 )
 
 
-def shape_of(kind: str) -> Fields:
+def get_shape(kind: str) -> Fields:
     return next((job.spec_shape for job in KINDS if job.kind == kind), spec_shape_of(kind))
 
 
@@ -97,18 +97,20 @@ def test_random_json_in_place_of_any_part_is_answered(kind: str, data: st.DataOb
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_a_whole_object_has_its_shape_and_a_wrong_type_anywhere_in_it_is_named(kind: str):
-    assert find_misshapen(shape_of(kind), WHOLE[kind]) == ()
-    (error,) = find_misshapen(shape_of(kind), {**WHOLE[kind], "spec": "x"})
+    assert find_misshapen(get_shape(kind), WHOLE[kind]) == ()
+    (error,) = find_misshapen(get_shape(kind), {**WHOLE[kind], "spec": "x"})
     assert (error.field, error.value, error.accepted) == ("spec", "x", "a map is expected")
-    (error,) = find_misshapen(shape_of(kind), {"metadata": {}})
+    (error,) = find_misshapen(get_shape(kind), {"metadata": {}})
     assert (error.field, error.accepted) == ("spec", "is needed")
 
 
 def test_a_misshapen_part_is_refused_with_its_path_and_left_alone_by_the_defaults():
     """A custom resource reaches the mutating webhook before its schema is judged."""
-    broken = workload(pod_set(None, template={"spec": {"containers": [{"resources": [1]}]}, "metadata": {"labels": {"a": 1}}}), "x")
+    broken = build_workload(
+        build_pod_set(None, template={"spec": {"containers": [{"resources": [1]}]}, "metadata": {"labels": {"a": 1}}}), "x"
+    )
     assert "patch" not in Webhook().ask(hook("mutate", "Workload"), broken)
-    assert causes(Webhook().validate(broken)) == {
+    assert get_causes(Webhook().validate(broken)) == {
         "spec.podSets[0].template.metadata.labels[a]": "1: a text is expected",
         "spec.podSets[0].template.spec.containers[0].resources": "[1]: a map is expected",
         "spec.podSets[1]": '"x": a map is expected',
@@ -119,7 +121,7 @@ def test_an_object_nested_too_deeply_is_refused_in_words():
     deep: Any = 1
     for _ in range(800):
         deep = {"a": deep}
-    job = manifests.job("train", "team-a", pods=1, spec={"x": deep})
+    job = manifests.build_job("train", "team-a", pods=1, spec={"x": deep})
     response = Webhook().ask(hook("mutate", "Job"), job)
     assert response["allowed"] is False
     assert response["status"]["message"] == "the object is nested too deeply to be judged"

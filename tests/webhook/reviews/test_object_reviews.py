@@ -8,35 +8,35 @@ import pytest
 
 from core.api.admission_review import MAX_CAUSES
 from e2e import manifests
-from tests.webhook.asking import Webhook, causes, hook
+from tests.webhook.asking import Webhook, get_causes, hook
 
 RACK = "cloud.provider.com/topology-rack"
 
 
-def workload(*pod_sets: Any, reserved: bool = False) -> dict[str, Any]:
+def build_workload(*pod_sets: Any, reserved: bool = False) -> dict[str, Any]:
     obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": list(pod_sets)}}
     condition = {"type": "QuotaReserved", "status": str(reserved)}
     return {**obj, "status": {"conditions": [condition]}}
 
 
-def pod_set(name: str | None = "main", count: int = 4, requests: Any = None, **fields: Any) -> dict[str, Any]:
+def build_pod_set(name: str | None = "main", count: int = 4, requests: Any = None, **fields: Any) -> dict[str, Any]:
     containers = [{"name": "c", "resources": {"requests": requests or {"cpu": "1"}}}]
     return {**({"name": name} if name else {}), "count": count, "template": {"spec": {"containers": containers}}, **fields}
 
 
 def queue(**flavors: Any) -> dict[str, Any]:
-    return manifests.cluster_queue("q", flavors)
+    return manifests.build_cluster_queue("q", flavors)
 
 
-def flavor(**spec: Any) -> dict[str, Any]:
-    made = manifests.flavor("f", spec.pop("labels", {"pool": "gpu"}), "default")
+def build_flavor(**spec: Any) -> dict[str, Any]:
+    made = manifests.build_flavor("f", spec.pop("labels", {"pool": "gpu"}), "default")
     return {**made, "spec": {**made["spec"], **spec}}
 
 
 GOOD = {
-    "Workload": workload(pod_set()),
-    "Topology": manifests.topology("t", [RACK, "kubernetes.io/hostname"]),
-    "ResourceFlavor": flavor(
+    "Workload": build_workload(build_pod_set()),
+    "Topology": manifests.build_topology("t", [RACK, "kubernetes.io/hostname"]),
+    "ResourceFlavor": build_flavor(
         nodeTaints=[{"key": "a", "effect": "NoSchedule"}], tolerations=[{"operator": "Exists"}, {"key": "a", "operator": "Equal"}]
     ),
     "ClusterQueue": queue(a={"cpu": "1", "memory": "1.5Gi"}, b={"cpu": 0, "memory": "0"}),
@@ -53,13 +53,13 @@ def test_a_good_object_is_let_in_unchanged(kind: str):
 
 
 def test_a_lone_pod_set_without_name_is_main_and_others_are_left_alone():
-    assert Webhook().mutate(workload(pod_set(None)))["spec"]["podSets"][0]["name"] == "main"
-    assert Webhook().mutate(workload(pod_set(None), pod_set("b")))["spec"]["podSets"][0].get("name") is None
+    assert Webhook().mutate(build_workload(build_pod_set(None)))["spec"]["podSets"][0]["name"] == "main"
+    assert Webhook().mutate(build_workload(build_pod_set(None), build_pod_set("b")))["spec"]["podSets"][0].get("name") is None
 
 
 @pytest.mark.parametrize("amount", ["-1", "lots", "1Kii", "", [1], {"a": 1}, True, "9" * 10_000 + "x"])
 def test_a_request_that_is_no_quantity_is_refused(amount: Any):
-    found = causes(Webhook().validate(workload(pod_set(requests={"cpu": amount, "memory": "1Gi"}))))
+    found = get_causes(Webhook().validate(build_workload(build_pod_set(requests={"cpu": amount, "memory": "1Gi"}))))
     (field,) = found
     assert field == "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]"
     assert "a quantity " in found[field]
@@ -67,9 +67,9 @@ def test_a_request_that_is_no_quantity_is_refused(amount: Any):
 
 
 def test_requests_of_init_containers_limits_and_overhead_are_judged_too():
-    wrong = pod_set()
+    wrong = build_pod_set()
     wrong["template"]["spec"] |= {"initContainers": [{"resources": {"limits": {"cpu": "x"}}}], "overhead": {"cpu": "y"}}
-    assert list(causes(Webhook().validate(workload(wrong)))) == [
+    assert list(get_causes(Webhook().validate(build_workload(wrong)))) == [
         "spec.podSets[0].template.spec.initContainers[0].resources.limits[cpu]",
         "spec.podSets[0].template.spec.overhead[cpu]",
     ]
@@ -84,24 +84,29 @@ def test_requests_of_init_containers_limits_and_overhead_are_judged_too():
     ids=["size", "layers"],
 )
 def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]):
-    found = causes(Webhook().validate(workload(pod_set(count=4, topologyRequest=request_))))
+    found = get_causes(Webhook().validate(build_workload(build_pod_set(count=4, topologyRequest=request_))))
     assert found == {"spec.podSets[0].topologyRequest.podSetSliceSize": "3: slices must evenly divide the 4 pods"}
-    assert Webhook().validate(workload(pod_set(count=6, topologyRequest=request_)))["allowed"]
+    assert Webhook().validate(build_workload(build_pod_set(count=6, topologyRequest=request_)))["allowed"]
 
 
 def test_two_pod_sets_of_one_name_are_refused():
-    assert causes(Webhook().validate(workload(pod_set("a"), pod_set("a")))) == {"spec.podSets": '"a": each pod set has a name of its own'}
+    assert get_causes(Webhook().validate(build_workload(build_pod_set("a"), build_pod_set("a")))) == {
+        "spec.podSets": '"a": each pod set has a name of its own'
+    }
 
 
 def test_pod_sets_may_not_change_while_quota_is_reserved():
-    old, changed = workload(pod_set(), reserved=True), workload(pod_set(count=5), reserved=True)
-    assert list(causes(Webhook().validate(changed, old))) == ["spec.podSets"]
-    assert Webhook().validate(workload(pod_set(count=5)), workload(pod_set()))["allowed"]
+    old, changed = build_workload(build_pod_set(), reserved=True), build_workload(build_pod_set(count=5), reserved=True)
+    assert list(get_causes(Webhook().validate(changed, old))) == ["spec.podSets"]
+    assert Webhook().validate(build_workload(build_pod_set(count=5)), build_workload(build_pod_set()))["allowed"]
 
 
 def test_a_workload_that_is_being_deleted_can_lose_its_finalizer_whatever_is_wrong():
-    wrong = workload(pod_set(requests={"cpu": "lots"}))
-    going = {**workload(pod_set(requests={"cpu": "more"})), "metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    wrong = build_workload(build_pod_set(requests={"cpu": "lots"}))
+    going = {
+        **build_workload(build_pod_set(requests={"cpu": "more"})),
+        "metadata": {"name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+    }
     assert not Webhook().validate(going | {"metadata": {"name": "w"}}, wrong)["allowed"]
     assert Webhook().validate(going, wrong)["allowed"]
 
@@ -111,7 +116,7 @@ def test_a_workload_that_is_being_deleted_can_lose_its_finalizer_whatever_is_wro
 
 def test_a_level_that_no_pod_set_could_ask_for_draws_a_warning():
     long = f"example.com/{'x' * 52}"
-    response = Webhook().validate(manifests.topology("t", [RACK, long]))
+    response = Webhook().validate(manifests.build_topology("t", [RACK, long]))
     assert response["allowed"]
     (warning,) = response["warnings"]
     assert warning.startswith(f"spec.levels[1].nodeLabel: '{long}' is longer than the 63 characters")
@@ -135,21 +140,21 @@ FLAVOR_MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("name", FLAVOR_MISTAKES)
 def test_a_flavor_that_no_node_or_pod_could_have_is_refused(name: str):
     spec, field, message = FLAVOR_MISTAKES[name]
-    found = causes(Webhook().validate(flavor(**spec)))
+    found = get_causes(Webhook().validate(build_flavor(**spec)))
     assert list(found) == [field]
     assert message in found[field]
 
 
-def test_every_mistake_of_a_flavor_is_told_at_once():
-    wrong = flavor(labels={"no label": "a/b"}, nodeTaints=[{"effect": "x"}, {"effect": "y"}], tolerations=[{}])
-    assert len(causes(Webhook().validate(wrong))) == 5
+def test_all_mistakes_of_a_flavor_are_reported_at_once():
+    wrong = build_flavor(labels={"no label": "a/b"}, nodeTaints=[{"effect": "x"}, {"effect": "y"}], tolerations=[{}])
+    assert len(get_causes(Webhook().validate(wrong))) == 5
 
 
 def test_a_resource_in_two_groups_and_a_flavor_in_two_groups_are_refused():
     one = queue(a={"cpu": 1})["spec"]["resourceGroups"][0]
     wrong = queue(a={"cpu": 1})
     wrong["spec"]["resourceGroups"] = [one, one]
-    assert causes(Webhook().validate(wrong)) == {
+    assert get_causes(Webhook().validate(wrong)) == {
         "spec.resourceGroups[1].coveredResources": '"cpu": is covered by group 0 already',
         "spec.resourceGroups[1].flavors[0].name": '"a": is in group 0 already',
     }
@@ -159,13 +164,13 @@ def test_a_flavor_has_a_quota_for_each_covered_resource_in_their_order():
     wrong = queue(a={"cpu": 1, "memory": 1}, b={"cpu": 1, "memory": 1})
     wrong["spec"]["resourceGroups"][0]["flavors"][1]["resources"].reverse()
     field = "spec.resourceGroups[0].flavors[1].resources"
-    assert causes(Webhook().validate(wrong)) == {field: '"memory, cpu": must be the covered resources in their order: cpu, memory'}
+    assert get_causes(Webhook().validate(wrong)) == {field: '"memory, cpu": must be the covered resources in their order: cpu, memory'}
     wrong["spec"]["resourceGroups"][0]["flavors"][1]["resources"].pop()
-    assert list(causes(Webhook().validate(wrong))) == [field]
+    assert list(get_causes(Webhook().validate(wrong))) == [field]
 
 
 def test_a_quota_is_a_quantity_of_at_least_0():
-    found = causes(Webhook().validate(queue(a={"cpu": "-1", "memory": "x"})))
+    found = get_causes(Webhook().validate(queue(a={"cpu": "-1", "memory": "x"})))
     path = "spec.resourceGroups[0].flavors[0].resources"
     assert found == {
         f"{path}[0].nominalQuota[cpu]": '"-1": a quantity of at least 0 is expected',
@@ -211,7 +216,7 @@ def test_a_setting_of_a_queue_that_is_not_served_yet_draws_a_warning(field: str)
 
 
 def test_local_queue_with_a_weight_draws_a_warning():
-    made = manifests.local_queue("main", "team-a", "q")
+    made = manifests.build_local_queue("main", "team-a", "q")
     assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
     assert Webhook().validate({**made, "spec": {}})["allowed"]
     del (without_spec := dict(made))["spec"]
@@ -239,7 +244,7 @@ def test_admission_check_with_a_delay_of_v1beta1_draws_a_warning():
     assert [warning.partition(" ")[0] for warning in response["warnings"]] == ["spec.retryDelayMinutes"]
 
 
-def test_what_the_api_server_fills_in_draws_none():
+def test_defaults_of_the_api_server_cause_no_warning():
     made = queue(a={"cpu": 1})
     made["spec"] |= NOTHING_SAID
     assert Webhook().validate(made) == {"uid": "4f0c", "allowed": True}
@@ -284,7 +289,7 @@ def test_hundreds_of_mistakes_make_an_answer_that_the_api_server_takes():
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_an_object_whose_spec_stays_can_be_changed_whatever_is_wrong_with_it(kind: str):
+def test_invalid_object_with_an_unchanged_spec_accepts_metadata_changes(kind: str):
     """A finalizer or a label must find its way onto an object that came before a rule did."""
     wrong = {**GOOD[kind], "spec": 3}
     assert not Webhook().validate(wrong)["allowed"]

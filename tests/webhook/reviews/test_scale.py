@@ -10,7 +10,7 @@ import pytest
 from core.api.admission_review import parse_review
 from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource
-from tests.webhook.asking import Webhook, body, causes, run
+from tests.webhook.asking import Webhook, build_body, get_causes, run
 from webhook.lookup import LookupFailed
 from webhook.registration import configurations
 from webhook.review import Reviews
@@ -35,7 +35,7 @@ def scale(
 
     old, new = ({"kind": "Scale", "metadata": {"name": "train"}, "spec": {"replicas": count}} for count in (before, after))
     of = {"group": group, "version": "v1", "resource": resource}
-    request = parse_review(body(new, old, resource=of, subResource="scale", name="train"))
+    request = parse_review(build_body(new, old, resource=of, subResource="scale", name="train"))
     reviews = Reviews(Webhook()._has_default_queue, find=find)
     response: dict[str, Any] = run(reviews.answer(SCALE_PATH, request))["response"]
     return response, looked_up
@@ -44,7 +44,7 @@ def scale(
 def test_part_of_admitted_object_keeps_its_replicas() -> None:
     """Found defect C10: the policies do not see the object that is scaled."""
     response, looked_up = scale({"metadata": {"ownerReferences": [OWNER]}, "spec": STARTED})
-    assert causes(response)["spec.replicas"].startswith("3: this PyTorchJob was admitted as a part of AppWrapper wrapper")
+    assert get_causes(response)["spec.replicas"].startswith("3: this PyTorchJob was admitted as a part of AppWrapper wrapper")
     assert [each.plural for each in looked_up] == ["pytorchjobs"]
 
 
@@ -83,7 +83,7 @@ def test_number_of_replicas_that_are_workloads_is_limited_as_at_creation(labels:
     response, _ = scale(found, 2, after, "leaderworkersets", "leaderworkerset.x-k8s.io")
     assert response["allowed"] is allowed
     if not allowed:
-        assert causes(response) == {"spec.replicas": "10001: at most 10000 are expected, each is a Workload"}
+        assert get_causes(response) == {"spec.replicas": "10001: at most 10000 are expected, each is a Workload"}
 
 
 def test_nothing_is_looked_up_where_number_or_kind_says_enough() -> None:
