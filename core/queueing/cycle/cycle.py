@@ -84,7 +84,7 @@ class Cycle:
         self._skipped: set[str] = set()  # of these queues those of which the head has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
-        self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
+        self._borrowing: set[str] = set()  # queues that have to borrow: put off until all others had a turn
         self._precedence = Precedence(state, profiles, self._portions.measure)
         self.unwritable = Unwritable(state)
         self._current: WorkloadFacts | None = None  # the one that is decided on
@@ -96,15 +96,19 @@ class Cycle:
         is_held_back: Callable[[str], bool] = lambda uid: False,
         is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
-        """Verdicts in queue order until nothing is left to decide or the caller's budget is spent; then the next cycle goes on
-        with those who have not had their turn.
+        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next
+        cycle then continues with the workloads that have not had their turn.
 
-        Workloads with a uid that `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
-        written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
-        Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` goes on with it: the next cycle applies what
-        that comes to if it still holds then.
-        Each admission is assumed in the state before it is yielded; a caller whose write fails must
-        call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
+        Workloads with a uid that `is_held_back` are passed over. Workloads with a uid that `is_busy` still have a
+        verdict that is being written: none of them is decided on, and all keep their places. So no workload overtakes
+        the head of a StrictFIFO queue or takes the quota and nodes that the head waits for.
+
+        Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues the decision.
+        The next cycle applies its result if the result still holds then.
+
+        Each admission is assumed in the state before it is yielded; if the write fails, the caller must call
+        `state.forget`. A workload that keeps waiting for the same reason with another message is not among the
+        verdicts: see `catch_up`.
         """
         self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
@@ -209,7 +213,7 @@ class Cycle:
         if turns is None or self.is_deciding or self._is_telling:  # the next cycle sorts more, or goes on with the turn
             self._is_cut = True
             return
-        # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
+        # A workload that was refused early in a round of several cycles was not judged again, whatever changed since.
         self.wants_more = self._is_cut and self._moment() != self._round_began
         self._end_round()
 
@@ -246,7 +250,7 @@ class Cycle:
             if isinstance(outcome, Admissible):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
-                self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
+                self._state.observe_stuck(workload.key, None)  # a pod that is stuck from now on is so on its new nodes
             else:
                 self._failed_at[workload.uid] = now
                 if outcome.preempting is not None or not (outcome.reason == REASON_ADMISSIONS_PAUSED or self._claims.is_awaiting(workload)):
@@ -259,8 +263,12 @@ class Cycle:
         self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Outcome:
-        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
-        were told to go for its sake: a node that it was to get beside may come back meanwhile."""
+        """Returns the outcome of a second pass.
+
+        A workload that can have no place would be evicted. It keeps what it has while evictions are paused. It also
+        keeps what it has while workloads that were evicted for it have not left: a node that it needs as well may
+        become ready again meanwhile.
+        """
         pause = self._state.pause
         if pause.admissions is not None:
             return NotAdmissible(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
@@ -290,9 +298,12 @@ class Cycle:
     # --- promises -----------------------------------------------------------------------------------
 
     def _keep_promises(self, run: Run) -> Iterator[Verdict]:
-        """Room that others were told to make for somebody is his from the first turn on. Else whoever is before him could take it, and
-        where each takes what another's victims have left, evictions never end: somebody who could send him away does so when he runs.
-        In a StrictFIFO queue that holds for the first alone: no other may be served before it.
+        """Decides first on the workloads for which other workloads were evicted.
+
+        Such a workload gets the quota and nodes of its victims before any other workload has a turn. Otherwise a
+        workload earlier in the order could take them, and evictions would never end: each workload would take what the
+        victims of another one left, and could be preempted by that one as soon as it runs. In a StrictFIFO queue this
+        holds for the head alone: no other workload may be served before it.
         """
         promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
         if not self._is_cut:
@@ -358,7 +369,7 @@ class Cycle:
 
     def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)
-        assert workload is not None  # who waits no more has no claim
+        assert workload is not None  # only a workload that is pending has a reservation
         return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
 
     def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
@@ -476,7 +487,7 @@ class Cycle:
             self._ways[local_queue] = find_way(self._state, local_queue)
         return self._ways[local_queue]
 
-    # --- telling ------------------------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------------------------
 
     def _tell(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
         """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
@@ -511,7 +522,8 @@ class Cycle:
         return before != now
 
     def catch_up(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
-        """The next of those who go on waiting for a reason that is not what they were told last; None: none among so many."""
+        """Returns a verdict for the next pending workload that waits for another reason than the one last reported.
+        None: there is none among the next `steps` workloads."""
         for _ in range(steps):
             group, workload = next(self._walk, (None, None))
             if group is None or workload is None:
@@ -574,16 +586,17 @@ class Cycle:
 
     @property
     def is_stale(self) -> bool:
-        """Whether there may be somebody for `catch_up` to find."""
+        """Whether `catch_up` may find a workload with a reported reason that is out of date."""
         return self._is_stale
 
     @property
     def makes_room(self) -> bool:
-        """Whether somebody waits for room that others were told to make, or are making: nobody else may take it before he is judged."""
+        """Whether a workload waits until others, which are being evicted for it, are gone. No other workload may take
+        what they hold before it is decided on."""
         return self._claims.any()
 
     def spare(self, key: str) -> None:
-        """A victim that could not be evicted: who wanted it to go is judged anew."""
+        """Records that the victim `key` could not be evicted. The workloads that wait for it are decided on again."""
         for uid in self._claims.spare(key):
             self._remove_verdict(uid)
 

@@ -123,7 +123,7 @@ def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide
         expected = state.ledger.expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:
             short = _find_short(each, state.request_for(each.pod_set, each.view.flavor), counted[each.pod_set.name], expected)
-        except InvalidSelector:  # of a flavor that has changed: nobody knows what it means
+        except InvalidSelector:  # the flavor has changed, and its old selector cannot be evaluated
             continue
         if short is not None:
             return short

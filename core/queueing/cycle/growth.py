@@ -1,9 +1,9 @@
-"""A workload of an elastic job that takes over the pods of another and asks for more (workload slices).
+"""A workload of an elastic job that replaces another workload, takes over its pods and requests more (workload slices).
 
-What the other one holds counts as its own: quota is needed for the difference, and the pods that run stay where they are. Those
-that are added come next to them, inside the domain that was asked for (core.placement.replace.resized_pod_sets), on the flavors that they
-have.
-Nobody is preempted for it: the job runs on with what it has.
+What the replaced workload holds counts as held by the new one: quota is needed for the difference only, and running
+pods stay on their nodes. Added pods are placed next to them, inside the required domain
+(core.placement.replace.resized_pod_sets), on the same flavors. No workload is preempted for it: the job continues with
+the pods that it has.
 """
 
 from dataclasses import replace

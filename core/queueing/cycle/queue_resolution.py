@@ -20,7 +20,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from core.state.selectors import labels_match
 
 _SHOWN = 5  # queues that a message names
-_CANNOT = "Can't admit new workloads"  # how the peer begins what is wrong with a queue
+_CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queue that cannot admit
 
 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:

@@ -1,4 +1,4 @@
-"""What a search comes to: a way to admit a workload, or why there is none and who must go first."""
+"""The result of a search: an admission of a workload, or the reason why there is none and the workloads to preempt."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -88,8 +88,11 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Preempting:
-    """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
-    and gets another. `is_cut`: the search stopped at its limit of steps, so that more workloads may be preempted than are needed."""
+    """The admission of a workload once its victims, and the workloads that are leaving already, are gone.
+
+    `beside`: what a workload that has a place gets in addition. `is_cut`: the search stopped at its limit of steps, so
+    that more workloads may be preempted than necessary.
+    """
 
     found: Admissible
     victims: tuple[Victim, ...]

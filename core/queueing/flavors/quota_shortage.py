@@ -35,7 +35,7 @@ class QuotaShortage:
 
     @property
     def never_fits(self) -> bool:
-        """Whether the queue could not give this much even if nobody used anything."""
+        """Whether the queue could not provide this much even if no workload used any quota."""
         return self.wanted > self.potential
 
     def __str__(self) -> str:
@@ -65,7 +65,8 @@ class QuotaShortage:
         return f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
 
     def _limit(self, show: Callable[[int], str]) -> str:
-        """Whose borrowing limit, and how much it is."""
+        """Formats the borrowing limit that applies, and names the cohort that has it; no name is given for the queue's
+        own limit."""
         assert self.limit is not None
         whose, limit = self.limit
         return f"its borrowingLimit of {show(limit)}" if whose is None else f'the borrowingLimit of {show(limit)} of cohort "{whose}"'

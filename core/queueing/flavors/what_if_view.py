@@ -72,8 +72,8 @@ class World:
     ) -> None:
         self.state = state
         self.budget = StepBudget() if budget is None else budget  # of the search for a place
-        self._offers = offers  # what is lent to whoever looks for a place
-        self.loans = loans  # what who looks has lent, of its own spares
+        self._offers = offers  # what is lent to the workload for which a place is searched
+        self.loans = loans  # what that workload has lent of its own spare nodes
         self.explains = explains  # whether its answers say why; a search that asks often does better without
         self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # the workloads that are gone in it, and how many of `_turned` it has seen
         self._turned: list[str] = []  # keys in the order in which they were thought away or back
@@ -100,7 +100,7 @@ class World:
 
     @property
     def quota(self) -> QuotaTree:
-        """Who may still use how much."""
+        """The quota tree, without the usage of the workloads that are removed in this view."""
         return self.state.quota if self._quota is None else self._quota
 
     @property
@@ -109,8 +109,10 @@ class World:
         return frozenset(self._gone)
 
     def free(self, view: FlavorView) -> Matrix | None:
-        """Free amounts on the nodes of a flavor; None: as the ledger has them. Most who are thought away are back before anybody
-        looks at nodes, so these are only reckoned here."""
+        """Returns the free amounts on the nodes of a flavor; None: they are those of the ledger.
+
+        Most removed workloads are back before a search needs the nodes, so the amounts are only computed here.
+        """
         if view.flavor.name not in self._free:
             if not self._gone and not self._offers:
                 return None
@@ -168,7 +170,7 @@ class World:
         return tuple(at), tuple(amounts), sum(map(abs, amounts))  # not lists, which the garbage collector would visit
 
     def free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
-        """What is free for the spares of who looks, which may be lent; `free` is what is so for its pods."""
+        """Returns the free amounts for the spare nodes of the workload, which may be lent; `free` has those for its pods."""
         if not self.loans:
             return free
         free = (view.capacity.free if free is None else free).copy()
@@ -232,7 +234,7 @@ class World:
             self.quota.add(queue, amounts)
 
     def restore_all(self) -> None:
-        """Thinks everybody back."""
+        """Adds all removed workloads back."""
         self.let_go(frozenset())
 
     def _apply_turn(self, key: str, times: int) -> None:
@@ -244,7 +246,7 @@ class World:
 
     @staticmethod
     def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
-        """Takes so many times from free amounts what somebody holds on nodes; what is on others takes nothing."""
+        """Subtracts what a workload holds on nodes from `free`, `times` times; nodes that `free` does not have are left out."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:
             rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]

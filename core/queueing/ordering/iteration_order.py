@@ -19,7 +19,7 @@ class Turn(NamedTuple):
 
     @property
     def workload(self) -> WorkloadFacts:
-        """Whose turn it is."""
+        """The workload that has this turn."""
         return self.group.members[self.at][1]
 
     @property
@@ -41,7 +41,7 @@ class Turns(Protocol):
         ...
 
     def next(self) -> tuple[Turn, bool] | None:
-        """Whose turn it is, and whether it may borrow; None: all had theirs."""
+        """Returns the next turn, and whether its workload may borrow; None: all workloads had their turns."""
         ...
 
     def pass_on(self, turn: Turn) -> None:
@@ -49,7 +49,7 @@ class Turns(Protocol):
         ...
 
     def put_off(self, turn: Turn) -> None:
-        """Whose turn it was would have to borrow: it is asked again after all who need not."""
+        """Repeats a turn after those of all workloads that need not borrow: the workload of this one would have to."""
         ...
 
     def may_put_off_again(self, turn: Turn) -> bool:
@@ -123,7 +123,7 @@ def count_put_off(group: EquivalenceClass, in_round: int) -> int:
 
 
 class PriorityTurns:
-    """By priority and time, and who would have to borrow after all who need not."""
+    """Turns by priority and time; a workload that would have to borrow comes after all that need not."""
 
     def __init__(self, in_round: int) -> None:
         self._round = in_round

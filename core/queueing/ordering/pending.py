@@ -24,7 +24,7 @@ class EquivalenceClass:
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
     refusal: StandingRefusal | None = None  # of all that have none of their own
     word: NotAdmissible | None = None  # the reason of all that have no refusal of their own
-    is_held_up: bool = False  # nobody of it is judged now, whoever has a refusal of its own
+    is_held_up: bool = False  # no member is decided on now, with or without a refusal of its own
     unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
     round: int = -1  # of cycles, for which the next two hold
     passed: Order | None = None  # members up to this place have had their turn

@@ -1,14 +1,16 @@
-"""Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`, and by fair sharing.
+"""Which workloads may be preempted for one that does not fit, by the ClusterQueue's `spec.preemption` and by fair
+sharing.
 
-- In its own queue a workload preempts as `withinClusterQueue` says.
-- In other queues of its cohort only as long as they use what they could only borrow from where both can reach, in quota that the victim
-  holds, so that none is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort`
-  if it does. A workload that borrows preempts none that would then fit into the quota of its own queue: that one could reclaim it at
-  once, and the two would evict each other for ever.
-- With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
-  (`core.queueing.preemption.fair_preemption`); `borrowWithinCohort` says nothing then.
+- In its own queue a workload preempts as `withinClusterQueue` states.
+- In other queues of its cohort it preempts workloads only while their queue uses borrowed quota, where both queues can
+  reach that quota, and within the quota that the victim holds. So no queue is brought below its own quota.
+  `reclaimWithinCohort` applies if the workload then need not borrow, `borrowWithinCohort` if it must. A workload that
+  borrows preempts none that would then fit into the quota of its own queue: that workload could reclaim it at once, and
+  the two would evict each other for ever.
+- With fair sharing, shares decide what a workload may take by borrowing, from the workloads that `reclaimWithinCohort`
+  selects (`core.queueing.preemption.fair_preemption`). `borrowWithinCohort` has no effect then.
 
-Which of the workloads that may be evicted are looked at is in `core.queueing.preemption.victim_search`.
+Which of the workloads that may be preempted are tried is decided in `core.queueing.preemption.victim_search`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -72,7 +74,7 @@ class Candidate:
 
     @cached_property
     def order(self) -> tuple[Rank, int, bool, str]:
-        """Sort key: whose loss is the smallest first."""
+        """Sort key: the candidate with the smallest loss comes first."""
         return self.rank, self.lost, self.is_own, self.key
 
 
@@ -101,7 +103,7 @@ class Right:
 
 
 class Rights:
-    """What one workload may do to others, in a world in which those who are `leaving` are gone anyway."""
+    """The rights of one workload to preempt others, in a view without the workloads that are `leaving`."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class Rights:
         if memory.names != self.names:
             memory.names, memory.candidates = self.names, {}
 
-    # --- who may go ---------------------------------------------------------------------------------
+    # --- candidates ---------------------------------------------------------------------------------
 
     def stages(self) -> Iterator[list[Right] | None]:
         """Rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece of
@@ -186,7 +188,8 @@ class Rights:
         return all(is_left(resource, amount) for resource, amount in self.wanted.items() if amount)
 
     def _holders(self, queue: str) -> list[WorkloadFacts]:
-        """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""
+        """Returns the workloads that hold quota as far as it is observed: an admission that is still being written is
+        not undone."""
         holders = self._state.workloads.holders(queue)
         if self._among is not None:
             holders = [w for w in holders if w.key in self._among]
@@ -258,14 +261,15 @@ class Rights:
         return known if known is not None and known.victim.workload is workload else None
 
     def _excess_of(self, queue: str) -> Excess:
-        """How far a queue, and the cohorts above it, are beyond their own before anybody goes."""
+        """Returns how far the queue, and each cohort above it, use more than their own before any workload is
+        preempted; empty without fair sharing."""
         if self._sharing is None:
             return ()
         if queue not in self._excess:
             self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._world.quota.shares(queue))
         return self._excess[queue]
 
-    # --- who may go together ----------------------------------------------------------------------------
+    # --- sets of candidates -----------------------------------------------------------------------------
 
     def is_legal(self, chosen: Sequence[Candidate]) -> bool:
         """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes; for a
