@@ -15,7 +15,7 @@ to at best, until no other can be better.
 
 The search counts its steps and stops at `STEP_LIMIT`. Costs inside racks are then taken from their largest nodes,
 which keeps the counts exact but not what is left over, and if that is too much, too, the answer of the `kep` profile
-stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is told in
+stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is described in
 `CompactSearch`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
 one in the tightest home, BestFit's before others, then the first by level values. The decision is charged for the
 steps; one that has none left takes the answer of `kep`, without a search.

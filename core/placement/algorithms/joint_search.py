@@ -205,7 +205,7 @@ class JointSearch:
         shares = [nobody] * len(offers)
         if target == nobody:
             return shares
-        # Whoever stays in one domain goes to the first that holds it; the last in order is asked first.
+        # A pod set that stays in one domain gets the first domain that holds it; the last in order is asked first.
         together = any(unit == request.count for request, unit in zip(self._requests, self._units(level), strict=True))
         size = sorted(range(len(offers)), key=lambda i: (int(offers[i].flat[0]), i if together else -i), reverse=together)
         sums = self._combine([offers[i] for i in size], level)

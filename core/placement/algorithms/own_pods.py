@@ -53,7 +53,7 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
 
 
 def _followed_first(around: PodNeighbours, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
-    """In the order given, but whoever has affinity to the pods of another pod set comes after that."""
+    """Returns the pod sets in the given order, but each with affinity to the pods of another pod set after that pod set."""
     waiting, ordered = list(requests), list[PodSetRequest]()
     while waiting:
 

@@ -1,4 +1,4 @@
-"""The levels and sizes a request speaks of, resolved against a tree and checked."""
+"""The levels and sizes that a request names, resolved against a tree and checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

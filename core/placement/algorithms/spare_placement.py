@@ -256,7 +256,7 @@ def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room:
     domains = 1 if level is None else tree.levels[level].count
     for domain in range(domains):
         held = room[_nodes_of(tree, level, domain)]
-        while best + 1 < request.spares and _caps(held, count, best + 1):  # who has no room for so many has none for more
+        while best + 1 < request.spares and _caps(held, count, best + 1):  # a domain without room for so many has none for more
             best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
     has = (
         f"{where} has room for the pods and {best} of the {show_count(request.spares, 'spare node')}"

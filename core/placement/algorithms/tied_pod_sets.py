@@ -29,9 +29,10 @@ _MOST_DOMAINS = 64  # tried one by one for a tie
 
 @dataclass(frozen=True, slots=True)
 class OneDomain:
-    """All pod sets in one domain of a level, if it is required; else of the lowest level upwards that has one, or anywhere.
+    """All pod sets in one domain of a level, if it is required; else of the lowest level that has such a domain, or
+    anywhere.
 
-    `why` says who asks for it, for the refusal.
+    `why` names the origin of the requirement, for the message of a refusal.
     """
 
     level: str
@@ -163,7 +164,7 @@ def _fits_alone(tree: TopologyTree, request: PodSetRequest, shape: Shape, on_nod
 
 
 def _with_leaders_level(requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
-    """In a group of two the leader goes by its workers' topology and is never sliced."""
+    """Gives the leader in a group of two the topology request of its workers, without slices."""
     asked = list(requests)
     groups: dict[str, list[int]] = {}
     for i, request in enumerate(requests):

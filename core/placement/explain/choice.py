@@ -124,7 +124,7 @@ class Choice:
 def explain_choice(
     view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, *, free: Matrix | None = None
 ) -> tuple[Choice, ...]:
-    """Why each pod set that has a place got that one; a leader is told of with its workers.
+    """Explains why each placed pod set got its domains; a leader is described with its workers.
 
     `view` and `free` are what `place` was given, as they were then.
     """
@@ -150,8 +150,12 @@ def explain_choice(
 
 
 def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain) -> str:
-    """The domain that all pods of a workload share as it asks, since the choices of its pod sets may speak of lower levels only; where
-    the level is preferred, the lowest domain above it that they share, if there is one."""
+    """Names the domain that all pods of a workload share, as its request asks; the choices of its pod sets may name
+    lower levels only.
+
+    Where the level is preferred, it is the lowest shared domain at or above that level, if there is one. Empty if there
+    are no pods.
+    """
     tree = view.tree
     asked = tree.find_level(together.level)
     assert asked is not None  # it was placed

@@ -8,8 +8,8 @@ Only where none of the three is enough by itself, a higher level and nodes are n
 Nodes are chosen in the domain that needs the fewest of them, then the one that lacks fewest pods, then by level
 values. Of its nodes those that gain most go first, then those on which the least share of a node must be freed, then
 by level values; the last one is the one with the least share to free for what is still missing. Where slices are
-kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; what
-turns out to be too much is taken away again. So the nodes need not be the fewest there, but none is there in vain.
+kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; nodes that
+turn out not to be needed are removed again. So the nodes need not be the fewest there, but each of them is needed.
 The first domain is looked into in any case, the others as long as the decision has steps left.
 """
 
@@ -312,7 +312,8 @@ def _grow(refused: Refused, layers: Sequence[int], span: slice, missing: int, pa
 
 
 def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indices) -> Gains | None:
-    """Without what is in vain: a node that becomes usable may hold more than it was chosen for. None if that takes too long."""
+    """Removes nodes that are not needed: a node that becomes usable may hold more than it was chosen for. None if that
+    takes too long."""
     unlocked = refused.unlocked(at)
     if not (unlocked > extra).any():
         return at, extra

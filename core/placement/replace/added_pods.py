@@ -1,9 +1,9 @@
-"""Adds pods to a pod set whose other pods stay where they are.
+"""Adds pods to a pod set and leaves its other pods where they are.
 
-Slices that stand partly are completed where they are, from the finest layer to the coarsest. What is
-left are whole slices: they go back to the slice domain they were in as far as it holds them; then, in a
-required domain, to the one where the survivors are; with a preferred level to the nearest domains first,
-from that level upwards; else wherever the algorithm of the mode puts them.
+Partly filled slices are completed where they are, from the finest layer to the coarsest. What is left are whole slices.
+They go back to the slice domain they were in as far as it holds them. Then, in a required domain, they go to the one
+where the survivors are; with a preferred level, to the nearest domains first, from that level upwards; otherwise
+wherever the algorithm of the mode places them.
 """
 
 from collections.abc import Sequence

@@ -43,7 +43,8 @@ def resize(
     before = {request.name: _find_pods(view, previous.get(request.name)) for request in requests}
     beyond = {request.name: _find_outside(request, previous.get(request.name), outside) for request in requests}
     parts: dict[str, UnitPart] = {}
-    for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):  # who may take few nodes gets these
+    # The pod set with the fewest eligible nodes is placed first.
+    for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):
         mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
         away = {domain: outside[domain.values] for domain in beyond[request.name]}
         part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free, away, runs=runs)

@@ -1,4 +1,4 @@
-"""A pod set, or a group of pod sets, some of whose pods stay where they are while the others find a place near them."""
+"""A pod set, or a group of pod sets, of which some pods stay where they are while the others are placed near them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -93,8 +93,10 @@ def _place_anew(view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, 
 
 
 def _as_group(unit: Sequence[UnitPart]) -> list[UnitPart]:
-    """A leader goes by its workers' topology and is never sliced. It is the smaller pod set before anything changed,
-    so that a group shrunk to one worker does not swap roles."""
+    """Gives the leader of a group the topology request of its workers, without slices.
+
+    The leader is the smaller pod set before anything changed, so that a group shrunk to one worker does not swap roles.
+    """
     if len(unit) != 2:
         return list(unit)
     before = [replace(part.request, count=part.before) for part in unit]

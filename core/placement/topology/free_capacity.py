@@ -134,7 +134,7 @@ class FreeCapacity:
         return self._forgotten + len(self._log)
 
     def changed_since(self, position: int) -> Indices | None:
-        """Nodes that changed after a position in the log, ascending; None if that is too long ago to tell."""
+        """Returns the nodes that changed after a position in the log, ascending; None if the log does not reach back so far."""
         if position < self._forgotten:
             return None
         if position == self.position:
@@ -174,7 +174,8 @@ class FreeCapacity:
         self._note(*nodes.tolist())
 
     def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
-        """Nodes whose labels satisfy both; kept, since labels never change within a tree. Raises InvalidSelector."""
+        """Returns a mask of the nodes with labels that satisfy both; cached, since labels never change within a tree.
+        Raises InvalidSelector."""
         key = frozenset(selector.items()), self.key_of(affinity)
         mask = self._label_masks.get(key)
         if mask is None:

@@ -79,10 +79,11 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
 
 
 def locate(view: FreeCapacity, held: PlacedPodSet, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
-    """Tells apart which pods stay and which have lost their node; `out` is `find_failed` of `failed`.
+    """Separates pods that stay from those that have lost their node; `out` is `find_failed` of `failed`.
 
-    Stale is an assignment that counts pods on a node that is not there or not ready and yet not among the
-    failed ones. Pods on a cordoned or tainted node run on and stay, and so do those on a node that is there, but not in the tree.
+    An assignment is stale if it counts pods on a node that is missing or not ready and yet not among the failed ones.
+    Pods on a cordoned or tainted node continue to run and stay, and so do those on a node that exists, but is not in
+    the tree.
     """
     tree = view.tree
     counts = np.zeros(len(tree), dtype=np.int64)

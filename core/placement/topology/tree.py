@@ -1,14 +1,14 @@
 """The topology as arrays: nodes sorted by their path of level values, every domain one contiguous range.
 
 Nodes are always the leaves (decision 4 of docs/decisions/0004): below the lowest declared level there is one more,
-the nodes themselves, unless that level is the hostname, whose domains are single nodes.
+the nodes themselves, unless that level is the hostname, where each domain is a single node.
 
     level 0 (block)   | b1                | b2      |      starts[0] = [0, 4]
     level 1 (rack)    | r1      | r2      | r1      |      starts[1] = [0, 2, 4]
     level 2 (node)    | n1 | n2 | n3 | n4 | n5 | n6 |      starts[2] = [0, 1, 2, 3, 4, 5]
 
 Because nodes are sorted by the full path, the index of a domain within its level is also its place
-in the order of level values, which is what ties and answers go by.
+in the order of level values, which decides ties and the order of answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
