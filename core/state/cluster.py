@@ -31,7 +31,8 @@ from core.state.workload_state import add_usage
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
-# What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.
+# What a workload holds, the owner of its pods, what they ask for; the key by which they are found, and the workload
+# that it replaces.
 _Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...], str, str | None]
 NodesByPodSet = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
 _NOTHING: NodesByPodSet = {}
@@ -77,9 +78,9 @@ class ClusterState:
         self._beside: dict[str, list[PodSetKey]] = {}  # what is claimed for workloads beside what they hold
         self.stuck: dict[str, NodesByPodSet] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
-        self._lending: set[str] = set()  # those who lend nodes, as far as that is known to have been noted
+        self._lending: set[str] = set()  # keys of workloads that are recorded as lending nodes
         self._quota_is_old = False
-        self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
+        self._dropped: set[str] = set()  # flavors with a view that events have dropped, until the next refresh
 
     # --- folding ----------------------------------------------------------------------------------
 
@@ -300,17 +301,17 @@ class ClusterState:
             self.ledger.reserve(one, reservation)
 
     def lift_beside(self, key: str) -> None:
-        """Takes back the last: whoever claimed it is judged anew."""
+        """Removes what `claim_beside` has reserved for a workload; the workload that reserved it is decided on again."""
         for one in self._beside.pop(key, ()):
             self.ledger.reserve(one, None)
 
     def note_unclaimed(self, cluster_queue: str) -> None:
-        """What somebody was to be given is others' to have: that could help who was refused for it."""
+        """Records that a reservation ended: other workloads may use what was reserved, so that a refused one may fit."""
         self.changes += 1
         self.quota.note_change(cluster_queue)
 
     def drop_claims(self) -> None:
-        """Nothing is claimed any more; for those who wait nothing has changed by that."""
+        """Removes all reservations; this is no change that could help pending workloads."""
         for key in self._claims:
             before = self._held(key)
             self.workloads.forget(key)
@@ -321,7 +322,8 @@ class ClusterState:
             self.lift_beside(key)
 
     def starting(self) -> Iterator[tuple[str, str]]:
-        """Workloads whose pods are not ready yet, and their ClusterQueues; claims have no pods to come."""
+        """Yields the keys of workloads with pods that are not ready yet, and their ClusterQueues; reservations have no
+        pods to wait for."""
         return ((key, queue) for key, queue in self.workloads.starting().items() if key not in self._claims)
 
     def _node_labels(self, name: str) -> Mapping[str, str]:
@@ -362,7 +364,7 @@ class ClusterState:
             self._reserve(key, now[0])
 
     def _note_lending(self, key: str) -> None:
-        """Who begins to lend nodes may help somebody who waits."""
+        """Records that a workload lends nodes: when it begins to, that may help a pending workload."""
         if not self.workloads.lends(key):
             self._lending.discard(key)
         elif key not in self._lending:
@@ -384,7 +386,7 @@ class ClusterState:
         return view
 
     def view_at_hand(self, flavor_name: str) -> FlavorView | None:
-        """The same, for who would rather do without than build it."""
+        """The same, but None where the view is not built yet."""
         return self._views.get(flavor_name)
 
     def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
@@ -519,7 +521,7 @@ class ClusterState:
 
 
 def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
-    """What decides whether somebody who holds quota may be preempted."""
+    """Returns the facts that decide whether a workload that holds quota may be preempted; None for one that holds none."""
     if facts is None or facts.admission is None:
         return None
     return facts.priority, facts.evicted, facts.finished, facts.deleting

@@ -197,7 +197,7 @@ class DaemonSets:
             self._settle(facts, name)
 
     def observe_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
-        """Follows a pod whose facts changed."""
+        """Applies a change of a pod's facts to the pods bound per node."""
         for facts, sign in ((new, 1), (old, -1)):
             if facts is None or not facts.of_daemon_set or not facts.holds or facts.owner_uid is None:
                 continue

@@ -101,21 +101,22 @@ def condition_is_true(obj: Json, kind: str) -> bool:
 
 
 def family_of_pod(pod: Json) -> str | None:
-    """Name of the workload that a pod names. Pods of an elastic job outlive the workload by which they were started: they go by
-    the first one of the job's."""
+    """Returns the name of the workload that a pod names; None if it names none. Pods of an elastic job outlive the
+    workload that started them: for these it is the name of the job's first workload."""
     notes = pod["metadata"].get("annotations") or {}
     return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
 
 def family_of(workload: Json) -> str:
-    """Key of the workload by whose name the pods of a workload are found: its own, of an elastic job that of the first one."""
+    """Returns the key by which the pods of a workload are found: its own key; for an elastic job that of the first workload."""
     metadata = workload["metadata"]
     name = (metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"]
     return f"{metadata.get('namespace')}/{name}"
 
 
 def replaced_by(workload: Json) -> str | None:
-    """Key of the workload whose pods and place a workload of an elastic job takes over, None where it takes over none."""
+    """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place; None
+    where it replaces none."""
     name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
     if not name:
         return None
@@ -140,7 +141,7 @@ class NodeFacts:
     name: str
     labels: Mapping[str, str]
     state: NodeState
-    taint_keys: frozenset[str] = frozenset()  # of all its taints, those that keep nobody away included
+    taint_keys: frozenset[str] = frozenset()  # of all its taints, including those that exclude no pod
     created: float = math.inf  # seconds since 1970; unknown: later than everything
 
     @classmethod
@@ -163,7 +164,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """A pod: where it is, what it takes, and whose it says it is."""
+    """A pod: where it is, what it uses, and the owner that it names."""
 
     key: str
     uid: str
@@ -185,7 +186,7 @@ class PodFacts:
     unschedulable_since: str = ""  # when kube-scheduler first found no node for it, while that is so
     unschedulable: str = ""  # what it said
     created: str = ""
-    dropped: bool = False  # deleted, and nobody waits for its end any more: what is left of it is finalizers
+    dropped: bool = False  # deleted, and no kubelet has to end it any more: only finalizers keep the object
 
     @property
     def holds(self) -> bool:
@@ -391,7 +392,7 @@ class WorkloadFacts:
     queue: str  # key of its LocalQueue
     priority: int
     created: str
-    queued_since: str  # what FIFO goes by: creation, or the latest eviction
+    queued_since: str  # the time for FIFO order: creation, or the latest eviction
     active: bool
     deleting: bool
     owner_uid: str | None
@@ -413,14 +414,14 @@ class WorkloadFacts:
     checks: tuple[CheckState, ...] = ()
     remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
     family: str = ""  # key by which its pods are found, where it is not its own
-    replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
+    replaces: str | None = None  # key of the workload of the same job that it replaces, with its pods and its place
     refused: str = ""  # why the API server would refuse its pods, if it would
     on_hold: bool = False  # its StatefulSet has no replicas
     made_by: str = ""  # of a pod that is alone: uid of the controller that makes another, with a Workload of its own, when that is gone
 
     @property
     def runs(self) -> bool:
-        """Whether its pods may run: admitted, and neither told to go nor at its end."""
+        """Whether its pods may run: it is admitted, and neither evicted nor finished."""
         return self.admitted and not self.evicted and not self.finished
 
     @property
@@ -459,7 +460,7 @@ class WorkloadFacts:
             int(spec.get("priority") or 0),
             created,
             since,
-            # Whoever is to be deactivated is as good as that: between the two writes it must not be admitted once more.
+            # A workload to be deactivated counts as inactive: between the two writes it must not be admitted once more.
             spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
@@ -485,7 +486,7 @@ class WorkloadFacts:
             on_hold=is_on_hold(workload),
             made_by=str((metadata.get("annotations") or {}).get(MADE_BY) or ""),
         )
-        return facts if remade else facts.without_spares()  # nobody would ever go to a node that is kept free for a lone pod
+        return facts if remade else facts.without_spares()  # a node that is kept free for a single pod would never be used
 
     def without_spares(self) -> "WorkloadFacts":
         """As if it asked for no nodes to be kept free."""

@@ -118,10 +118,10 @@ class Ledger:
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
-        self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # of those bound, by key, that nobody waits for any more
+        self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # bound pods, by key, that were deleted by force
         self._rejected: dict[PodSetKey, dict[str, PodFacts]] = {}  # those that a kubelet has refused, by key
         self._ending: dict[str, dict[str, PodFacts]] = {}  # of those bound, by node and by key, that are ending
-        self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
+        self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, where pods have changed since it was given up
 
     @property
     def usage(self) -> Usage:
@@ -181,7 +181,7 @@ class Ledger:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
     def left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Pods of a pod set that is assigned nothing which take their node's room though nobody waits for their end."""
+        """Returns the pods of an unassigned pod set that were deleted by force and still use their nodes."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def rejected(self, key: PodSetKey) -> Collection[PodFacts]:
@@ -253,7 +253,7 @@ class Ledger:
             self.neighbours.reserve(key, taken.reservation.traits, taken.reservation.nodes)
 
     def _left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
-        """Places per pinned node, and then per wider domain, that nobody comes to any more."""
+        """Returns, per pinned node and then per wider domain, the number of places for which no pod is expected any more."""
         if not reservation.surplus:
             return np.zeros(len(pinned) + len(reservation.domains), dtype=np.int64)
         ended = ended_since(self._succeeded.get(key, {}).values(), reservation.done_before)
@@ -362,7 +362,7 @@ class Ledger:
         return found
 
     def ending_on(self, node: str) -> dict[str, int]:
-        """What pods take on a node that are ending, and of whose workload nothing is expected any more."""
+        """Returns what ending pods use on a node, of workloads that are expected to use nothing any more."""
         total: dict[str, int] = {}
         for pod in self._ending.get(node, {}).values():
             if _pod_set_of(pod) not in self._taken:
@@ -426,7 +426,8 @@ class Ledger:
         return {node: {**usage.get(node, {}), **others.get(node, {})} for node in usage.keys() | others.keys()}
 
     def drift(self) -> Drift:
-        """Nodes whose usage differs from that of a ledger made anew from the facts alone, with both; empty when all is well."""
+        """Returns the nodes with usage that differs from that of a ledger built from the facts alone, with both
+        amounts; empty if there is no difference."""
         return next(found for found in self.audit() if found is not None)
 
 

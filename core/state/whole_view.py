@@ -1,5 +1,5 @@
-"""All nodes of the cluster as one view, and places that are kept on them for single pods: what groups of pods are placed on, whom no
-flavor confines (KEP-5732)."""
+"""All nodes of the cluster as one view, with places that are kept on them for single pods. Groups of pods that are not
+limited to a flavor are placed on it (KEP-5732)."""
 
 from collections.abc import Callable, Mapping
 

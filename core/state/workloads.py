@@ -50,7 +50,7 @@ class Workloads:
         self._settle(key)
 
     def elder(self, key: str) -> str | None:
-        """The workload of the same job whose pods and place a workload takes over."""
+        """Returns the key of the workload of the same job that a workload replaces."""
         return self._heirs.get_elder(key)
 
     def is_replaced(self, key: str) -> bool:
@@ -80,7 +80,7 @@ class Workloads:
             self._settle(key)
 
     def forget(self, key: str) -> None:
-        """Drops an assumed decision whose write failed."""
+        """Drops an assumed decision that could not be written."""
         self._assumed.pop(key, None)
         self._update(key)
 
@@ -147,7 +147,7 @@ class Workloads:
         return set(self._indexes.leaving)
 
     def starting(self) -> Mapping[str, str]:
-        """Workloads that hold something and whose pods are not said to be ready, and their ClusterQueues."""
+        """Workloads that hold quota and have pods that are not reported as ready, and their ClusterQueues."""
         return self._indexes.starting
 
     def lenders(self) -> Sequence[str]:
@@ -172,7 +172,7 @@ class Workloads:
         return list(self._indexes.awaiting.values())
 
     def unhealthy(self) -> list[WorkloadFacts]:
-        """Workloads that run, or are about to, of whose nodes some are said to have failed."""
+        """Returns workloads that run, or are about to, with nodes that are reported as failed."""
         return list(self._indexes.unhealthy.values())
 
     def arrival(self, key: str) -> int:
