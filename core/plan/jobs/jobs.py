@@ -163,7 +163,7 @@ def _use_prebuilt(f: JobFacts) -> Plan:
 
 
 def _refuse_finished(f: JobFacts, workload: Obj) -> Step:
-    """A job that does not end with its Workload is told why, and how to go on."""
+    """Reports to a job that does not end with its Workload why it is refused, and what to do."""
     why = (find_condition(workload, FINISHED) or {}).get("message") or ""
     message = f"the Workload {object_key(workload)} is finished: {why}. Delete it and make another one, or name another one"
     return report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True))

@@ -1,4 +1,4 @@
-"""Whether a node still serves a workload whose pods are assigned to it, and which pods stand in the way of others (KEP-2724, Node failures
+"""Whether a node still serves a workload with pods assigned to it, and which pods block others (KEP-2724, Node failures
 and Tainted nodes treatment; gates have Kueue's names).
 
     the node                                  is lost for the workload

@@ -1,7 +1,7 @@
-"""Workloads whose job is gone: they hold quota and nodes as long as a pod that names them lives, and no longer.
+"""Workloads without a job: they hold quota and nodes as long as a pod that names them lives, and no longer.
 
-A job that is deleted leaves its pods behind until they have ended; one deleted with `--cascade=orphan` for as long as they
-run, and its workload with no owner. Whatever kind the job was of:
+A deleted job leaves its pods behind until they have ended. One that is deleted with `--cascade=orphan` leaves them for as
+long as they run, and its workload without an owner. For a job of any kind:
 
     workload                         pods that name it   step
     any                              some live           wait: what they use is not free

@@ -81,9 +81,13 @@ def still_running(pods: Sequence[Json]) -> list[Json]:
 
 
 def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
-    """Pods whose finalizer has done its work: all of a finished unit, else those being deleted. Where success is counted by
-    pods (`remembers`), one that succeeded is kept until all is over. Of an evicted group (`is_evicted`) those that failed, or will, are
-    kept until all are replaced, as in Kueue: what replaces them sees them fail, and the group keeps its workload."""
+    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being
+    deleted.
+
+    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted
+    group (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue: the controller
+    that replaces them sees them fail, and the group keeps its workload.
+    """
     return tuple(
         pod
         for pod in pods

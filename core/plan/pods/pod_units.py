@@ -27,14 +27,14 @@ from core.state.owners import is_orphaned
 
 Json = dict[str, Any]
 ALONE, GROUP = "Pod", "PodGroup"
-UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is, or has let go of it
+UNKNOWN = "Unassigned"  # a pod of a parent that has not labelled it yet, or has released it
 _BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
 PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one workload stands for. `index` tells the workloads of one parent apart where it has several."""
+    """The object for which one workload is created. `index` distinguishes the workloads of one parent that has several."""
 
     source: str  # ALONE, GROUP, UNKNOWN, or the kind of the parent
     namespace: str
@@ -85,7 +85,7 @@ def queue_to_follow(pod: Json) -> str:
 
 
 def owner_of_group(unit: Unit) -> str:
-    """Who owns the pods of a plain group, where pods and workload are matched by the uid of their owner."""
+    """Returns the owner of the pods of a plain group, where pods and workload are matched by the uid of their owner."""
     return f"pod group {unit.namespace}/{unit.name}"
 
 

@@ -100,7 +100,8 @@ def wanted_alone(pod: Json, whole: Pod) -> DesiredWorkload:
 
 @dataclass(frozen=True, slots=True)
 class PlainPodGroup:
-    """A plain pod group as its pods tell: pods per role, and one pod that shows what each is; or what is wrong, or missing."""
+    """A plain pod group as its pods describe it: pods per role, and an example pod for each role; or what is wrong, or
+    missing."""
 
     roles: Mapping[str, int]
     examples: Mapping[str, str]  # name of a pod per role

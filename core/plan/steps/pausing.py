@@ -64,8 +64,8 @@ def runs_or_holds(workload: Json) -> bool:
 
 
 def _admits(before: Json, after: Json) -> bool:
-    """Whether a status gives what the one before does not: quota, admission, or another place for pods whose nodes have failed, or do not
-    take them."""
+    """Whether a status grants what the previous one does not: quota, admission, or another place for pods on nodes that
+    have failed or reject them."""
     had, has = _true(before), _true(after)
     if any(kind in has and kind not in had for kind in (QUOTA_RESERVED, ADMITTED)):
         return True

@@ -21,7 +21,7 @@ Locate = Callable[[PodSetAdmission, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take the topology gate off a pod, pin it to a domain and tell it where it is, in one write."""
+    """Removes the topology gate of a pod, pins the pod to a domain and gives it its coordinates, in one write."""
 
     pod: PodFacts
     pod_set: str
@@ -73,13 +73,15 @@ def plan_ungating(
     *,
     is_elastic: bool = False,
 ) -> Ungatings:
-    """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
+    """Returns plans for all pod sets with an assignment. `pods` are those that name the workload, in a stable order.
 
-    Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
-    until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
-    Pods are held, too, while no node of their domain `is_ready`. `others` are ungated pods that name the workload and have another
-    owner, if any. They use places of the workload, each in its domain, so that as many of the workload's own pods stay gated.
-    Pods of a job that `is_elastic` wait on flavors without a topology, too, until there is quota for them.
+    - Pods assigned to an unhealthy node stay gated until they have another place.
+    - Pods with a changed place stay gated until the pods that they replace are gone, if these end on a node that
+      `is_up`. On a node that is down no kubelet would report that they are gone.
+    - Pods stay gated while no node of their domain `is_ready`.
+    - `others` are ungated pods that name the workload and have another owner, or none. They use places of the workload,
+      each in its domain, so that as many of the workload's own pods stay gated.
+    - Pods of a job that `is_elastic` also wait on flavors without a topology until there is quota for them.
     """
     starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
@@ -273,7 +275,8 @@ def _find_leaving(assignment: TopologyAssignment, live: Sequence[PodFacts], is_u
 
 
 def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:
-    """Where the ranks of each pod set start: its index offset; in a group, whose indexes run through, after the smaller pod sets."""
+    """Returns where the ranks of each pod set start: its index offset; in a group with continuous indexes, after the
+    smaller pod sets."""
     starts: dict[str, int] = {}
     groups: dict[str, int] = {}
     whole = {pod_set.name: pod_set.count + pod_set.reclaimed for pod_set in pod_sets}
@@ -287,6 +290,6 @@ def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -
 
 
 def _domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:
-    """Where an ungated pod is pinned; a pod that someone bound by hand is in the domain of nobody."""
+    """Returns the domain to which an ungated pod is pinned; empty level values for a pod that was bound by hand."""
     selected = tuple(pod.node_selector.get(level, "") for level in levels)
     return selected if all(selected) else ("",) * len(levels)

@@ -106,7 +106,7 @@ def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequ
 
 
 def comes_back(workload: Json) -> bool:
-    """Whether a workload was evicted, and has not been told since where it is now."""
+    """Whether a workload was evicted, and its new place has not been recorded since."""
     evicted = find_condition(workload, EVICTED) or {}
     if evicted.get("status") == "True":
         return True
@@ -211,7 +211,8 @@ def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
 
 
 def released_status(workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION) -> dict[str, Any]:
-    """Quota and domains given back, after the job has stopped. `place` is where it was: it is told beside why it was evicted."""
+    """Returns a status without quota and domains, after the job has stopped. `place` is where the workload was: it is
+    added to the reason of the eviction."""
     status = managed_status(workload)
     for condition in status["conditions"]:
         if place and condition["type"] == EVICTED and condition["status"] == "True":
@@ -233,7 +234,8 @@ def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
 
 
 def _end_backoff(status: dict[str, Any], now: str) -> list[Condition]:
-    """Who is judged again is held back no more, and what is written of it says so; how often it was goes on counting."""
+    """Ends the backoff of a workload that is decided on again, and returns the condition that records it. The count of
+    evictions is kept."""
     state = dict(status.get("requeueState") or {})
     until = state.pop("requeueAt", None)
     if until is None or until > now:
@@ -253,7 +255,8 @@ def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], n
 
 
 def _accumulate(status: dict[str, Any], admitted: Json, evicted: Json, now: str) -> None:
-    """The time of an admission that ends is added to that of earlier ones; who has used up all it may begins anew if reactivated."""
+    """Adds the time (s) of an admission that ends to that of earlier ones. A workload that has used up its maximum
+    starts again from 0 once it is reactivated."""
     past = int(status.pop("accumulatedPastExecutionTimeSeconds", 0))
     if evicted.get("status") == "True" and evicted.get("reason") == REASON_DEACTIVATED_BY_TIME:
         return

@@ -10,7 +10,7 @@
 
 A workload that is admitted already loses its place in the same way, where a check says Retry or Rejected of it later.
 
-All times are those of the statuses, so that whoever starts anew goes on where another stopped.
+All times are those of the statuses, so that a restarted process continues where another stopped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,7 +130,7 @@ def changed_check(check: Json, state: str, message: str, now: str) -> dict[str, 
 
 
 def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
-    """A check whose attempt has failed: another one after a while, or none where all are spent."""
+    """Returns a check after a failed attempt: Retry after a delay, or Rejected where all attempts are spent."""
     attempt = attempt_of(check)
     if attempt <= retry.limit:
         again = changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
@@ -151,7 +151,7 @@ def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
     reset = []
     for check in checks:
         message = check.get("message") or ""
-        # Who is activated again after all attempts were spent has them all again.
+        # A workload that is reactivated after all attempts were spent has all of them again.
         counted = {name: check[name] for name in ("retryCount",) if name in check and check.get("state") != CHECK_REJECTED}
         before = f" Previously: {message}" if message and not message.startswith("Reset to Pending") else ""
         told = f"Reset to Pending after eviction.{before}"[:MAX_MESSAGE]

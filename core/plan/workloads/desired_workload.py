@@ -38,7 +38,7 @@ _LABEL_VALUE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class MissingFlavor(LookupError):
-    """A flavor that pods were admitted to does not exist, so that nobody knows which nodes it stands for."""
+    """A flavor that pods were admitted to does not exist, so that its nodes are unknown."""
 
 
 def workload_name(kind: JobKind, job: Json) -> str:

@@ -2,7 +2,7 @@
 ending pods that run.
 
     kind           pods run                                        for instance since
-    Outside        where the assignment does not send them          somebody bound a pod by hand
+    Outside        where the assignment does not send them          a pod was bound by hand
     Relabelled     where they were sent, which is elsewhere now     a node was moved to another rack, or got another label, or lost one
     Split          in several domains though one is required        the same, of a level above
 """

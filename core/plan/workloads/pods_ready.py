@@ -1,10 +1,10 @@
-"""waitForPodsReady: what is to be done with a workload whose pods have, or have not, come to be ready (KEP-349).
+"""waitForPodsReady: what is to be done with a workload when its pods are ready, or are not (KEP-349).
 
-All is told from what stands in the statuses of workload and job, so that a reconciler that has just started goes on where
+The statuses of workload and job decide everything, so that a restarted reconciler continues where
 another stopped:
 
     workload                                          what is done
-    admitted, condition PodsReady not as it is        it is set; the time of its transition is what the timers go by
+    admitted, condition PodsReady not as it is        it is set; the timers start at the time of its transition
     not ready for `timeout_s` since its start         evicted, counted and held back, all in one write
     not ready for `recovery_timeout_s` since it was   the same
     evicted so more often than `backoff_limit`        to be deactivated (DeactivationTarget), in the write that evicts it

@@ -11,8 +11,8 @@
                       CapacityRevoked                            the same, also while it runs
     Retry, Rejected   any                                        nothing: quota is given back by `core.plan.workloads.checks`
 
-The attempt is `retryCount` + 1, and so is told by the status alone. A request that ended in an earlier reservation of quota
-says nothing about this one: it is dropped and made anew, uncounted.
+The attempt is `retryCount` + 1, so that the status alone identifies it. A request that ended in an earlier reservation of
+quota does not count for this one: it is deleted and created again, without a count.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class SetState:
 
 @dataclass(frozen=True, slots=True)
 class WaitForProvider:
-    """For what the provider, or somebody else, does."""
+    """Waits for the provider, or another component, to act."""
 
 
 Action = Make | Drop | SetState | WaitForProvider

@@ -197,7 +197,7 @@ def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
 
 
 def _report_unknown_profile(resource: Resource, obj: Obj) -> Step | None:
-    """A profile that does not exist is passed over; whoever wrote it should know."""
+    """Reports a profile that does not exist to the author of the object: the profile is ignored."""
     profile = profile_of(obj)
     if profile is None or profile in PLACEMENT_PROFILES:
         return None

@@ -36,10 +36,11 @@ def verdict_status(
 
 
 def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
-    """Seconds until a second pass that has failed is made again, counted from when the last check became Ready, so that a process
-    that starts anew keeps to it; None where an event only can help, or the workload is evicted before.
+    """Returns the seconds until a failed second pass is repeated; None where only an event can help, or the workload is
+    evicted before.
 
-    Who has lost nodes has no such time: it is tried again whenever something that could help has changed.
+    They count from when the last check became Ready, so that a restarted process keeps to it. A workload that has lost
+    nodes has no such time: it is tried again whenever something that could help has changed.
     """
     status = workload.get("status") or {}
     checks = status.get("admissionChecks") or ()
