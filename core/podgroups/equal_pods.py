@@ -6,9 +6,10 @@ from core.placement.topology.tree import Indices
 
 
 def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
-    """Positions and counts: the nodes with most room first; what is left over goes to the tightest that holds it.
+    """Returns positions and counts: the nodes with most room first; what is left over goes to the tightest that holds
+    it.
 
-    At most as many as fit. Ties go by position.
+    At most as many pods as fit are counted. Ties are resolved by position.
     """
     total = int(fits.sum())
     wanted = min(wanted, total)

@@ -19,7 +19,7 @@ from core.podgroups.required_domain import count_there, find_domain, tell_spread
 
 
 class NotNative(ValueError):
-    """A group that kube-scheduler cannot be told of; the message names all that it lacks."""
+    """A group that a PodGroup of kube-scheduler cannot express; the message names all that it lacks."""
 
 
 def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:

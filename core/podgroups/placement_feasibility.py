@@ -157,7 +157,7 @@ def check_one(
             break
         more = int(per_node.sum() - counts.sum())
         if number + 1 == len(group.pod_sets):
-            break  # nobody sees what it takes
+            break  # no later pod set needs what is left
         if limits is not None:
             limits = limits.after(number, _spread_out(len(per_node), where, counts))
         if free is None:

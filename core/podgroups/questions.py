@@ -1,7 +1,7 @@
-"""What a plugin in another process is asked, and what it may answer, as plain data: lists, numbers, texts. Nodes go by their place in
-the tree; `reconciler.podgroups.plugin_child` puts names in, as docs/adding-a-plugin.md has it.
+"""The questions to a plugin in another process, and its valid answers, as plain data: lists, numbers, strings.
 
-Whoever answers is not trusted: whatever does not make sense is refused with one sentence.
+Nodes are identified by their index in the tree; `reconciler.podgroups.plugin_child` adds names, as described in
+docs/adding-a-plugin.md. A plugin is not trusted: an invalid answer is refused with one sentence.
 """
 
 from collections.abc import Callable, Mapping, Sequence

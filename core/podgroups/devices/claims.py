@@ -108,8 +108,8 @@ class ResourceSlice:
         return answer
 
     def judging(self, matcher: Matcher) -> Generator[None]:
-        """Judges device by device what has not been, with a pause after each: expressions are their authors', who may be anybody. Who
-        has had enough throws NotServed, and that is the answer."""
+        """Evaluates the matcher on each device that has no answer yet, with a pause after each: any user may write the
+        expression. A caller that gives up throws NotServed into it; then the reason is the answer."""
         if matcher in self.answers:
             return
         answers = []
@@ -297,7 +297,8 @@ class Claim:
 
 
 def read_claim(obj: Json) -> Claim:
-    """A ResourceClaim of resource.k8s.io/v1. Devices that are looked at by an administrator only are nobody's."""
+    """Returns a ResourceClaim of resource.k8s.io/v1. Devices that are allocated with admin access are left out: they
+    stay available."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     allocation = status.get("allocation")
     results = ((allocation or {}).get("devices") or {}).get("results") or ()
