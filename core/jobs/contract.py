@@ -138,10 +138,10 @@ class Reference:
 
 @runtime_checkable
 class Referring(Protocol):
-    """A kind whose jobs do not hold their pod templates but refer to an object that does.
+    """A kind of job that refers to an object with its pod templates, instead of holding them.
 
-    Reconciler and webhook look that object up and hand it to `expanded`; all other functions take the job as that
-    returns it, and leave alone what it has added.
+    Reconciler and webhook look that object up and pass it to `expanded`. All other functions take the job that
+    `expanded` returns, and do not change what it has added.
     """
 
     related: ClassVar[tuple[RelatedKind, ...]]
@@ -162,7 +162,7 @@ class Referring(Protocol):
 
 @runtime_checkable
 class Reclaiming(Protocol):
-    """A kind whose status says that some pods have done their work and come no more, while others of the job run on."""
+    """A kind with a status that counts pods which have finished and are not replaced while other pods of the job run."""
 
     def reclaimable_pods(self, job: Json) -> Mapping[str, int]:
         """How many such pods each pod set has; pod sets that have none may be left out."""
@@ -194,10 +194,10 @@ class ResizedByPart(Resizable, Protocol):
 
 
 class JobKind(Protocol):
-    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read;
-    `defaults_updates`: its defaults are renewed with every change.
+    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` describes the fields of its spec
+    that are read; `defaults_updates`: its defaults are applied with every change.
 
-    What changes a job returns it changed; who writes it makes a patch of the difference.
+    A function that changes a job returns the changed job; the caller writes a patch of the difference.
     """
 
     kind: ClassVar[str]
@@ -258,8 +258,8 @@ class JobKind(Protocol):
         ...
 
     def pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where that does not tell,
-        and its pods are looked at."""
+        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where the status does
+        not show it, so that its pods are counted."""
         ...
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:

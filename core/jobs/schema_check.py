@@ -114,7 +114,8 @@ def spec_shape_of(kind: str) -> Fields:
 
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
-    """Every place at which an object whose spec has that shape is not of the JSON type that topogate takes for granted."""
+    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that
+    topogate expects."""
     needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
     return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))
 

@@ -1,7 +1,7 @@
-"""Kinds whose objects hold the templates of their pods and can be suspended: what is the same for all of them.
+"""Kinds with objects that hold the templates of their pods and can be suspended: the code that all of them share.
 
-A kind says where its templates are and how many pods each makes; the rest - defaults, rules, start, stop, giving the
-templates back - follows.
+A kind defines where its templates are and how many pods each makes. The rest - defaults, rules, start, stop, restoring
+the templates - is derived from that.
 """
 
 import re
@@ -80,7 +80,7 @@ class TemplatedKind(ABC):
 
     @abstractmethod
     def roles(self, job: Json) -> list[Role]:
-        """The pod templates of a job, in order; of an object that nobody has judged yet, too."""
+        """Returns the pod templates of a job, in order. The object may not have been validated yet."""
 
     @abstractmethod
     def finished(self, job: Json) -> Finish | None:
@@ -91,7 +91,8 @@ class TemplatedKind(ABC):
         return 0
 
     def pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods are ready or have succeeded by the job's status; None where it does not tell, as most do not."""
+        """Whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as
+        for most kinds."""
         return None
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class TemplatedKind(ABC):
         if QUEUE_NAME_LABEL not in labels and defaults.default_queue:
             metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
         if QUEUE_NAME_LABEL not in (metadata.get("labels") or {}):
-            return changed  # nobody asked us to queue it
+            return changed  # the job is not to be queued
         put(changed, self.suspend_path, True)
         if self.gates_at_creation:
             for role in self.roles(changed):
@@ -282,7 +283,7 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def finish_by_condition(job: Json, succeeded: str, failed: str) -> Finish | None:
-        """How a job ended whose status says so by one of two conditions."""
+        """Returns how a job ended, from the first of two conditions in its status that is true; None while neither is."""
         for condition in (job.get("status") or {}).get("conditions") or ():
             if condition.get("type") in (succeeded, failed) and condition.get("status") == "True":
                 done = condition["type"] == succeeded

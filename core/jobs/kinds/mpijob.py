@@ -10,9 +10,10 @@ from core.names import POD_INDEX_OFFSET, PODSET_GROUP_NAME
 
 
 class MPIJob(ReplicatedKind):
-    """Pod sets `launcher` and `worker`; the operator's condition follows the launcher, whose success is the job's.
+    """Pod sets `launcher` and `worker`. The condition of the operator follows the launcher; when that succeeds the job
+    has succeeded.
 
-    Slots say how many processes run in a pod, so they change neither counts nor ranks of pods.
+    Slots are processes per pod, so they change neither counts nor ranks of pods.
     """
 
     kind, group, version, plural = "MPIJob", "kubeflow.org", "v2beta1", "mpijobs"

@@ -78,7 +78,7 @@ class Pod:
             if not defaults.default_queue:
                 return changed
             labels = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
-        # What only a start says of a pod, nobody else may.
+        # Only a start sets these on a pod; values from a user are removed.
         labels = {key: value for key, value in labels.items() if key != PODSET_LABEL}
         notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (WORKLOAD_ANNOTATION, SLICE_NAME)}
         notes[ROLE_HASH] = role_hash(changed.get("spec") or {})

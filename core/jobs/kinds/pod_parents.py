@@ -56,12 +56,12 @@ class PodParent(ABC):
     name_on_pods: ClassVar[str]
     is_serving: ClassVar[bool] = True
     pods_alone: ClassVar[bool] = False
-    several: ClassVar[bool] = False  # whether its pods are several workloads, told apart by an index
+    several: ClassVar[bool] = False  # whether its pods are several workloads, distinguished by an index
     defaults_updates: ClassVar[bool] = True  # what replaces the whole object would take the marks off its templates
 
     @abstractmethod
     def roles(self, job: Json) -> list[Role]:
-        """The pod templates of one workload, in order; of an object that nobody has judged yet, too."""
+        """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
         """Where the indexes of a template's pods begin."""
@@ -92,8 +92,8 @@ class PodParent(ABC):
         return changed
 
     def taken_back(self, job: Json, before: Json) -> dict[str, Any]:
-        """The object less what its templates have of `default` as it was before. Pods that still name a queue which their
-        parent has left would be gated, and nobody would start them."""
+        """Returns the object without what `default` added to its templates, as it was before. Pods that still name a
+        queue which their parent has left would be gated and never started."""
         changed = copy_object(job)
         if QUEUE_NAME_LABEL not in ((before.get("metadata") or {}).get("labels") or {}):
             return changed
