@@ -18,7 +18,8 @@ OTLP_PROTOCOLS = ("grpc", "http/protobuf")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 BAD_INPUT = 2
 _BOOLEANS = {"true": True, "false": False}
-# Kubernetes gives a container the address of each Service `some-name` as SOME_NAME_PORT, and does not ask whether somebody else uses that.
+# Kubernetes sets the address of each Service `some-name` as SOME_NAME_PORT in a container, also where that name has
+# another use.
 _OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://\S+")
 
 
@@ -95,7 +96,7 @@ def is_repeatable(action: argparse.Action) -> bool:
 
 @dataclass(eq=False)
 class Given:
-    """What has been said, by whichever means, and what is wrong with it. `get` and the like go by the names of argparse."""
+    """The values given as flags, variables or a file, and the mistakes in them. `get` and the like use the names of argparse."""
 
     defaults: Mapping[str, Any]
     mistakes: list[str] = field(default_factory=list)
@@ -209,7 +210,7 @@ def seconds(text: str) -> float:
 
 
 def _number(text: str, least: float, most: float, told: str) -> float:
-    """Of `least` to `most`, and not endless; else `told`, behind the text, is why not."""
+    """Returns a number from `least` to `most`. Raises ArgumentTypeError with the text and an explanation for any other text."""
     try:
         value = float(text)
     except ValueError:

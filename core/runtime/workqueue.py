@@ -1,7 +1,8 @@
-"""A queue of keys: each at most once in it, at most once being worked on, most urgent first, later when told so.
+"""A queue of keys: each at most once in it, and worked on at most once at a time; the most urgent first, or after a
+delay.
 
-`QueueState` is the whole behaviour and is given the time; `WorkQueue` adds waiting. Nothing is ever handed over through a future, so a
-`get` that is cancelled has taken nothing.
+`QueueState` is the whole behaviour and is given the time; `WorkQueue` adds waiting. Nothing is ever handed over through
+a future, so a `get` that is cancelled has taken nothing.
 """
 
 from __future__ import annotations

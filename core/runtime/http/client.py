@@ -29,7 +29,8 @@ from core.runtime.http.transport import Endpoint, Fence, Nowhere, Transport
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
 
 OnRequest = Callable[[str, Resource, str | None], None]
-"""Told the RBAC verb, the resource and the subresource of every request, so that tests can compare the chart's rights with what is used."""
+"""Called with the RBAC verb, the resource and the subresource of every request, so that tests can compare the rights of
+the chart with those used."""
 
 OnReply = Callable[[Resource, Obj], None]
 _TELLING = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
@@ -306,9 +307,11 @@ class Client:
         field_selector: str | None = None,
         timeout_seconds: int,
     ) -> AsyncGenerator[Obj, None]:
-        """Raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes the stream.
+        """Yields raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes
+        the stream.
 
-        To be closed with `contextlib.aclosing`. Bounds only the opening in time: who reads must give up on silence.
+        To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on
+        silence.
         """
         params = _params(
             watch="true",
@@ -381,7 +384,7 @@ def _write_params(field_manager: str | None, field_validation: str | None, dry_r
 
 
 def _endpoint_of(configuration: Any) -> Endpoint:
-    """The parts of kubernetes-asyncio's configuration that say where to and whom to trust. Reads files, hence on a thread."""
+    """Returns the address and the trust settings of kubernetes-asyncio's configuration. Reads files, and so runs on a thread."""
     url = str(configuration.host).rstrip("/")
     tls: ssl.SSLContext | None = None
     if url.startswith("https"):

@@ -7,7 +7,7 @@
       Unauthorized              401
       Forbidden                 403
       NotFound                  404
-      Conflict                  409   somebody else wrote first, or owns the field
+      Conflict                  409   another writer was first, or owns the field
         AlreadyExists           409   reason AlreadyExists
       Gone                      410   the resource version or continue token is too old: list again
       Invalid                   422
@@ -39,7 +39,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
 
 
 def without_credentials(text: str) -> str:
-    """The text, with no user and password in the URLs in it: a proxy's are told by whoever cannot reach it."""
+    """Returns the text without user and password in its URLs: errors of an unreachable proxy contain them."""
     return _CREDENTIALS.sub("", text)
 
 
@@ -97,7 +97,8 @@ class Invalid(KubeError):
 
 
 class TooManyRequests(KubeError):
-    """429: the server sheds load, or a disruption budget forbids an eviction now. `retry_after` in seconds, None when not told."""
+    """429: the server sheds load, or a disruption budget forbids an eviction now. `retry_after` is in seconds, None
+    when not given."""
 
     def __init__(
         self, status: int, reason: str = "", message: str = "", body: Mapping[str, Any] | None = None, *, retry_after: float | None = None
@@ -165,8 +166,8 @@ def _parse_status(body: bytes) -> Mapping[str, Any] | None:
 
 
 def _retry_after(status: Mapping[str, Any] | None, headers: Mapping[str, str]) -> float | None:
-    """The header wins over the Status: proxies in between set only the header. An HTTP date (which no API server sends) counts as not
-    told."""
+    """Returns the seconds to wait; None if none are given. The header takes precedence over the Status: proxies in
+    between set only the header. An HTTP date (which no API server sends) counts as not given."""
     told: Any = headers.get("Retry-After")
     if told is None and status is not None:
         details = status.get("details")

@@ -1,7 +1,7 @@
-"""Which kubeconfig is meant, and what is wrong with one that cannot be used, in one line.
+"""Which kubeconfig is used, and what is wrong with one that cannot be used, in one line.
 
-The library that reads them raises whatever comes of it (its own errors, YAML's, `TypeError` for an empty file) and passes over
-a file that is not there, which ends as a complaint about keys of a file that nobody wrote.
+The library that reads them raises any error (its own errors, YAML's, `TypeError` for an empty file). It ignores a file
+that does not exist, and then reports missing keys of a file that does not exist.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class UnusableKubeconfig(Exception):
 
 
 def find_kubeconfig(told: str | None) -> str | None:
-    """The file that is told, else what kubectl would read; None when there is none, which is how a pod looks from inside.
+    """Returns the file that the caller names, else the one that kubectl would read. None when there is none, as inside a pod.
 
-    Raises UnusableKubeconfig where none of the files that are named is there; of several some may be missing, as for kubectl.
+    Raises UnusableKubeconfig where none of the named files exists; of several some may be missing, as for kubectl.
     """
     named = told or os.environ.get("KUBECONFIG")
     if not named:
@@ -62,9 +62,9 @@ def strip_record(record: logging.LogRecord) -> bool:
 
 
 def find_namespace(told: str | None, context: str | None = None) -> str | None:
-    """The namespace of a context of the kubeconfig that is meant, None where it names none.
+    """Returns the namespace of a context of the kubeconfig in use, None where it names none.
 
-    Of several files the first counts that has something to say, as for kubectl; what is wrong with one is told on connecting.
+    Of several files the first with a value counts, as for kubectl; an error in a file is reported on connecting.
     """
     try:
         parts = list(_parts(find_kubeconfig(told)))

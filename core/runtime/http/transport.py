@@ -115,7 +115,7 @@ class Transport:
 
     @property
     def address(self) -> str:
-        """Where requests go, to be told."""
+        """The address to which requests go, without credentials, for messages."""
         return without_credentials(self._endpoint.url)
 
     async def aclose(self) -> None:
@@ -240,7 +240,7 @@ class Nowhere(Transport):
 
     def __init__(self) -> None:
         self._endpoint = Endpoint("nowhere")
-        self._timeout_s = 1.0  # nobody waits
+        self._timeout_s = 1.0  # no request waits
         self._generation, self._reload = 0, None
 
     async def aclose(self) -> None:
@@ -279,7 +279,8 @@ def _told(error: BaseException) -> str:
 
 
 def _keepalive_socket(info: tuple[Any, ...]) -> socket.socket:
-    """A socket whose kernel notices a peer that vanished without a word in about 45 s, far earlier than any watch's own limit."""
+    """Returns a socket with keepalive: the kernel detects a lost connection in about 45 s, far earlier than the limit
+    of any watch."""
     family, kind, protocol, _name, _address = info
     sock = socket.socket(family=family, type=kind, proto=protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

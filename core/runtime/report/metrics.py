@@ -1,8 +1,9 @@
-"""Counts and measures, told to whoever scrapes them and sent by OTLP where there is somewhere to send to.
+"""Counters and measurements, served to scrapers and sent by OTLP where an endpoint is configured.
 
-The only module that knows the metrics SDK. What happens is counted at once (`add`, `record`); what is so at a moment is read
-when somebody asks (`read_by`), on the event loop whose state it is, never on the exporter's thread. An exporter that fails loses
-a reading and holds nobody up. Nothing here is global: each `Metrics` has a provider and a registry of its own.
+The only module that uses the metrics SDK. Events are counted at once (`add`, `record`). Present values are read when
+they are requested (`read_by`), on the event loop that owns the state, never on the thread of the exporter. An exporter
+that fails loses a reading and blocks nothing. Nothing here is global: each `Metrics` has a provider and a registry of
+its own.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP
 GRPC = "grpc"
 
 OTHER = "other"
-"""The value of a label whose own is not known, or one too many."""
+"""The value of a label with an unknown value, or with one value too many."""
 
 MOST_SERIES = 1900
-"""Of one instrument; what comes beyond is told together. The SDK itself goes on to 2,000 and marks what is above in a way of its own."""
+"""Per instrument; further series are reported as one. The SDK itself goes on to 2,000 and marks what is above in a way
+of its own."""
 
 READ_EVERY_S = 15.0
 """How old what is sent by OTLP may be; it is sent once a minute unless the standard variables say otherwise."""
 
 
 class Kind(Enum):
-    """`TOTAL` is a counter that somebody else keeps: it is read when asked for, as a gauge is."""
+    """`TOTAL` is a counter that another component maintains: it is read when requested, as a gauge is."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -62,7 +64,8 @@ class Label:
 class Instrument:
     """One metric by the name under which it is scraped. `buckets` are upper bounds in the unit of the name.
 
-    `together` makes one value of several, where there are more series than are told: a sum, or for what does not add up the largest.
+    `together` makes one value of several, where there are more series than are reported: a sum, or the largest of
+    values that do not add up.
     """
 
     name: str
@@ -167,7 +170,7 @@ class Metrics:
             try:
                 for instrument, rows in read().items():
                     now.setdefault(instrument.name, []).extend(_observations(instrument, rows))
-            except Exception:  # of all that is told one part is missing
+            except Exception:  # one part of the metrics is missing
                 logger.exception("metrics cannot be read")
         self._read = now
 
@@ -215,7 +218,8 @@ class Metrics:
 
 
 def _attributes(instrument: Instrument, values: Values, *, is_full: bool) -> dict[str, str]:
-    """What the values of labels are told as; where there is no room for more series all but what is one of few is `other`."""
+    """Returns the reported values of labels. Where there is no room for more series, each value that is not one of few
+    is `other`."""
     told = {}
     for label, value in zip(instrument.labels, values, strict=True):
         is_known = not is_full if label.values is None else value in label.values
@@ -305,7 +309,7 @@ def _prometheus_reader(exemplars: _Exemplars) -> Any:
 
 
 def _exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
-    # What goes wrong there is told by `_telling`, once.
+    # Errors of the exporter are logged by `_telling`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     protocol = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None)
     if protocol == GRPC:

@@ -276,7 +276,7 @@ def _sampled(span: ReadableSpan) -> ReadableSpan:
 
 def _exporter(endpoint: str | None, protocol: str | None) -> tuple[SpanExporter, str, str]:
     """The exporter, by which protocol it sends and whither."""
-    # What goes wrong there is told by `_telling`, once.
+    # Errors of the exporter are logged by `_telling`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     asked = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None) or HTTP
     if asked not in (GRPC, HTTP):

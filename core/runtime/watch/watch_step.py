@@ -23,7 +23,7 @@ from typing import NamedTuple
 from core.resource import PAGE_LIMIT, Obj, Page
 from core.runtime.http.errors import BadRequest, Gone, KubeError, Unreachable, error_for
 
-# -- events: what the watcher tells
+# -- events: what the watcher emits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """`obj` is the last state as the server tells it."""
+    """`obj` is the last state that the server sent."""
 
     obj: Obj
 
@@ -74,7 +74,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Nothing was heard for longer than the server may keep a stream open."""
+    """Nothing was received for longer than the server may keep a stream open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ CAUSES = ("closed", "early_close", "error", "gone", "idle", "refused", "unexpect
 
 
 class WatchStep(NamedTuple):
-    """`cause` names the restart this step begins (one of CAUSES), `oddity` what was skipped because nobody knows what it means."""
+    """`cause` names the restart that this step begins (one of CAUSES), `oddity` what was skipped because it is unknown."""
 
     state: State
     events: Sequence[Event]
