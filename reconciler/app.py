@@ -62,10 +62,12 @@ SHOWN = 10  # workloads of which an audit says more than their number
 
 
 class Reconciler:
-    """Sees all that there is, and decides while it leads: what decides is made then, and told all that has been seen until then.
+    """Watches the cluster all the time, and decides while it leads.
 
-    So a successor decides as soon as it leads, however much there is, and one that waits for years gathers nothing but what there is.
-    Nothing is decided before all parts have heard of everything; while they do, the loop has its turns.
+    The deciding parts are created when it becomes the leader, and get everything that was observed until then. So a
+    successor decides as soon as it leads, however many objects there are, and a replica that waits for years keeps no
+    more than the present objects. No decision is made before all parts have got every object; meanwhile the event loop
+    runs other tasks as well.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Reconciler:
             await self.lead()
 
         async with asyncio.TaskGroup() as group:
-            # Seen before it is led: whoever takes over decides at once, however much there is to list.
+            # Watches are complete before it leads, so that a new leader decides at once, however much there is to list.
             await self.follow(group)
             if election is not None:
                 await election.run(wait_and_lead)

@@ -56,7 +56,7 @@ class Settings:
     gates: ChosenGates
     reserve_daemon_sets: bool = True
     nominates_nodes: bool = False
-    pods_ready: PodsReadyRules | None = None  # None: nobody waits for pods
+    pods_ready: PodsReadyRules | None = None  # None: no workload waits for pods to be ready
     second_pass: SecondPass = field(default_factory=SecondPass)
     node_health: HealthRules = field(default_factory=HealthRules)  # of nodes, as file and gates say
     fair_sharing: FairSharing | None = None  # None: it is off

@@ -1,7 +1,7 @@
-"""What becomes of workloads, counted when it is observed: in one place, whoever wrote it.
+"""Transitions of workloads, counted when they are observed: in one place, whichever component wrote them.
 
-What was there when this process began was counted by whoever was there before. Of changes that were missed while a watch was cut
-off only the last is seen, as every reader of the API sees them.
+Transitions before the start of this process were counted by its predecessor. Of changes that were missed while a watch
+was cut off only the last is seen, as every reader of the API sees them.
 """
 
 from collections.abc import Mapping

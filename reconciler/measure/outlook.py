@@ -1,4 +1,4 @@
-"""What the reconciler would decide now, for who only wants to know: the same state, the same cycle, nothing written."""
+"""What the reconciler would decide now, for commands that only read: the same state, the same cycle, nothing written."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ from reconciler.observe.observed import Observed
 from reconciler.podgroups.group_steps import members_of, next_step
 from reconciler.settings import Settings
 
-_AT_ONCE_S = float("inf")  # nobody waits here for pods that may come
+_AT_ONCE_S = float("inf")  # a command does not wait for pods that may come
 
 
 class Outlook:

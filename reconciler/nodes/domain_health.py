@@ -49,7 +49,7 @@ class DomainHealth:
         observed.pods.add_handler(self._on_pod)
         observed.nodes.add_handler(self._on_node)
 
-    # --- who is to be looked at ---------------------------------------------------------------------------------
+    # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)

@@ -188,7 +188,8 @@ class Observed(Informers):
         self.state.observe_pod(key, pod)
 
     def _owner_of(self, key: str, pod: PodFacts) -> str | None:
-        """Who a pod's workload belongs to: the pod itself, its group, or the highest above it that is queued."""
+        """Returns the owner of a pod's workload: the pod itself, its group, or the highest queued object above it; None
+        if it has none."""
         if pod.workload in self._unowned:
             # As its workload. None where its job is gone: what runs on holds the place it was given, not another beside it.
             return self._unowned[pod.workload]
@@ -332,8 +333,8 @@ class Observed(Informers):
         return any((owner := controller_of(obj)) is not None and r.key_of_owner(owner) == kind for obj in objects)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
-        """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
-        what `list_one` makes of it."""
+        """Lists everything once, for callers that read once: watches nothing. Raises a `KubeError` where a list fails,
+        or what `list_one` raises for it."""
         for stage in self.stages:
             for informer in stage:
                 await list_one(informer)

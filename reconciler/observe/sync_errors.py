@@ -19,7 +19,7 @@ _WORST_FIRST = (Unreachable, Unauthorized, NotFound, Forbidden, KubeError)
 
 
 class Troubles:
-    """Looks now and then. What goes away between two looks is not told."""
+    """Checks the watches now and then. An error that ends between two checks is not reported."""
 
     def __init__(self, observed: Observed, clock: Clock, client: Client) -> None:
         self._observed = observed
@@ -56,7 +56,7 @@ class Troubles:
 
 
 def describe(troubles: Sequence[tuple[Informer, KubeError]], address: str) -> str:
-    """The worst of them only: who cannot reach the server should not read of rights."""
+    """Describes the most severe errors only: where the server cannot be reached, missing rights do not matter."""
     worst = next((kind for kind in _WORST_FIRST if any(isinstance(error, kind) for _, error in troubles)), None)
     if worst is None:
         return ""

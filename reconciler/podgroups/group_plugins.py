@@ -1,7 +1,8 @@
-"""The plugins that place groups of pods: ours, which decide in this process, and those of other packages, each in a process of its own.
+"""The plugins that place groups of pods: topogate's own, which decide in this process, and those of other packages,
+each in a process of its own.
 
-One that fails is named, in the log, in a metric and in the condition of the groups that were placed without it, and is not asked again
-for a while. Nobody waits for it longer than its limit.
+A plugin that fails is named in the log, in a metric and in the condition of the groups that were placed without it, and
+is not asked again for a while. No decision waits for it longer than its limit.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class GroupPlugins:
         }
         self._turns = {which: asyncio.Lock() for which in self._processes}
         self._troubles: dict[Which, _Trouble] = {}
-        self._missed: dict[GroupKey, dict[Which, str]] = {}  # by whom the last decision on a group was made without
+        self._missed: dict[GroupKey, dict[Which, str]] = {}  # by group: the plugins that were missing in the last decision
         for which in self._processes:
             recorder.plugin_seen(which.name)
 
@@ -97,7 +98,7 @@ class GroupPlugins:
         return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
-        """Asks, and keeps what is answered; or the decision is made without who does not answer."""
+        """Asks the plugin and stores its answer; without an answer the decision is made without that plugin."""
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):
@@ -134,10 +135,10 @@ class GroupPlugins:
             extra={"plugin": which.name, "role": which.role, "why": str(error), "detail": error.detail, "for_s": pause_s},
         )
 
-    # --- what groups are told of it ---------------------------------------------------------------------------------
+    # --- the conditions of groups -----------------------------------------------------------------------------------
 
     def remember(self, key: GroupKey, answers: Answers) -> None:
-        """By whom the decision on a group was made without; one in which nobody had a say leaves what is known."""
+        """Stores the plugins that were missing in a decision on the group; a decision that used no plugin changes nothing."""
         if answers.is_used:
             self.forget(key)
             if answers.missed:

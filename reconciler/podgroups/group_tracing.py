@@ -23,7 +23,7 @@ from reconciler.execute.executor import Executor
 
 
 class GroupTraces:
-    """Tells the spans of groups. Nothing is written, and nothing remembered, while nobody traces."""
+    """Emits the spans of groups. Nothing is written or stored while tracing is off."""
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
         self._executor, self._clock = executor, clock
@@ -70,7 +70,7 @@ class GroupTraces:
             yield
 
     def refused(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
-        """A decision that found no place, as its condition tells it."""
+        """Emits a span for a decision that found no place, with the message of its condition."""
         now = self._clock.now()
         with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:
             span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})

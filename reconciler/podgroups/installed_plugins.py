@@ -1,6 +1,5 @@
-"""Plugins of other packages, found by their entry points and tried out before anything begins: what is wrong with what a configuration
-says of them is told then, with everything else that is wrong with it. Nothing of them is imported here.
-"""
+"""Plugins of other packages, found by their entry points and tried out before anything begins. Mistakes in their
+configuration are reported then, together with all its other mistakes. Nothing of them is imported here."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """The process of one plugin of another package: loads it, and answers one question after the other. Started by
 `reconciler.podgroups.plugin_process` alone; imports nothing of topogate, so that it is small and starts at once.
 
-Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a plugin prints goes to
-the log of the reconciler. A process whose reconciler is gone ends: it reads the end of the socket, or an alarm ends a plugin that never
-comes back.
+Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a
+plugin prints goes to the log of the reconciler. A process ends when its reconciler is gone: it reads the end of the
+socket, or an alarm ends a plugin that never returns.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class _Refused(Exception):
 
 
 class Cluster:
-    """The nodes as they were told, and what plugins are handed of them."""
+    """The nodes as they were received, and what plugins get of them."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -215,7 +215,7 @@ def main() -> None:
         try:
             _serve(questions, replies)
         except BrokenPipeError:
-            pass  # nobody listens any more
+            pass  # the reconciler does not read any more
         except MemoryError:
             os._exit(3)
 

@@ -70,7 +70,7 @@ _ANEW = _Wait(-1, (), frozenset())  # whatever has changed
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A pod of a group that is there to stay: since when, and who it is in the order of groups that wait."""
+    """A live pod of a group: since when it is observed, and its place in the order of groups that wait."""
 
     at_s: float
     priority: int
@@ -99,7 +99,7 @@ class PodGroups:
         self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
         self._events: Counter[GroupEvent] = Counter()
         self._rests_until = 0.0
-        self._refused_until: dict[GroupKey, float] = {}  # gangs whose places the API server did not take
+        self._refused_until: dict[GroupKey, float] = {}  # until when gangs wait after the API server refused their places
         self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
@@ -213,7 +213,8 @@ class PodGroups:
             self._look_again(GroupEvent.DEVICES_CHANGED)
 
     def _on_claim(self, change: Change) -> None:
-        """Who waits may have devices now that are free; whose claim it is may be told that they do not lie together."""
+        """Queues the groups that a change of a ResourceClaim affects: waiting groups may use devices that are free now,
+        and the group of the claim's pods may have devices in several pools."""
         users = read_claim(change.obj).users
         if _allocation(change.old) == _allocation(change.new) and (users or (change.old and change.new)):
             return  # of those that are made for pods there are as many as pods, and none is of any use to others
@@ -425,8 +426,8 @@ class PodGroups:
         return GroupStep(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
 
     async def _give_up(self, key: GroupKey, group: Obj, members: Sequence[Member], step: GroupStep) -> None:
-        """A gang of which the API server takes no place for some pod keeps those of the others from nobody, and is tried again later.
-        Raises KubeError."""
+        """Gives up the places of a gang after the API server refused that of a pod, so that other pods can use them;
+        the gang is tried again later. Raises KubeError."""
         kept = [(member, "") for member, _ in step.keep if member.uid in self._decided]
         placed = [member for member in members if member.is_live and member.place]
         if len(kept) + len(placed) >= (read_pod_group(group).min_count or 1) or not all(member.gated for member in placed):

@@ -1,7 +1,8 @@
 """The decision loop: woken by changes, runs a cycle, writes the verdicts.
 
-Deciding is synchronous and sees no half event; writing is concurrent. A verdict whose write fails is
-taken back and decided again. A long decision is made in pieces, between which the loop serves events, and is applied if it still holds.
+Deciding is synchronous and sees only whole events; writing is concurrent. A verdict that cannot be written is taken
+back and decided again. A long decision is made in pieces, between which the loop serves events, and is applied if it
+still holds.
 """
 
 import asyncio
@@ -112,8 +113,8 @@ class Scheduler:
         if storms is not None:
             storms.on_change.append(self._wake.set)
         self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
-        # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
-        # to be looked at again.
+        # Uids of the workloads that are passed over for that, and of those with a failed second pass, at the time at
+        # which they are tried again.
         self._due = WorkQueue(clock)
         self._verdicts = Verdicts(observed, executor, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -273,13 +274,14 @@ class Scheduler:
         return self._wake.waited_s
 
     def count_refused(self) -> Mapping[str, int]:
-        """Per LocalQueue how many of those who wait were refused, and how things are now are not asked again."""
+        """Returns, per LocalQueue, the number of workloads that were refused or wait for a time in their status, and are
+        not decided on again until something has changed."""
         now = self._clock.now()
         return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 
     @property
     def makes_room(self) -> bool:
-        """Whether others are going for somebody's sake, who is to have their room."""
+        """Whether workloads are being evicted for another one, which gets what they release."""
         return self._cycle.makes_room
 
     async def drain(self) -> None:
@@ -289,7 +291,7 @@ class Scheduler:
             await asyncio.wait(self._tasks)
 
     async def settle(self) -> None:
-        """Until all that was decided is written and told, in whatever pace else."""
+        """Returns once all verdicts are written and all reasons are reported, whatever the pace otherwise."""
         for judged in self._reasons.drain():
             await self._verdicts.write(judged)
         while self._tasks:

@@ -63,7 +63,7 @@ class Activity:
             return await self._executor.execute(make_plan(Step("activate", w.set_active(workload), log=log)))
         action = plan_activity(workload, self._clock.now())
         if isinstance(action, Evict) and self._has_ended(workload):
-            return Done()  # it made it in time; whoever watches the job says so
+            return Done()  # it ended in time; the controller that watches the job reports that
         plan = plan_action(workload, action, self._executor.now())
         if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
             plan = plan.extend(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))

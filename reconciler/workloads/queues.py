@@ -56,7 +56,7 @@ class Queues:
         self._queue = self.controller.queue
         self._clock = clock
         self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
-        self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
+        self._held_back: dict[tuple[str, str], str] = {}  # objects with a reported delay of their deletion, by plural and name: their uids
         for resource, informer in {**self._informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
             informer.add_handler(partial(self._on_configuration, resource))
         observed.pauses.add_handler(self._on_pause)
