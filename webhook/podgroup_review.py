@@ -1,7 +1,7 @@
 """Reviews of jobs that ask, by an annotation of their own, to have their pods placed as a PodGroup, without a queue.
 
-What is written is the job under review and nothing else: the group itself is the reconciler's to make. While the feature gate is off
-nobody would take the gate off the pods, so that the annotation changes nothing and draws a warning.
+Only the job under review is changed: the reconciler creates the group. While the feature gate is off no component would
+remove the gate of the pods, so that the annotation changes nothing and gives a warning.
 """
 
 import logging

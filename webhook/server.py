@@ -45,8 +45,9 @@ _BUSY = "too many reviews at once; try again"
 _CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection is of no more use
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
-# Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either; whoever asks
-# at all, or did a moment ago, may pause longer than between two of its questions, on a busy machine, with a review on its way already.
+# Endpoints of a Service learn within a second or so that a pod stops. A client that has sent no request until then will
+# not send any later. A client that sends requests, or did a moment ago, may pause longer than between two of them, on a
+# busy machine, with a review on its way already.
 LINGER_S = 4.0
 LATELY_S = 5.0
 QUIET_S, QUIET_WHERE_ASKED_S = 0.25, 1.0
@@ -116,11 +117,12 @@ class AdmissionServer:
         )
 
     async def retire(self, connections: Callable[[], int] = int) -> None:
-        """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection, and `connections`
-        says how many are open.
+        """Is not ready from now on, and lets clients leave before the port closes: each answer ends its connection, and
+        `connections` returns the number of open ones.
 
-        API servers keep connections for the next review. One that is closed while a review is on its way takes that along, and an API
-        server does not ask twice. So where reviews come all are waited for that may come by a connection, for `LINGER_S` at most.
+        API servers keep connections for the next review. If one is closed while a review is on its way, that review is
+        lost, and an API server does not send it again. So while reviews come, it waits for all that may come by a
+        connection, for `LINGER_S` seconds at most.
         """
         self.ready, self._stops = False, True
         began = self._clock.monotonic()
@@ -289,7 +291,7 @@ def _answer_conversion(body: bytes) -> bytes:
     written = _dump(answer)
     if objects is None:
         return written
-    # One by one: the encoder lets nobody else run until it is through with what it was given.
+    # One by one: the encoder blocks all other tasks until it has encoded what it was given.
     return b'%b,"convertedObjects":[%b]}}' % (written.removesuffix(b"}}"), b",".join(map(_dump, objects)))
 
 

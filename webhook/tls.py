@@ -118,7 +118,8 @@ class ServingCertificate:
             if self._read() != content:
                 return False  # still being written; the next look is soon
         except (OSError, UnusableCertificate) as error:  # ssl.SSLError is an OSError
-            # Half of a new pair may be there already; the good one goes on serving until the other half is. Told once, not at every look.
+            # Half of a new pair may be there already; the present one serves until the other half is. It is reported
+            # once, not at every check.
             complaint = self._describe(error)
             if complaint != self._complaint:
                 logger.warning("certificate not taken over", extra={"error": complaint})
