@@ -57,7 +57,7 @@ async def _list(informer: Informer) -> None:
         except Forbidden:
             if informer.resource != r.CONFIG_MAPS:
                 raise
-            informer.fill(())  # whether anything is paused is not everybody's to read
+            informer.fill(())  # not every user may read the ConfigMap of pauses
 
 
 async def events_of(client: Client, obj: Obj) -> list[Obj]:
@@ -110,7 +110,7 @@ def offline(
     if not cluster.objects.get(r.NODES) and not wrong:
         wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
     objects = {resource: list(found) for resource, found in cluster.objects.items()}
-    # Who writes down a queue means its namespace to be there.
+    # A file with a queue implies the namespace of the queue.
     there = {obj["metadata"]["name"] for obj in objects.setdefault(r.NAMESPACES, [])}
     named = {namespace, *(obj["metadata"]["namespace"] for obj in objects.get(r.LOCAL_QUEUES, ()))}
     for name in sorted(named - there):
@@ -135,7 +135,7 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
 
 
 def tell_of_others(documents: Sequence[Document]) -> None:
-    """Warns of what files have and nobody reads: it may be a kind that is written wrong."""
+    """Warns of objects in files that are not used: the kind may be misspelt."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
 

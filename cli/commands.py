@@ -113,7 +113,7 @@ def settings_of(decisions: DecisionInputs) -> Settings:
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
     arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []
-    return parse(arguments, prog="topogate", environ={})  # whose flags they are, they have no variables
+    return parse(arguments, prog="topogate", environ={})  # flags of the command: the environment variables of a server have no effect
 
 
 def target_of(source: ClusterSource) -> Target:
@@ -138,6 +138,6 @@ def kinds() -> tuple[JobKind, ...]:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Does work that waits, on a loop of its own that nobody else gets to see."""
+    """Runs asynchronous work on an event loop of its own, which is used for nothing else."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         return runner.run(work)

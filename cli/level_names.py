@@ -1,6 +1,8 @@
-"""Which labels of nodes make a tree, from the widest level to the narrowest: those whose meaning is known first, else by their values.
+"""Which labels of nodes form a tree, from the widest level to the narrowest: labels with a known meaning first, others
+by their values.
 
-A label nests in another if nodes that share its value share the other's, too. Nothing depends on the order of nodes or labels.
+A label nests in another if nodes that share its value share the other's, too. The order of nodes or labels has no
+effect.
 """
 
 import re
@@ -188,7 +190,8 @@ def _without(nodes: Nodes, levels: Sequence[str]) -> list[str]:
 
 
 def _alone(nodes: Nodes, levels: Sequence[str]) -> list[str]:
-    """Domains of one node, of levels that are wider than nodes: a level of nothing else is told as such."""
+    """Returns messages about domains of one node, in levels that are wider than nodes; a level with no other domains
+    gets one message."""
     found = []
     wider = [label for label in levels if label != HOSTNAME_LABEL]
     for depth, label in enumerate(wider, 1):
@@ -220,7 +223,7 @@ def _same_host(nodes: Nodes, levels: Sequence[str]) -> list[str]:
 
 
 def _crossing(nodes: Nodes, lower: str, upper: str) -> str | None:
-    """A value of one label that lies in two of another, told; None where it nests."""
+    """Describes a value of one label that lies in two values of another; None where each lies in one."""
     wholes: dict[str, set[str]] = {}
     for have in nodes.values():
         if lower in have and upper in have:
@@ -240,7 +243,7 @@ def _nests(nodes: Nodes, lower: str, upper: str) -> bool:
 
 
 def _is_usual(nodes: Nodes, label: str) -> bool:
-    """Whether half of the nodes or more have a label: who lacks the label of a level is left out."""
+    """Whether half of the nodes or more have a label: nodes without the label of a level are left out."""
     return 0 < len(nodes) <= 2 * _count(nodes, label)
 
 

@@ -1,7 +1,8 @@
 """What `topogate pause` and `topogate resume` do, through the API server.
 
-What is written is one key of a ConfigMap, on the object as it was read: of two administrators who press at once the second hears of the
-first. Then the ClusterQueues are looked at until they say that it is in force, since a stop button that nobody heard is worse than none.
+They write one key of a ConfigMap, on the object as it was read: if two administrators write at once, the second
+gets a conflict and reads the change of the first. Then they read the ClusterQueues until these show that the change is
+in force: a stop button without effect is worse than none.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from core.state.facts import find_condition
 
 ERROR, BAD_INPUT = 1, 2
 FIELD_MANAGER = "topogate-pause"
-WAIT_S, POLL_S = 10.0, 0.25  # the button is to be in force within 2 s; who waits for more should look why
+WAIT_S, POLL_S = 10.0, 0.25  # a pause is in force within 2 s; after a longer wait the cause must be found
 _ATTEMPTS = 10
 _REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 
@@ -94,7 +95,7 @@ async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | N
         try:
             await _write(client, namespace, seen, data)
         except Conflict:
-            continue  # somebody else was faster
+            continue  # another client was faster
         except NotFound as error:
             if seen is not None:
                 continue  # it was deleted meanwhile
@@ -129,7 +130,7 @@ async def _check_namespace(client: Client, namespace: str) -> None:
     except NotFound as error:
         raise _no_namespace(namespace) from error
     except Forbidden:
-        return  # who may not look at namespaces is not told more
+        return  # without the right to read namespaces there is no more to report
 
 
 def _no_namespace(namespace: str) -> Unable:
@@ -137,7 +138,7 @@ def _no_namespace(namespace: str) -> Unable:
 
 
 async def who_am_i(client: Client) -> str:
-    """By whom it is paused: as the API server knows the user, else as this machine does."""
+    """Returns the name of the user that pauses: as the API server knows the user, else as this machine does."""
     body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "metadata": {}}
     try:
         status = (await client.create(_REVIEWS, body)).get("status") or {}

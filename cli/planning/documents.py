@@ -1,4 +1,4 @@
-"""Objects from YAML and JSON files: every mistake in all of them is told at once, with its file, document and field."""
+"""Objects from YAML and JSON files: the mistakes in all of them are reported together, each with its file, document and field."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -226,7 +226,7 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
     name = f"{metadata['namespace']}/{metadata.get('name')}" if resource.namespaced else metadata.get("name")
     metadata = {"uid": f"{resource.kind}/{name}", "resourceVersion": "1", **metadata}
     if resource == r.NODES and isinstance(obj.get("status"), dict) and "conditions" not in obj["status"]:
-        # Who writes a node by hand means one that works; a kubelet always says.
+        # A node that was written by hand is meant to work; a kubelet always sets conditions.
         obj = {**obj, "status": {**obj["status"], "conditions": [{"type": "Ready", "status": "True"}]}}
     return {**obj, "metadata": metadata}
 

@@ -126,7 +126,7 @@ def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) ->
 
 
 def _waiting(observed: Observed, pod: Obj) -> Obj:
-    """As the API server would have it before anybody has looked at it."""
+    """Returns the pod as the API server would have it before any controller has changed it."""
     named = observed.priority_classes.store.get(pod["spec"].get("priorityClassName") or "")
     spec = pod["spec"] if named is None else {**pod["spec"], "priority": named["value"]}
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
@@ -144,7 +144,7 @@ def _plan_one(outlook: Outlook, key: GroupKey) -> Report:
     told |= {"replica": key.replica} if key.replica else {}
     group = outlook.observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
     made_for = controller_of(group) if group is not None else None
-    if made_for is not None:  # which tells more than a name that is not yet settled
+    if made_for is not None:  # the job is more useful than a name that is not final yet
         told["job"] = {"kind": made_for["kind"], "name": made_for["name"]}
     adrift = [member.key for member in members if member.is_live and not member.gated and not member.place]
     warnings = [f"pod {pod} has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits" for pod in adrift[:_SHOWN]]

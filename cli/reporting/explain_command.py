@@ -108,7 +108,8 @@ def _broken(workload: Obj, kind: str) -> Report | None:
 
 
 def _preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
-    """For whose sake it was stopped, while it is there: the condition names it by its uid alone, as Kueue's does."""
+    """Returns the workload for which this one was preempted, while it exists: the condition names it by its uid alone,
+    as Kueue's does."""
     named = _UID.search((find_condition(workload, PREEMPTED) or {}).get("message") or "")
     if named is None:
         return None

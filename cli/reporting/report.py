@@ -14,7 +14,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
 Report = dict[str, Any]
-_NAMED_FIXES = 20  # nodes of one change that are told one by one
+_NAMED_FIXES = 20  # nodes of one change that are listed one by one
 
 
 def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
@@ -70,7 +70,7 @@ def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
 
 
 def report_refusal(refusal: NotAdmissible) -> Report:
-    """Why there is no way now, what was tried, and who would have to go."""
+    """Returns why there is no way now, what was tried, and the workloads that would be preempted."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True
