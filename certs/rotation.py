@@ -44,7 +44,7 @@ FIELD_MANAGER = "topogate-webhook"
 LOOK_S = 10.0
 """So soon a hand-edited caBundle is healed."""
 MAX_STEPS = 12
-"""Of one look: from nothing to rest takes four; more than this is others who write against us."""
+"""Steps in one check: from nothing to rest takes four; with more than this, others write against us."""
 
 
 class Api(Protocol):
@@ -78,7 +78,8 @@ class BundleHolder:
 
 @dataclass(frozen=True, slots=True)
 class CertificateTarget:
-    """Where the certificates live, whom they are for, who is told of them. The first name is the one that readiness is judged by."""
+    """Where the certificates are stored, which names they are for, and which configurations get the CA. Readiness is
+    checked by the first name."""
 
     namespace: str
     secret: str
@@ -124,13 +125,14 @@ class Rotation:
         if silent_s > self._target.fresh_s:
             why = self._complaint or "it does not match what is published"
             return f"the serving certificate could not be confirmed for {self._target.fresh_s:.0f} s: {why}"
-        # One that was there and is gone sends nobody to us: that must not take those away who come by the others.
+        # Without a configuration that is gone, the API server sends no request because of it: that must not block
+        # requests because of the others.
         there = {one: bundles for one, bundles in self._published.items() if bundles is not None or one not in self._seen}
         problems = problems_of_serving(self._served, there, self._target.names[0], self._clock.now())
         return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
     async def run(self) -> Never:
-        """Looks for ever. What the API server refuses is told once and tried again."""
+        """Checks for ever. An error of the API server is logged once and the step is tried again. Never returns."""
         while True:
             try:
                 await self.look()
@@ -253,14 +255,15 @@ class Rotation:
         logger.info("certificates rotated a step", extra={"secret": self._target.secret, "reason": step.reason})
 
     def _complain(self, text: str) -> None:
-        """Told once, not at every look."""
+        """Logs a problem once, not at every check."""
         if text != self._complaint:
             logger.warning("certificates not in order", extra={"error": text})
         self._complaint = text
 
 
 def _bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | None:
-    """None where nobody is sent to us: no such object, or none of its webhooks. What is no base64 counts as empty."""
+    """Returns the CA bundles of a configuration; None where it sends no requests: no such object, or none of its
+    webhooks. Invalid base64 counts as empty."""
     found = [] if obj is None else [config for _, config in _client_configs(one, obj)]
     return tuple(_decoded(config.get("caBundle")) for config in found) or None
 

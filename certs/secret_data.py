@@ -9,7 +9,7 @@
 `trusted-since`                       since when the newest CA has been in every configuration, ISO 8601
 ====================================  ===============================================================================
 
-Unknown keys are nobody's and are not kept.
+Unknown keys are not used and not kept.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -
     leaf: KeyPair | None = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
     assert leaf is not None
     problem = "" if pki.certificates(leaf.certificate) else "the certificate is not readable as PEM"
-    # Expired ones are dropped without waiting: nobody accepts what they have signed.
+    # Expired ones are dropped without waiting: no client accepts what they have signed.
     retiring = tuple(pki.to_pem(one) for one in pki.certificates(data.get("retiring.crt", b"")) if at <= one.not_valid_after_utc)
     return SecretData(signer, None if problem else leaf, following, retiring, _time(data.get("trusted-since", b"")), asked, problem)
 
