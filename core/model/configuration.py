@@ -26,9 +26,10 @@ class SecondPass:
         return pause if 2 * pause - self.base_delay_s < self.timeout_s else None
 
     def until_next_s(self, waited_s: float) -> float | None:
-        """How long until the next attempt, `waited_s` after the first; None if the workload is evicted before.
+        """Returns the seconds until the next attempt, `waited_s` after the first; None if the workload is evicted
+        before.
 
-        A function of time alone, so that whoever starts anew keeps to the same times.
+        It depends on time alone, so that a restarted process has the same times.
         """
         attempt, at = 0, 0.0
         while at <= waited_s:
@@ -94,8 +95,10 @@ class LeaseRules:
 
 @dataclass(frozen=True, slots=True)
 class PodGroupRules:
-    """How groups of pods are placed. Pods of one that says how many there will be are waited for `desired_count_wait_s` since the last
-    one came; `counts_desired`: whether anybody looks at what it says of that (the gate of it).
+    """How groups of pods are placed.
+
+    If a group has a desired count, missing pods are waited for up to `desired_count_wait_s` seconds after the last one
+    came. `counts_desired`: whether the desired count is used (its feature gate).
     """
 
     desired_count_wait_s: float = 5.0

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 
 class Stage(Enum):
-    """How far a gate is in the peer; the last two draw a warning."""
+    """The stage of a gate in Kueue; the last two give a warning."""
 
     ALPHA = "alpha"
     BETA = "beta"
     DEPRECATED = "deprecated"
     REMOVED = "removed"
-    OWN = "alpha, topogate's own"  # no gate of the peer
+    OWN = "alpha, topogate's own"  # no gate of Kueue
 
 
 class Effect(Enum):
@@ -28,7 +28,7 @@ class Effect(Enum):
 
 
 class Gate(NamedTuple):
-    """A gate's default in the peer (off where it is removed or not the peer's), its stage there and its effect here."""
+    """A gate's default in Kueue (off where it is removed or not one of Kueue), its stage there and its effect here."""
 
     default: bool
     stage: Stage

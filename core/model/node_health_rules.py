@@ -19,10 +19,10 @@ class StormRules:
     longest_s: float = 1800.0
 
     def find(self, since: Sequence[datetime], nodes: int, now: datetime) -> tuple[int, datetime] | None:
-        """How many of `nodes` are part of a storm and until when it counts at most; None if there is none.
+        """Returns how many of `nodes` are part of a storm and until when it counts at most; None if there is none.
 
-        `since` has, of each node that is not ready now, when it turned so: what is told depends on nothing else, so that a reconciler
-        that has just started tells the same.
+        `since` has the time since when each node that is not ready now is so. The result depends on nothing else, so
+        that a restarted reconciler gets the same.
         """
         times = sorted(since)
         needed = max(self.min_nodes, int(self.share * nodes) + 1)

@@ -1,8 +1,8 @@
-"""An administrator's stop button: what is paused, since when, by whom and why.
+"""An administrator's stop button: what is paused, since when, by which user and why.
 
-It stands in one ConfigMap, whose data has a key for each thing that can be paused: who pauses one need not know of the other. A key that
-is missing pauses nothing. One that is there pauses, whatever it says: who wrote it wanted something stopped, and what cannot be read
-says no more than that.
+It is stored in one ConfigMap, with a key for each thing that can be paused, so that pausing one does not affect the
+other. A missing key pauses nothing. A key that exists pauses, whatever its value: its author wanted a stop, even if the
+value cannot be read.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ADMISSIONS, EVICTIONS = PAUSABLE = ("admissions", "evictions")
-_MAX_REASON, _MAX_NAME = 200, 100  # characters that are told: it is repeated on every workload that waits
+_MAX_REASON, _MAX_NAME = 200, 100  # characters that are shown: they are repeated on every pending workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Stop:
 
     @property
     def story(self) -> str:
-        """By whom, since when and why, as far as that is known."""
+        """The user, the time and the reason of the pause, as far as they are known."""
         if self.problem:
             return f"as its key {self.what} says, which cannot be read: {self.problem}"
         by = f"by {self.by}" if self.by else "by somebody"
@@ -54,7 +54,7 @@ class Stop:
 
     @property
     def sentence(self) -> str:
-        """What is told to who waits for it to end."""
+        """The message for workloads that wait for the end of the pause."""
         return f"{self.what} are paused {self.story}; `topogate resume {self.what}` ends that"
 
 

@@ -30,7 +30,7 @@ ROOM_EVENTS = frozenset({GroupEvent.POD_GONE, GroupEvent.PLACE_RETURNED, GroupEv
 
 
 class Which(NamedTuple):
-    """A plugin in one of its roles: whoever does both is two, with arguments and a process for each."""
+    """A plugin in one of its roles: a plugin with both counts as two, with arguments and a process for each."""
 
     role: str
     name: str

@@ -15,7 +15,7 @@ _NO_LABELS: Labels = MappingProxyType({})
 HARD_SPREAD = "topologySpreadConstraints"
 ANY_IP = "0.0.0.0"  # what Kubernetes writes for no hostIP
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-# Labels that controllers put on pods when they make them, so that no template tells their values.
+# Labels that controllers put on pods when they create them, so that no template has their values.
 _SET_LATER = ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/")
 
 
@@ -77,7 +77,7 @@ class PodTerm(NamedTuple):
     selector: Selector
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
-        """Whether it speaks of a pod."""
+        """Whether the term selects a pod."""
         if not selects(self.selector, labels):
             return False
         if namespace in self.namespaces:

@@ -1,4 +1,4 @@
-"""Pod sets and what they ask of the topology, as the algorithms speak of them."""
+"""Pod sets and their topology requests, in the terms of the algorithms."""
 
 import re
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ class Column:
 
 def compute_column(values: Sequence[str]) -> Column:
     """Raises no error for any string; a surrogate is a character like others."""
-    # One string of all, so that strings are touched once; where one holds the separator itself, lengths tell them apart.
+    # One string of all, so that strings are read once; where one contains the separator itself, lengths separate them.
     units = _get_units(_SEPARATOR.join(values) + _SEPARATOR)
     stops = (units == ord(_SEPARATOR)).nonzero()[0]
     if len(stops) != len(values):
