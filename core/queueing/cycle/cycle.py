@@ -119,8 +119,11 @@ class Cycle:
             self._state.drop_claims()
 
     def set_aside(self) -> WorkloadFacts | None:
-        """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes, and
-        the round goes on. Returns the workload; None where the run raised between two of them: another round begins."""
+        """Leaves out a workload after a run or a piece that raised an error: the one that was decided on at that
+        moment, until it changes. The round continues.
+
+        Returns the workload; None where the run raised between two of them: another round begins.
+        """
         if self._current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current
@@ -134,7 +137,7 @@ class Cycle:
         self._is_short = self._portions.end_round()
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
-        """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
+        """Continues the decision for which the last cycle ended. Returns whether there is more to do."""
         if (unfinished := self._decisions.unfinished) is not None:
             self._current = unfinished
             with self._portions.measure():
@@ -153,7 +156,7 @@ class Cycle:
         return DecisionRequest((queue.name, is_promised), order, number, queue.strict)
 
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Admissible | NotAdmissible | None:
-        """What becomes of a workload; None where that is not known before the end of this cycle."""
+        """Returns the decision on a workload; None where it is not made before the end of this cycle."""
         self.has_decided = True
         if (unwritable := self.unwritable.find(workload)) is not None:
             self._decisions.remove(workload.uid)
@@ -223,9 +226,10 @@ class Cycle:
     # --- second passes ------------------------------------------------------------------------------
 
     def _second_passes(self, run: Run) -> Iterator[Verdict]:
-        """Workloads that have quota already, and their nodes, come before all that have nothing yet.
+        """Yields the verdicts of second passes. Workloads that have quota already come before all that have none yet.
 
-        Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it goes on here.
+        Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it
+        continues here.
         """
         due, is_again = second_pass.due_for_second_pass(self._state, self._replacement), False
         self._passed.intersection_update(w.uid for w in due)
@@ -354,8 +358,8 @@ class Cycle:
     # --- turns --------------------------------------------------------------------------------------
 
     def _begin_turns(self) -> Turns | None:
-        """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have. None: the next cycle sorts
-        the rest."""
+        """Returns the turns of the round: over its cycles only what has changed is sorted again, or all if queues have
+        changed. None: the next cycle sorts the rest."""
         changed, config, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
         if self._turns is None or config != self._turns_by:
             changed = self._pending.groups()
@@ -490,8 +494,10 @@ class Cycle:
     # --- reporting ----------------------------------------------------------------------------------
 
     def _tell(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
-        """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
-        come and go with each workload that starts or ends. Where that takes too long the group has another turn in the next cycle.
+        """Yields verdicts for a group that keeps waiting: for its first workload, for those to which nothing is
+        reported yet, and for all if the reason does not change with each workload that starts or ends.
+
+        Where that takes too long the group has another turn in the next cycle.
         """
         group, before = turn.group, turn.group.word
         group.word = outcome
@@ -549,8 +555,11 @@ class Cycle:
         return self._round
 
     def drop_refusals(self, before: int, most: int) -> int:
-        """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
-        amounts. Refusals with a promise stay. Returns how many were dropped."""
+        """Drops refusals of rounds before this one, no more than `most`: the next cycle decides again, so that reasons
+        have current amounts.
+
+        Refusals with a reservation stay. Returns how many were dropped.
+        """
         own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
         old = [uid for uid in own if self._claims.of(uid) is None][:most]
         for uid in old:
@@ -561,8 +570,8 @@ class Cycle:
         return len(old) + len(stale)
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
-        """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a
-        StrictFIFO queue all wait for their turn."""
+        """Returns, per LocalQueue, how many workloads were refused, or are held back, and are not decided on again
+        until something has changed. In a StrictFIFO queue all wait for their turn, and none is counted."""
         counts: Counter[str] = Counter()
         for group in self._pending.groups():
             _, first = group.members[0]

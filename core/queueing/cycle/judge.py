@@ -41,9 +41,10 @@ _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by ot
 
 @dataclass(frozen=True, slots=True)
 class PreemptionQuestion:
-    """By which question a decision came to a preemption: for which pods, with which flavors, and whether quota may be borrowed.
+    """The question by which a decision came to a preemption: for which pods, with which flavors, and whether quota may
+    be borrowed.
 
-    `is_rather`: the workload would fit without; `tried`: in words, why nothing else was chosen.
+    `is_rather`: the workload would fit without; `tried`: the message why nothing else was chosen.
     """
 
     workload: WorkloadFacts

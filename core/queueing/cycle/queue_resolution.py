@@ -45,7 +45,7 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         return None, NotAdmissible(
             REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ()
         )
-    if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
+    if state.pause.admissions is not None:  # reported last: other problems can be removed meanwhile
         return None, NotAdmissible(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
     return queue, None
 

@@ -21,7 +21,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a cycle decided on one workload: admitted or placed anew as found, or why it waits on or is evicted (`NotFound.evicts`)."""
+    """What a cycle decided on one workload: it is admitted or gets another place, or why it waits or is evicted
+    (`NotFound.evicts`)."""
 
     workload: WorkloadFacts
     outcome: Admissible | NotAdmissible

@@ -96,7 +96,7 @@ def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether its assignment names a node that is said to have failed, or a domain that has one."""
+    """Whether its assignment names a node that is reported as failed, or a domain that has one."""
     is_known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
     if workload.admission is None or not is_known or _is_served_again(state, workload):
         return False
@@ -112,11 +112,12 @@ def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether its pods run on a node that is said to have failed, and is ready and evicts none now.
+    """Whether its pods run on a node that is reported as failed, and is ready and evicts none now.
 
-    The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
-    assignments away from pods that run. A hostname that its assignment names means the node that has it, and no other that is named so.
-    Where several flavors have a node with such a hostname any of these nodes may have failed.
+    The process that writes `status.unhealthyNodes` removes such a node from it. A process that has seen that field late
+    must not move assignments away from running pods. A hostname in the assignment means the node that has it, and no
+    other node with that name. Where several flavors have a node with such a hostname any of these nodes may have
+    failed.
     """
     gone, served = set[str](), _find_served(state, workload)
     for given in workload.admission.pod_sets if workload.admission is not None else ():
@@ -131,7 +132,7 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 class _Served(Enum):
-    """What there is of a pod set at a node that is said to have failed, and that its assignment names by the hostname alone."""
+    """The state of a pod set on a node that is reported as failed, and that its assignment names by the hostname alone."""
 
     RUNS = "the node is well and has pods of the workload"
     IDLE = "the node is well"

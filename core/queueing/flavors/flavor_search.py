@@ -55,7 +55,8 @@ class _Served:
 
 @dataclass(slots=True)
 class FlavorSearch:
-    """What the pod sets placed so far of one workload take; `profile` says by which profile they are placed in a topology."""
+    """The amounts that the placed pod sets of one workload use; `profile` returns the profile with which they are
+    placed in a topology."""
 
     world: World
     profile: Callable[[TopologyFacts], Profile]
@@ -84,8 +85,8 @@ class FlavorSearch:
         return None
 
     def free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
-        """What these pod sets leave of a flavor's nodes, and what is left behind there, whichever flavor they have; None: all that the
-        ledger says is free."""
+        """Returns the free amounts on the nodes of a flavor, without what these pod sets use there, and with what
+        `leftovers` use; None: as in the ledger."""
         free, capacity = self.world.free(view), view.capacity
         if not self.taken and not leftovers:
             return free
@@ -416,7 +417,7 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
 
 
 def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssignment) -> Mapping[tuple[str, ...], Mapping[str, str]]:
-    """Labels of nodes that are there and not where an assignment by hostnames says, by their domain in it."""
+    """Returns the labels of nodes that exist but are not in the tree where an assignment by hostnames has them, by domain."""
     if not view.capacity.tree.is_hostname:
         return {}
     missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]

@@ -45,7 +45,7 @@ class Attempt:
 
 
 def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
-    """What each attempt came to, each said once, behind words that have named the pod set already."""
+    """Joins the sentences of the attempts, each once, for a message that has named the pod set already."""
     return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
 
 
@@ -74,7 +74,7 @@ class Victim:
 
     @property
     def why(self) -> str:
-        """The right in words."""
+        """The right by which the workload is preempted, for a message."""
         return _WHY[self.reason]
 
 
@@ -118,8 +118,11 @@ class NotAdmissible:
     spares: bool = False
 
     def drop_victims(self) -> "NotAdmissible":
-        """The same outcome with no victims. They were evicted when it was decided: by now they may run again, and no decision says that
-        they are to be evicted once more."""
+        """Returns the same outcome without victims.
+
+        They were evicted when it was decided. By now they may run again, and no decision requires that they are evicted
+        once more.
+        """
         return replace(self, preempting=None) if self.preempting is not None else self
 
 

@@ -1,4 +1,4 @@
-"""What a workload takes from quota, and what is short of it, in words."""
+"""The quota that a workload uses, and messages about missing quota."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

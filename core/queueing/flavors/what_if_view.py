@@ -57,8 +57,11 @@ class Readings:
 
 
 class World:
-    """The state with some workloads thought away. Nodes are copied once per flavor. The tree of quota is changed in place unless the
-    world is frozen: then all must be thought back before the state is used again."""
+    """The state without some workloads. Nodes are copied once per flavor.
+
+    The quota tree is changed in place unless the view is frozen: then all workloads must be restored before the state
+    is used again.
+    """
 
     def __init__(
         self,
@@ -74,9 +77,9 @@ class World:
         self.budget = StepBudget() if budget is None else budget  # of the search for a place
         self._offers = offers  # what is lent to the workload for which a place is searched
         self.loans = loans  # what that workload has lent of its own spare nodes
-        self.explains = explains  # whether its answers say why; a search that asks often does better without
+        self.explains = explains  # whether its answers have reasons; a search that asks often is faster without
         self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # the workloads that are gone in it, and how many of `_turned` it has seen
-        self._turned: list[str] = []  # keys in the order in which they were thought away or back
+        self._turned: list[str] = []  # keys in the order in which they were removed or restored
         self._gone: dict[str, None] = {}
         self._held: dict[str, _Held] = {}
         self._usage: dict[str, _Usage] = {}
@@ -105,7 +108,7 @@ class World:
 
     @property
     def gone(self) -> frozenset[str]:
-        """Keys of the workloads thought away."""
+        """Keys of the removed workloads."""
         return frozenset(self._gone)
 
     def free(self, view: FlavorView) -> Matrix | None:
@@ -211,17 +214,17 @@ class World:
         return found
 
     def remove(self, key: str) -> None:
-        """Thinks a workload that holds something away."""
+        """Removes the usage of a workload that holds quota."""
         self._apply_turn(key, -1)
         self.quota.add(*self.usage(key), -1)
 
     def restore(self, key: str) -> None:
-        """Thinks a workload back."""
+        """Restores the usage of a removed workload."""
         self._apply_turn(key, 1)
         self.quota.add(*self.usage(key))
 
     def let_go(self, keys: AbstractSet[str]) -> None:
-        """Thinks exactly these away."""
+        """Removes exactly these workloads, and restores all others."""
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):

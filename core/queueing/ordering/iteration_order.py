@@ -30,9 +30,10 @@ class Turn(NamedTuple):
 
 
 class Turns(Protocol):
-    """The turns of one round of cycles. Of a group the next has its turn only if the turn is passed on.
+    """The turns of one round of cycles. The next workload of a group has its turn only if the turn is passed on.
 
-    A group notes its turns. A workload keeps its turn until that is noted: where a cycle is cut off, the next one goes on there.
+    A group records its turns. A workload keeps its turn until that is recorded: where a cycle is cut off, the next one
+    continues there.
     """
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:

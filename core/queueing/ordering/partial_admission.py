@@ -55,9 +55,10 @@ def can_shrink(workload: WorkloadFacts) -> bool:
 def find_largest(
     workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Admissible | NotAdmissible]]
 ) -> Pieces[Admissible | NotAdmissible | None]:
-    """What becomes of a workload with fewer pods: as `judge` has it for the most that are admitted, or will be once others are gone.
+    """Returns the outcome of a workload with fewer pods: that of `judge` for the most pods that are admitted, or will
+    be once victims are gone.
 
-    None if there is no such number; how many pods it asks for is taken for judged already.
+    None if there is no such number. The requested number of pods itself counts as judged already.
     """
     most = tuple(pod_set.count for pod_set in workload.pod_sets)
     judged: dict[tuple[int, ...], Admissible | NotAdmissible | None] = {most: None}
@@ -85,7 +86,7 @@ def smallest(workload: WorkloadFacts) -> WorkloadFacts:
 
 
 def show_minimum(workload: WorkloadFacts) -> str:
-    """How few pods a workload can do with, in words."""
+    """Formats the smallest number of pods that is enough for a workload."""
     return ", ".join(_show_pod_sets(workload))
 
 

@@ -208,7 +208,7 @@ def find_heads(
 
 
 def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
-    """Whether what was said of a workload is still said of it."""
+    """Whether two facts of a workload are equal in all that decides its class and its order."""
     was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces, w.refused) for w in (before, now))
     return was == is_now
 

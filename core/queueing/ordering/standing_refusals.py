@@ -33,7 +33,7 @@ class StandingRefusal:
     changes: int
     config_changes: int
     quota_changes: int
-    is_of_quota: bool  # whether no node has a say in it
+    is_of_quota: bool  # whether nodes play no part in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
     by_share: bool = False  # whether preemption is decided by shares
 
@@ -50,7 +50,7 @@ class StandingRefusal:
         at: Marks | None = None,
     ) -> "StandingRefusal":
         """A refusal at the present state, or where its search was interrupted at the state in which that began."""
-        # What grows has some of what it asks for: how much of it is free says nothing.
+        # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
         asked = asked_of_quota(state, smallest(workload), queue) if of_quota else ()

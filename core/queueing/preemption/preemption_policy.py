@@ -33,7 +33,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 
-MOST_CANDIDATES = 6_000  # that are looked at; of more those of the lowest priority, the last admitted first
+MOST_CANDIDATES = 6_000  # that are tried; of more, those of the lowest priority, the last admitted first
 _LISTED_AT_ONCE = 1_000
 _CANDIDATE_STEPS = 15  # what it costs to find out what one holds
 _TRIED_AT_ONCE = 500
@@ -69,7 +69,7 @@ class Candidate:
 
     @cached_property
     def rank(self) -> Rank:
-        """What is looked at first: lower goes before higher."""
+        """Sort key: a candidate with a lower rank is tried first."""
         return self.excess, self.priority
 
     @cached_property
@@ -95,7 +95,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Candidates, whether the workload may borrow if they go, and what shares must say, if they have a say."""
+    """Candidates, whether the workload may borrow if they are preempted, and the rule of shares, if shares decide."""
 
     candidates: list[Candidate]
     may_borrow: bool
@@ -324,7 +324,8 @@ class Rights:
     def in_order(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
     ) -> Pieces[list[Candidate]]:
-        """Those that may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
+        """Returns those that may be preempted one after the other, the first `most` of them; where shares decide, for a
+        workload that takes `wanted`.
 
         Those beyond the budget are left out.
         """

@@ -37,8 +37,8 @@ def fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[Loan]:
 def choose_loans(
     tree: TopologyTree, requests: Sequence[PodSetRequest], loans: Sequence[Loan], decide: Callable[[Sequence[Loan]], Decision]
 ) -> Decision:
-    """The decision on lost pods with as few of the loans ended as will do; `decide` says what it is with some of them ended. More of them
-    never make it worse."""
+    """Returns the decision on lost pods with as few of the loans ended as are enough. `decide` returns the decision
+    with some of them ended; with more of them it never gets worse."""
     without = decide(())
     if not loans:
         return without

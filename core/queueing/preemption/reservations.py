@@ -46,9 +46,11 @@ class Claims:
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
     def begin(self, pending: Container[str]) -> bool:
-        """A cycle begins: forgets preemptors that are not pending any more, and victims that are seen evicted or gone.
+        """Begins a cycle: drops preemptors that are not pending any more, and victims that are observed as evicted or
+        gone.
 
-        Returns whether evictions were forgotten that would have been part of a circle (`core.queueing.preemption.eviction_cycles`).
+        Returns whether evictions were dropped that would have been part of a cycle
+        (`core.queueing.preemption.eviction_cycles`).
         """
         self.withdraw([uid for uid in self._by_uid if uid not in pending])
         facts = self._state.workloads.facts
