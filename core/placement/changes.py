@@ -1,6 +1,6 @@
-"""What would make a refused pod set fit: changes to the request or to nodes, as values and in words.
+"""Changes to a request or to nodes that would make a refused pod set fit, as values and as text.
 
-remedy.py looks for them and says which is the smallest.
+core/placement/explain/suggested_changes.py finds them and the smallest of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class NodeFix:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What would have to be so, in words; `{}` is for the names of the nodes."""
+        """The conditions that would have to hold, as text; `{}` stands for the names of the nodes."""
         steps = ["{} were ready"] if self.ready else []
         steps += ["{} were uncordoned"] if self.uncordon else []
         steps += [f"taint {show_taint(taint)} were removed from {{}}" for taint in self.taints]

@@ -42,7 +42,7 @@ from core.placement.algorithms.profile import BEST_FIT
 from core.placement.algorithms.slices import Shape
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
-_MOST_SUMS = 200_000  # sums of capacities that are looked at one by one
+_MOST_SUMS = 200_000  # sums of capacities that are tried one by one
 Floats = npt.NDArray[np.floating]
 
 
@@ -281,8 +281,11 @@ def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
 
 
 def _find_subset_in_order(capacities: Indices, size: int, wanted: int) -> Indices:
-    """Positions of `size` capacities of which all but the last are too small and all together have the least sum that is not; none
-    where there is none, or too many would have to be looked at."""
+    """Returns positions of `size` capacities of which all but the last are too small and all together have the least
+    sum that is enough.
+
+    None where there is no such subset, or too many would have to be tried.
+    """
     if len(capacities) * size * wanted > _MOST_SUMS:
         return np.zeros(0, dtype=np.int64)
     reached: list[dict[int, tuple[int, ...]]] = [{wanted: ()}, *({} for _ in range(size))]  # by how many, and what is left

@@ -1,7 +1,7 @@
 """A joint search for pod sets that stand in each other's way: whatever their order, if there is a fit it is found.
 
 Placed one after the other, a pod set may take what only a later one could have used. Here every domain
-says what it can hold of all of them at once. Let one pod set, the largest, be the first; a domain's
+offers what it can hold of all of them at once. Let one pod set, the largest, be the first; a domain's
 *offer* is an array over the units given to each of the others, holding the most units of the first
 that fit beside them, or -1. A node's offer follows from what is free on it; a domain's is the
 max-plus convolution of its children's. On the way up counts become coarser: at a level with slices only

@@ -31,10 +31,10 @@ class RankedPod:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Domain (an index into the assignment) for each gated pod that has a place.
+    """The domain (an index into the assignment) of each gated pod that has a place.
 
-    `broken` says what kept ranks from being used, naming the pod; None where the order of ranks is kept
-    or where the pods have none.
+    `broken` is the reason why ranks could not be used, with the pod; None where the order of ranks is kept or where the
+    pods have none.
     """
 
     domains: Mapping[str, int]

@@ -31,7 +31,7 @@ class Shape:
 
 
 def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
-    """Resolves the level names of a request, or says which of them cannot be."""
+    """Resolves the level names of a request, or names those that cannot be resolved."""
     topology = request.topology
     known = ", ".join(tree.declared)
 

@@ -6,7 +6,7 @@ pods each, and all other nodes hold f at most, so that there is room for n pods 
 
     sum over nodes of min(room, f)  -  k * f  >=  n        with at least k nodes that hold f
 
-Between two values of the nodes' room this only grows with f, so these values are all that need be looked at. Without slices that is
+Between two values of the nodes' room this only grows with f, so only these values are tried. Without slices that is
 exact: whichever of the nodes with room for f are spares, the others hold as much. With slices it matters which they are: with one spare
 that is exact, too; with more a fit may be missed.
 """

@@ -79,7 +79,7 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     try:
         pods = [tree.sum_nodes(level, fits_on_nodes(view, request, free).per_node) for request in requests]
     except InvalidSelector:
-        return in_order(view, requests, free)  # says which and why
+        return in_order(view, requests, free)  # it names the pod set and the reason
     holds = np.logical_and.reduce([held >= request.count for held, request in zip(pods, requests, strict=True)])
     largest = max(range(len(requests)), key=lambda i: requests[i].count)
     domains = holds.nonzero()[0]
@@ -101,10 +101,10 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     if placements is not None:
         return Decision(placements, looked_ahead=True)
     if refusal is None:
-        # No domain has room for each of them: the first of which that is true speaks.
+        # No domain has room for each of them: the refusal is about the first one without room anywhere.
         lacking = next((request for request, held in zip(requests, pods, strict=True) if (held < request.count).all()), requests[largest])
         refusal = in_order(view, [_required(lacking, label)], free).refusal or in_order(view, requests, np.zeros_like(before)).refusal
-    elif view.explains:  # the trials did not say why: the last of them does
+    elif view.explains:  # the trials gave no reasons: the last of them does
         refusal = in_order(view, requests, inside).refusal
     assert refusal is not None
     return Decision((), refusal)

@@ -59,7 +59,7 @@ def refuse(refused: Refused) -> NotFit:
 
 
 def _count_fit(refused: Refused) -> int:
-    """As many units as an explanation says that fit."""
+    """Returns the number of units that fit, as an explanation reports it."""
     view, request, shape, fits = refused.view, refused.request, refused.shape, refused.fits
     if refused.mode is not Mode.REQUIRED:
         return int(refused.units(fits, WHOLE).sum())

@@ -81,7 +81,7 @@ class Refused:
 
     @cached_property
     def emptied(self) -> Matrix:
-        """What would be free if all were gone that is not this workload's; where `world` is not known the least that can be said."""
+        """Returns what would be free without the pods of all other workloads; a lower bound where `world` is not known."""
         if self.free is self.view.free and self.own is None:
             return self.view.allocatable
         if self.world is not None:

@@ -1,7 +1,7 @@
-"""Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed ones are placed anew.
+"""Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed nodes are placed again.
 
-Any number of nodes at once. A pod set, or group of pod sets, that still has pods somewhere is completed
-around them (completion.py); those that have lost all of them are placed like a new workload.
+Any number of nodes is replaced at once. A pod set, or group of pod sets, that still has pods somewhere is completed
+around them (core.placement.replace.added_pods); one that has lost all of them is placed like a new workload.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,7 +1,8 @@
-"""Elastic pod sets: growing adds pods near those that are there, shrinking gives back the most scattered domain first.
+"""Elastic pod sets: growing adds pods near the present ones, shrinking removes those of the most scattered domain
+first.
 
-Pods that stay never move. Pods on a node that is gone are placed anew with those that are added. So are those on a node that is not
-ready or does not hold them any more, unless they are known to run (`outside`).
+Pods that stay never move. Pods on a node that is gone are placed again with those that are added. So are those on a
+node that is not ready or does not hold them any more, unless they are known to run (`outside`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -89,7 +89,7 @@ class FreeCapacity:
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self.closed: Flags | None = None  # nodes that a solve may not have whatever is freed on them
-        self.explains = True  # whether a refusal says why
+        self.explains = True  # whether a refusal has reasons
         self.budget: StepBudget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
 
@@ -197,7 +197,7 @@ class FreeCapacity:
         return found
 
     def _number_taints(self) -> None:
-        """Numbers classes of taints anew, those that a node has: what others had is forgotten."""
+        """Numbers the classes of taints that a node has again, and drops the others."""
         used, self.taint_class[:] = np.unique(self.taint_class, return_inverse=True)
         classes = self.taints_by_class
         kept = dict.fromkeys(((), *(classes[number] for number in used.tolist())))
@@ -253,7 +253,8 @@ class FreeCapacity:
         return other
 
     def set_explains(self, explains: bool) -> "FreeCapacity":
-        """The same capacity, with refusals that say why or do not: a search that asks often only needs to know whether something fits."""
+        """Returns the same capacity, with refusals that have reasons or not: a search that asks often only needs to
+        know whether something fits."""
         if self.explains is explains:
             return self
         other = self._copy()
@@ -283,7 +284,7 @@ class FreeCapacity:
         return other
 
     def copy(self) -> "FreeCapacity":
-        """The same nodes as they are now, apart from the pods that are there: what becomes of them later changes nothing in it."""
+        """Returns the same nodes as they are now, without the pods there: later changes do not affect it."""
         other = self._copy()
         for name in ("free", "allocatable", "ready", "cordoned", "usable", "taint_class"):
             setattr(other, name, getattr(self, name).copy())

@@ -32,7 +32,7 @@ Value = TypeVar("Value", np.int64, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """A node as the tree sees it: identity is the name, labels say where it stands."""
+    """A node in the tree: its name identifies it, its labels define where it is."""
 
     name: str
     labels: Mapping[str, str]
@@ -231,7 +231,7 @@ def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list
             for label in declared:
                 if label not in node.labels:
                     missing.setdefault(label, []).append(node.name)
-    placed.sort()  # names differ, so that no comparison goes on to what is behind them
+    placed.sort()  # names differ, so that no comparison reaches the entries after them
     same: list[tuple[str, ...]] = []
     if declared[-1] == HOSTNAME_LABEL and len({path for path, *_ in placed}) < len(placed):
         runs = [list(run) for _, run in groupby(placed, key=itemgetter(0))]
