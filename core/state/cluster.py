@@ -1,7 +1,7 @@
-"""The cluster folded from events, once: what the scheduler, the ungater, status writers and the CLI all read.
+"""The state of the cluster, built from events: the scheduler, the ungater, status writers and the CLI read it.
 
-Every `observe_*` takes the object's facts (None: gone) and may come in any order. State is a fold:
-forgetting all of it and observing the same objects again gives the same state.
+Every `observe_*` method takes the facts of an object (None: it is gone), in any order. The state depends on the present
+objects alone: observing the same objects in a new state gives an equal one.
 """
 
 import math
@@ -41,11 +41,11 @@ _NOTHING: NodesByPodSet = {}
 class ClusterState:
     """Nodes, pods, queues and workloads, and the ledger of what they use.
 
-    `changes` counts events that could help a workload that waits: nodes that came or changed,
-    capacity or quota given back, queues and flavors edited. `config_changes` counts those of them that
-    are neither of nodes nor of what uses them; `quota.changes` those of quota given back, and of
-    workloads that can be preempted now and could not before. With `reserve_daemon_sets` nodes keep room
-    for the pods that DaemonSets are about to put there. `resource_rules` say how quota counts requests.
+    `changes` counts events that could help a pending workload: nodes that came or changed, capacity or quota given
+    back, queues and flavors edited. `config_changes` counts those of them that are neither of nodes nor of what uses
+    them; `quota.changes` those of quota given back, and of workloads that can be preempted now and could not before.
+    With `reserve_daemon_sets` nodes keep room for the pods that DaemonSets are about to put there. `resource_rules`
+    define how quota counts requests.
     """
 
     def __init__(self, *, reserve_daemon_sets: bool = True, resource_rules: ResourceRules | None = None) -> None:
@@ -65,7 +65,7 @@ class ClusterState:
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
-        self.on_free: list[Callable[[], None]] = []  # called when what no event of an informer says may help a workload that waits
+        self.on_free: list[Callable[[], None]] = []  # called when a change that is no informer event may help a pending workload
         self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
         self._former_views: dict[str, FlavorView] = {}  # the last ones of flavors of which only nodes have come, gone or moved since
@@ -230,7 +230,7 @@ class ClusterState:
                 left: PodSetKey = (facts.pods_key, f"{pod_set.name} before", facts.owner_uid)
                 self._leaving.setdefault(key, []).append(left)
                 self.ledger.reserve(left, Reservation(with_pod(pod_set.requests), tuple(nodes)))
-        # Where the hostname is the lowest level the assignment says it all; a plan kept by names keeps no tree alive.
+        # Where the hostname is the lowest level the assignment has all nodes; a plan by names keeps no tree alive.
         durable = {name: tuple(nodes) for name, nodes in plan.items() if not (isinstance(nodes, NodeCounts) and nodes.tree.is_hostname)}
         if durable:
             self._plans[key] = durable

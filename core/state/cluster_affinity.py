@@ -287,7 +287,7 @@ class ClusterNeighbours:
 
 
 def _add(table: dict[K, Counter[str]], key: K, node: str, times: int) -> bool:
-    """Counts, and drops what came to nothing. Says whether the key is still there."""
+    """Counts, and drops counts of 0. Returns whether the key is still there."""
     counter = table.setdefault(key, Counter())
     counter[node] += times
     if not counter[node]:

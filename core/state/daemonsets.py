@@ -157,7 +157,7 @@ class DaemonSets:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
-        """Folds a DaemonSet's present facts (None: gone). Says whether they are new."""
+        """Applies a DaemonSet's present facts (None: gone). Returns whether they are new."""
         old = self.sets.get(key)
         if old == facts:
             return False
@@ -211,7 +211,7 @@ class DaemonSets:
             if key is not None:
                 gone = facts.node in self.nodes and not self._bound.get(facts.owner_uid, Counter())[facts.node]
                 if gone and _is_covered(facts.requests, self.sets[key].requests):
-                    self._open(key, facts.node)  # its controller makes another in its stead, which takes no more than this one did
+                    self._open(key, facts.node)  # its controller creates a replacement, which uses no more than this one did
                 self._settle(self.sets[key], facts.node)
 
     def _settle(self, facts: DaemonSetFacts, name: str) -> None:

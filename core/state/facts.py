@@ -179,12 +179,12 @@ class PodFacts:
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
     traits: PodTraits | None = None  # of a pod that keeps others away
-    coordinates: tuple[str, ...] = ()  # labels and annotations it has of those that say where a pod is
+    coordinates: tuple[str, ...] = ()  # its labels and annotations that describe where a pod is
     of_daemon_set: bool = False
     succeeded: bool = False
     rejected: str = ""  # why the kubelet of its node refused it, if it did
     unschedulable_since: str = ""  # when kube-scheduler first found no node for it, while that is so
-    unschedulable: str = ""  # what it said
+    unschedulable: str = ""  # the message of kube-scheduler
     created: str = ""
     dropped: bool = False  # deleted, and no kubelet has to end it any more: only finalizers keep the object
 
@@ -305,7 +305,7 @@ class PodSetFacts:
     node_selector: Mapping[str, str]
     affinity: Json | None
     tolerations: tuple[Json, ...]
-    index_offset: int | None = None  # where the ranks of its pods start, if that is said (annotation pod-index-offset)
+    index_offset: int | None = None  # where the ranks of its pods start, if given (annotation pod-index-offset)
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
     none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
@@ -407,12 +407,12 @@ class WorkloadFacts:
     together: OneDomain | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
     reserved_at: str = ""  # since when it holds quota
-    preempted: bool = False  # for another's sake
+    preempted: bool = False  # whether another workload preempted it
     evicted_for: str | None = None  # the reason of its eviction, while it is evicted
     requeue_at: str | None = None  # before then it is not to be admitted
     pods_ready: bool = False
     checks: tuple[CheckState, ...] = ()
-    remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
+    remade: bool = True  # whether a controller recreates lost pods; false for a pod without a controller
     family: str = ""  # key by which its pods are found, where it is not its own
     replaces: str | None = None  # key of the workload of the same job that it replaces, with its pods and its place
     refused: str = ""  # why the API server would refuse its pods, if it would
@@ -426,7 +426,8 @@ class WorkloadFacts:
 
     @property
     def party(self) -> str:
-        """What it is in preemptions: one with all that its controller makes anew in the same queue and of the same priority."""
+        """The party that it is in preemptions: one with all workloads that its controller recreates in the same queue
+        and with the same priority."""
         return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property

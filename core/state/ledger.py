@@ -11,8 +11,8 @@ Every pod is in exactly one counter until it is gone:
 A reservation is what an assignment still expects on a node: pods assigned less pods of that pod set
 bound there, never below zero. So a pod that is bound moves from one counter to the other in one step.
 
-A pod that ends leaves its place to the one that is made in its stead. Where a pod set has a `surplus`, that many come no more,
-and their places are given up: those of pods that were seen to succeed (core.model.places, by which the ungater goes, too).
+A pod that ends leaves its place to its replacement. Where a pod set has a `surplus`, that many are not expected any more,
+and their places are given up: those of pods that were seen to succeed (core.model.places, which the ungater uses, too).
 Since each end of a pod may move that choice, it is made again by `settle`; until then more is counted, never less.
 """
 
@@ -38,7 +38,7 @@ from core.state.daemonsets import DaemonSetFacts, DaemonSets, Windows
 from core.state.facts import PodFacts
 from core.state.usage import Usage, UsageTable
 
-Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and what a recount says
+Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and that of a recount
 PodSetKey = tuple[str, str, str | None]  # workload key, pod set name, uid of the owner of its pods
 K = TypeVar("K", str, PodSetKey)
 
@@ -135,13 +135,14 @@ class Ledger:
         view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
     def detach(self, view: FreeCapacity) -> None:
-        """Forgets a view."""
+        """Removes a view."""
         self._table.detach(view)
 
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Folds a pod's present facts (None: gone). Says whether that may help someone: capacity freed, or a neighbour waited for."""
+        """Applies a pod's present facts (None: gone). Returns whether that may help a workload: it frees capacity, or
+        is a neighbour that was waited for."""
         old = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
@@ -389,14 +390,15 @@ class Ledger:
         now = Counter(self._bound.get(key, Counter()))
         now.update(taken.wide)
         now.update(dict(zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)))
-        # More are bound than were assigned while old pods end: the plan says where those are that stay.
+        # More are bound than were assigned while old pods end: the plan has the places of those that stay.
         counted = now if now.total() == planned.total() else planned
         return [(name, count) for name, count in counted.items() if count]
 
     # --- invariant --------------------------------------------------------------------------------
 
     def audit(self) -> Iterator[Drift | None]:
-        """What `drift` says of the moment of the first step, at the last, however much happens between them: each counts one thing anew."""
+        """Yields None, and at last the `drift` at the moment of the first step, however much happens between the steps:
+        each counts one thing again."""
         self.settle()
         nodes, sets = list(self.daemons.nodes.items()), list(self.daemons.sets.items())
         pods, reserved = list(self._pods.items()), [(key, taken.reservation) for key, taken in self._taken.items()]

@@ -1,8 +1,9 @@
-"""Where pods of a pod set can be for the sake of their volumes: the node affinity of PersistentVolumes that are bound to their claims.
+"""Where pods of a pod set can be because of their volumes: the node affinity of PersistentVolumes that are bound to
+their claims.
 
 A PersistentVolumeClaim that is bound names a PersistentVolume. kube-scheduler binds pods to nodes that match its
 `spec.nodeAffinity.required`. That is joined to the required node affinity of the pod set. A claim that is not bound yet
-(`WaitForFirstConsumer`) is named as not judged.
+(`WaitForFirstConsumer`) is listed as not considered.
 """
 
 from collections.abc import Callable, Iterator, Mapping

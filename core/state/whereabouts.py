@@ -1,4 +1,4 @@
-"""Where a workload's pods are, in a few words: of its last admission beside its next."""
+"""A short text about where a workload's pods are, for messages about its last admission and its next."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -37,12 +37,12 @@ class Standing:
 
     @property
     def unhealthy(self) -> WorkloadFacts | None:
-        """Its facts, if it runs, or is about to, and some of its nodes are said to have failed."""
+        """Its facts, if it runs, or is about to, and some of its nodes are reported as failed."""
         return self.facts if self.is_kept and self.facts is not None and self.facts.unhealthy_nodes else None
 
     @property
     def starting(self) -> str | None:
-        """Its ClusterQueue, if it holds something and its pods are not said to be ready."""
+        """Its ClusterQueue, if it holds quota and its pods are not reported as ready."""
         if self.held is None or self.facts is None or self.is_leaving or self.facts.pods_ready:
             return None
         return self.held.cluster_queue

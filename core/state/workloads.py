@@ -110,7 +110,7 @@ class Workloads:
         return self._indexes.quota.tree
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
-        """The tree of quota made anew, with all that is in use."""
+        """Builds the quota tree again, with all present usage."""
         self._indexes.quota.arrange(queues, cohorts)
 
     def is_assumed(self, key: str) -> bool:
