@@ -12,10 +12,11 @@ _NONE: Mapping[str, int] = {}
 
 
 def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[str, int] = _NONE) -> list[dict[str, Any]] | None:
-    """`status.reclaimablePods` as it should be by the pods per pod set that are done; None where it says so already.
+    """Returns `status.reclaimablePods` as it should be by the finished pods per pod set; None where it is so already.
 
-    What `running` pods use is not given back, however many are said to be done: a Job counts whatever its user lets it adopt.
-    While the workload holds quota no number goes down: what was given back may be another's by now.
+    What `running` pods use is not released, however many are reported as finished: a Job counts whatever pods its user
+    lets it adopt. While the workload holds quota no number goes down: what was released may be in use by another
+    workload.
     """
     if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None

@@ -50,7 +50,7 @@ def plan_orphan(f: OrphanFacts) -> Plan:
     pods, ended = list(() if finished else f.pods), tuple[Step, ...]()
     is_stopped = orphaned and not may_run(workload)
     if is_stopped:
-        # The garbage collector leaves them alone. What is made anew is gated, and holds nothing that is given back.
+        # The garbage collector leaves them alone. Recreated pods are gated, and hold nothing that is given back.
         pods = [pod for pod in pods if not pod.gated]
         ended = end_pods(workload, pods, "Workload is deleted or deactivated, and its job is gone")
     if is_unowned(workload):

@@ -69,7 +69,7 @@ def unit_of_workload(workload: Json) -> Unit | None:
     metadata, owner = workload["metadata"], controller_of(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
-        # That of an orphaned parent still says that its pods are a group, but there is none of its name.
+        # That of an orphaned parent is still marked as one of a group, but there is no group of its name.
         return Unit(GROUP, namespace, metadata["name"]) if IS_GROUP_WORKLOAD in notes and not is_orphaned(workload) else None
     if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
         return Unit(ALONE, namespace, owner["name"])

@@ -43,7 +43,7 @@ class DesiredWorkload:
     owners: tuple[Json, ...]
     labels: Mapping[str, str]  # of the pods or their parent
     annotations: Mapping[str, str]
-    marks: Mapping[str, str]  # annotations that say what kind of workload it is
+    marks: Mapping[str, str]  # annotations that mark the kind of the workload
     job_uid: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What is done with the pods of an admitted Workload: those that stray, those that lose their gate, and what is said of it."""
+"""The steps for the pods of an admitted Workload: for stray pods, for pods that lose their gate, and the reports about both."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

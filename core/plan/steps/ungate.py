@@ -32,10 +32,11 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class Ungatings:
-    """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
+    """What to ungate now; `broken` has, per pod set, the reason why the order of ranks could not be kept.
 
-    `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for those they follow.
-    `excessive` pods request more than was admitted of one, and stay gated; with each a message that says how much more.
+    `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for
+    those that they replace. `excessive` pods request more than was admitted for one, and stay gated; each has a message
+    with the excess.
     """
 
     actions: tuple[Ungate, ...]

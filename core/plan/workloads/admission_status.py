@@ -58,7 +58,7 @@ MANAGED_FIELDS = (
     "preemptionGates",
 )
 PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
-PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # what the event of an admission says behind these
+PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # the parts of an admission event's message that follow these
 MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
@@ -80,8 +80,11 @@ def is_as_judged(now: Json, seen: Json) -> bool:
 
 
 def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = "") -> dict[str, Any]:
-    """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found.
-    One that was evicted keeps saying why, and where it was; `place` says where it is now."""
+    """Returns a status with quota reserved. It is admitted unless there are admission checks to pass (None: those it
+    has) or a place is still to be found.
+
+    The status of one that was evicted keeps the reason, and where it was; `place` is where it is now.
+    """
     status = managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)
@@ -130,7 +133,7 @@ def _placed_again(before: str, place: str) -> str:
 def waiting_status(
     workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
 ) -> dict[str, Any]:
-    """Not admitted, and why. `rules` say how quota counts what it asks for."""
+    """Returns a status that is not admitted, with the reason. `rules` define how quota counts the requests."""
     status = managed_status(workload)
     status.pop("admission", None)
     status["resourceRequests"] = [
@@ -172,7 +175,7 @@ def amended_status(
 
 
 def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
-    """To be stopped for another's sake; `reason` says by which right."""
+    """Returns a status to be stopped for another workload; `reason` names the right by which it is preempted."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
     return _begin_eviction(workload, _with(workload, managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 

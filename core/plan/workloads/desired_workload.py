@@ -55,7 +55,7 @@ def hashed_name(kind: str, group: str, name: str, uid: str) -> str:
 
 
 def changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
-    """What a job asks for by now in annotations of its own where its Workload says something else; None takes one off."""
+    """Returns the annotations of a job that its Workload has otherwise, with the job's values; None removes one."""
     said = workload["metadata"].get("annotations") or {}
     of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
     return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}

@@ -50,8 +50,8 @@ _LOST = "At least one pod has failed, waiting for recovery"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How far the job of a workload is. `started`: its own time of start, where it has one; `over`: it has ended, though its
-    workload does not say so yet."""
+    """The progress of the job of a workload. `started`: its own time of start, where it has one; `over`: it has ended,
+    though the status of its workload does not show it yet."""
 
     ready: bool
     started: str | None = None
@@ -107,7 +107,7 @@ NOT_STARTED = Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY)
 
 
 def _timer(workload: Json, condition: Condition, seen: Seen, rules: PodsReadyRules) -> tuple[datetime, str] | None:
-    """Until when pods may take to be ready, and what is said of them if they take longer; None if they may for ever."""
+    """Returns until when pods may take to be ready, and the message if they take longer; None if they may for ever."""
     admitted = str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")
     if condition.reason == REASON_WAIT_FOR_START:
         # A job may still have the time of an earlier start, from before this admission.

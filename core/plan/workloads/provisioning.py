@@ -5,7 +5,7 @@
                       Failed, or its capacity is gone            Retry, or Rejected where all attempts are spent
                       Provisioned                                Ready, with what pods get for it
                       neither yet                                its message is the check's
-                      asks for what is not wanted any more       dropped, and made anew
+                      asks for what is not wanted any more       deleted, and created again
     Ready             none of this attempt, not admitted         Pending
                       Failed or BookingExpired, not admitted     Retry or Rejected
                       CapacityRevoked                            the same, also while it runs
@@ -160,7 +160,8 @@ def is_owned(request: Json, workload: Json) -> bool:
 
 
 def ending(request: Json) -> tuple[str, str] | None:
-    """By which condition a request has ended without nodes, or lost them, and the provider's words for it."""
+    """Returns the condition by which a request has ended without nodes, or lost them, and the provider's message for
+    it; None if it has not."""
     kind = next((kind for kind in _ENDS if condition_is_true(request, kind)), None)
     return (kind, _message(request, kind)) if kind is not None else None
 

@@ -22,8 +22,11 @@ def verdict_status(
     requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
     place: str = "",
 ) -> dict[str, Any] | None:
-    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again. `place`: where one
-    is that was evicted before, in words."""
+    """Returns the status to be applied; None where a workload keeps what it has, and its second pass is to be tried
+    again.
+
+    `place`: as text, where a workload is that was evicted before.
+    """
     outcome = verdict.outcome
     if isinstance(outcome, Admissible):
         return admitted_status(workload, outcome.admission, now, outcome.checks, place)
