@@ -127,7 +127,7 @@ def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> GroupSt
 
 
 def _scattered(placed: Sequence[Member], where: str) -> GroupStep:
-    """Returns the step for a group with nodes that were relabelled. While no pod is ungated, all pods are placed anew;
+    """Returns the step for a group with nodes that were relabelled. While no pod is ungated, all pods are placed again;
     otherwise pods stay where they are, and the gated ones are ungated."""
     kept = tuple(member for member in placed if member.gated)
     if len(kept) == len(placed):

@@ -38,8 +38,8 @@ class Limits(Protocol):
 
 @dataclass(slots=True)
 class PlacementCycle:
-    """One decision. `closed` are nodes that a plugin's assumption keeps from the group meanwhile, `limits` what else it leaves it; `notes`
-    is for plugins, and `why` says what a generator has to say of placements that are not there."""
+    """One decision. `closed` are nodes that a plugin's assumption excludes for the group meanwhile, `limits` what else
+    restricts it. `notes` is for plugins, and `why` is the reason that a generator gives for missing placements."""
 
     view: FreeCapacity
     closed: Flags | None = None

@@ -38,7 +38,7 @@ MOST_PODS, MOST_SETS, MOST_TERMS = 20_000, 256, 288
 
 
 class GroupTooLarge(Exception):
-    """A group asks for more than is placed together, in words."""
+    """A group requests more than is placed together; the message describes the limit."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,7 +76,7 @@ class Member:
     leaving: bool = False
     priority: int = 0
     created: str = ""
-    unschedulable: str = ""  # what kube-scheduler said of it, without the gate
+    unschedulable: str = ""  # the message of kube-scheduler about it, without the gate
     claims: tuple[PodClaim, ...] = ()
     native: bool = False  # whether kube-scheduler places it, by its own PodGroup: what topogate has let go names its node
     part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs

@@ -23,7 +23,7 @@ class NotNative(ValueError):
 
 
 def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
-    """The PodGroup of scheduling.k8s.io that says the same of one replica of ours. Raises NotNative."""
+    """Returns the PodGroup of scheduling.k8s.io that is equivalent to one replica of ours. Raises NotNative."""
     lacks = []
     if len(levels) > 1:
         lacks.append(f"{len(levels)} levels (it takes one)")

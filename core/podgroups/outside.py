@@ -38,8 +38,8 @@ class _Generated:
 
 
 class Answers:
-    """What has been answered for one decision, and which plugins it is made without: `passed_over` says why, `missed` are those of them
-    that would have been asked. `times` is how often a question was asked."""
+    """The answers for one decision, and the plugins without which it is made: `passed_over` has the reasons, `missed`
+    are those of them that would have been asked. `times` is the number of questions."""
 
     def __init__(self, passed_over: Mapping[Which, str] | None = None) -> None:
         self._passed_over = dict(passed_over or {})

@@ -23,13 +23,16 @@ _RANKS = 2**31
 
 
 class Nonsense(ValueError):
-    """An answer that answers nothing; says in a few words why."""
+    """An invalid answer; the message has the reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked is as things were when it was made; `compose` says it, whenever and in whichever thread: of many nodes that takes a
-    while. Places in it are of `tree`. `asked` are the placements that it is about: to be parted, or to be scored."""
+    """A question about the state at the time when it was made.
+
+    `compose` builds its text, at any time and in any thread: with many nodes that takes a while. Indexes in it are of
+    `tree`. `asked` are the placements that it is about: to be split, or to be scored.
+    """
 
     which: Which
     group: PodGroupInfo

@@ -83,7 +83,7 @@ class DevicePlacement:
         return inside
 
     def _find_sources(self, cycle: PlacementCycle, wanted: DesiredDevices) -> list[Source]:
-        """Pools that have devices of each kind that is wanted. Says what it leaves out."""
+        """Returns pools that have devices of each wanted kind. Records what it leaves out."""
         allowed = self._allowed(cycle, wanted)
         if allowed is None:
             return []

@@ -20,7 +20,7 @@ MOST_PROMISED = 64
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The slices of a pool's newest generation; `problem` says why kube-scheduler does not allocate from it."""
+    """The slices of a pool's newest generation; `problem` is the reason why kube-scheduler does not allocate from it."""
 
     id: PoolId
     slices: tuple[ResourceSlice, ...]
@@ -45,7 +45,7 @@ class Inventory:
         self._classes: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Claim] = {}
         self._taken: Counter[DeviceId] = Counter()
-        self._pools: dict[PoolId, Pool] | None = None  # made anew when a slice has changed
+        self._pools: dict[PoolId, Pool] | None = None  # computed again when a slice has changed
         self.kept: dict[str, PlacedClaims] = {}  # by uid of pods
 
     # --- what is seen -----------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""How many pods a node may have by the devices that it reaches, alone and all nodes together.
+"""The number of pods that a node may have by the devices that it reaches, alone and all nodes together.
 
-Devices lie in cells: some that only one node reaches, others that several do. Each pod needs so many devices of some kinds from cells that
-its node reaches. By Hall's theorem pods on nodes can all have theirs exactly if no choice of nodes and kinds needs more than the cells in
-its reach have; of such choices only the worst for each set of shared cells has to be looked at, which goes node by node.
+Devices lie in cells: some that only one node reaches, others that several do. Each pod needs so many devices of some
+kinds from cells that its node reaches. By Hall's theorem pods on nodes can all have theirs exactly if no choice of
+nodes and kinds needs more than the cells in its reach have. Of such choices only the worst for each set of shared cells
+is checked, which goes node by node.
 """
 
 from collections.abc import Mapping, Sequence
