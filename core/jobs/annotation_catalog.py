@@ -60,7 +60,7 @@ _PREFIXES = (names.GROUP, "topogate.dev")
 # What topogate itself writes is known as well: templates and pods carry it while they run.
 _KNOWN = frozenset(value for value in vars(names).values() if isinstance(value, str)) | frozenset(DRAFTS)
 _BY_REST = {name.partition("/")[2]: name for name in (*ANNOTATIONS, *LABELS, POD_GROUP_NAME)}
-# Two letters of `queue-name`, or a word more behind `priority-class`; `cluster-queue` is further from all of them.
+# Two letters of `queue-name`, or one more part behind `priority-class`; `cluster-queue` is further from all of them.
 _LIKENESS = 0.8
 MOST_UNKNOWN = 32
 """Unknown names of a map that are compared with those that are known: each takes 0.1 ms, and a user chooses how many there are."""
@@ -172,7 +172,7 @@ def _on_the_job_itself(meant: str) -> str:
 
 
 def _warn_of_unknown(path: str, name: str, where: Callable[[str], str] | None) -> Iterator[str]:
-    """`where` says in which other place a name counts than in the one that is judged."""
+    """Warns of a name without an effect at `path`. `where` describes the other place in which a name has an effect."""
     what, other, others = ("label", "annotation", ANNOTATIONS) if path.endswith("labels") else ("annotation", "label", LABELS)
     meant = find_meant(name)
     if meant is not None:

@@ -383,7 +383,7 @@ def _divisors(count: int) -> str:
 
 
 class _NotReadable(ValueError):
-    """A text that is no JSON; the message says where."""
+    """A text that is no JSON; the message has the position."""
 
 
 def _load(text: str) -> Any:

@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 
 
 class ErrorType(Enum):
-    """What is wrong with a field, in the words of the Kubernetes API."""
+    """What is wrong with a field, as the Kubernetes API names it."""
 
     INVALID = "FieldValueInvalid"
     FORBIDDEN = "FieldValueForbidden"
@@ -70,8 +70,8 @@ class PodSetTemplate:
 class PodSetStart:
     """What a pod set's template gets when its job starts.
 
-    `gated` says whether the topology gate belongs on it: kept for a topology-aware flavor, taken away else. `count` is how many
-    pods were admitted of a pod set that can do with fewer, None of all others.
+    `gated`: whether the topology gate belongs on it; it is kept for a topology-aware flavor and removed otherwise.
+    `count` is the number of admitted pods of a pod set that can run with fewer, None for all others.
     """
 
     name: str
@@ -155,8 +155,11 @@ class Referring(Protocol):
         ...
 
     def own_counts(self, job: Json) -> Mapping[str, int]:
-        """Pods per pod set where the job itself says how many: what the object says may change while the job runs by what it
-        said at its admission."""
+        """Returns the pods per pod set where the job itself sets the number.
+
+        Numbers of the object to which it refers are left out: that object may be edited for later jobs, and a running job
+        keeps the numbers of its admission.
+        """
         ...
 
 
@@ -171,10 +174,10 @@ class Reclaiming(Protocol):
 
 @runtime_checkable
 class Resizable(Protocol):
-    """A kind of which jobs may be resized while they run, where they say so."""
+    """A kind of job that may be resized while it runs, if the job allows it."""
 
     def is_resizable(self, job: Json) -> bool:
-        """Whether a job says that it may be resized while it runs."""
+        """Whether a job may be resized while it runs."""
         ...
 
 
@@ -254,7 +257,8 @@ class JobKind(Protocol):
         ...
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Pods that its status says it still runs or is ending; of the latter `dropped` are over but for their finalizers."""
+        """Returns the pods that its status counts as running or ending; of the latter `dropped` have ended and only
+        wait for their finalizers."""
         ...
 
     def pods_ready(self, job: Json) -> bool | None:

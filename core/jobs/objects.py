@@ -54,7 +54,7 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Requests that can be counted, slices that divide, and nothing asked for anew under a reservation."""
+    """Checks that requests can be counted, that slices divide, and that no fixed field changes under a reservation."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):

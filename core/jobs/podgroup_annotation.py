@@ -47,7 +47,7 @@ class Grouping(Protocol):
 
 
 def asked(job: Json) -> str | None:
-    """What a job says in the annotation; None where it has none."""
+    """Returns the value of the annotation of a job; None where it has none."""
     text = _map(job, "annotations").get(PODGROUP_TOPOLOGY)
     return None if text is None else str(text)
 

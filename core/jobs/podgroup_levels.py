@@ -9,7 +9,7 @@ from core.jobs.contract import ErrorType, FieldError
 from core.names import PODGROUP_TOPOLOGY
 
 MAX_LEVELS = 16  # of a PodGroup
-REQUIRED, PREFERRED = "Required", "Preferred"  # as a PodGroup says it
+REQUIRED, PREFERRED = "Required", "Preferred"  # as in a PodGroup
 SHOWN = f"{OWN}[{PODGROUP_TOPOLOGY}]"
 _LEVEL_EXPECTED = "a node label such as cloud.provider.com/topology-rack is expected, or the name that a NodeTopology gives one"
 

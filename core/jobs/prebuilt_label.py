@@ -44,7 +44,7 @@ def warnings_of_pods(job: Json) -> tuple[str, ...]:
 
 
 def _said(job: Json) -> tuple[str, str] | None:
-    """Where the name is said, and what it is."""
+    """Returns the field that has the name, and the name; None where none has it."""
     metadata = job.get("metadata") or {}
     for part in ("labels", "annotations"):
         if PREBUILT_WORKLOAD in (metadata.get(part) or {}):

@@ -39,7 +39,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A map with known fields, of which each may be absent that is not `needed`; others are not looked at.
+    """A map with known fields, of which each may be absent that is not `needed`; others are not checked.
 
     Never null: defaults are written into it.
     """
@@ -85,7 +85,7 @@ _TOPOLOGY_REQUEST = Fields(
 _QUOTAS = ListOf(Fields({"name": TEXT}))
 _RESOURCE_GROUPS = ListOf(Fields({"coveredResources": ListOf(TEXT), "flavors": ListOf(Fields({"name": TEXT, "resources": _QUOTAS}))}))
 
-_SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
+_SPECS: dict[str, Fields] = {  # of our own kinds; each kind of job has its own
     "Workload": Fields(
         {
             "podSets": ListOf(

@@ -18,7 +18,7 @@ PARTS = Fields(
 
 
 def copy_object(obj: Json) -> dict[str, Any]:
-    """The object anew, with all that is in it."""
+    """Returns a copy of the object, with all that is in it."""
     return {name: copy_value(value) for name, value in obj.items()}
 
 

@@ -22,8 +22,8 @@ from core.names import MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, TOPOLOGY_GATE, T
 
 MAX_POD_SETS = 18  # of a Workload
 MOST_ROLES = MAX_POD_SETS + 1
-"""Templates of an object that are looked at. One that has more is refused for that, and no Workload can be made of it: each template costs
-a copy, and a user chooses how many there are."""
+"""The number of templates of an object that are read. An object with more is refused for that, and no Workload can be
+made from it: each template costs a copy, and a user chooses how many there are."""
 MAX_POD_SET_NAME = 63  # the name is the value of a label of the pods, too
 _POD_SET_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # a DNS label (RFC 1123)
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
@@ -76,7 +76,7 @@ class TemplatedKind(ABC):
     defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
     keeps_start_with: ClassVar[str] = ""  # the annotation without which the webhook puts nothing back that a manifest applied again lacks
 
-    # --- what a kind says of itself -------------------------------------------------------------------
+    # --- what a kind defines --------------------------------------------------------------------------
 
     @abstractmethod
     def roles(self, job: Json) -> list[Role]:
@@ -87,7 +87,7 @@ class TemplatedKind(ABC):
         """How the job ended, None while it has not."""
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Pods that the job's status says it still runs or is ending; pods that are observed count besides."""
+        """Returns the pods that the job's status counts as running or ending; observed pods count as well."""
         return 0
 
     def pods_ready(self, job: Json) -> bool | None:
@@ -293,7 +293,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
-        """The same of a job of jobs, by how many Jobs of each role its status says are ready; None where it says of none."""
+        """Returns the same for a job of jobs, by the number of ready Jobs of each role in its status; None where it has
+        no numbers."""
         counts = {
             status.get("name"): int(status["ready"]) + int(status.get("succeeded") or 0)
             for status in statuses
@@ -305,7 +306,7 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def jobs_done(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
-        """Pods per pod set of a job of jobs that belong to Jobs which have succeeded, by what its status says of these."""
+        """Returns the pods per pod set of a job of jobs that belong to succeeded Jobs, by its status."""
         counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
         done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}

@@ -127,7 +127,7 @@ def _check_completions(job: Json) -> Iterator[FieldError]:
 
 
 def _min_parallelism(job: Json) -> int | None:
-    """The fewest pods that a Job can do with; None where it does not say, or says what the rules refuse."""
+    """Returns the fewest pods with which a Job can run; None where it has no valid number."""
     text = _annotations(job).get(MIN_PARALLELISM)
     least = int(text) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text) else 0
     return least if 1 <= least <= pods_at_once(job.get("spec") or {}) else None

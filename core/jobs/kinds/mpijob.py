@@ -26,8 +26,9 @@ class MPIJob(ReplicatedKind):
         return Gang(sum(role.count for role in self.roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Says where the indexes of the workers begin where that is not as usual: at 1 if the launcher is a worker, too, and has index 0,
-        and at 0 in a group with a launcher that is none. In other groups the indexes run through by themselves (KEP-2724)."""
+        """Sets where the indexes of the workers begin where that is unusual: at 1 if the launcher is a worker, too, and
+        has index 0, and at 0 in a group with a launcher that is none. In other groups the indexes are continuous by
+        themselves (KEP-2724)."""
         roles = {role.pod_set: role for role in self.roles(job)}
         launcher, worker = roles.get("launcher"), roles.get("worker")
         if launcher is None or worker is None:

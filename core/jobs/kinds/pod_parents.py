@@ -1,7 +1,7 @@
 """Kinds that are queued through their pods: StatefulSet, Deployment, LeaderWorkerSet.
 
-They cannot be suspended. So they hand their queue on to the templates of their pods, which wait behind gates of their own,
-and the workloads are made of what the object says of its pods.
+They cannot be suspended. So they pass their queue on to the templates of their pods, which wait behind gates of their
+own, and the workloads are made from what the object defines for its pods.
 """
 
 import re
@@ -277,7 +277,7 @@ def _count_most_replicas(job: Json) -> int:
 
 
 def lws_group(pod: Json) -> tuple[str, int] | None:
-    """The LeaderWorkerSet and the replica that a pod belongs to, as soon as its labels say so."""
+    """Returns the LeaderWorkerSet and the replica of a pod, as soon as it has their labels."""
     labels = pod["metadata"].get("labels") or {}
     name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")
     if not name or LWS_WORKER_INDEX_LABEL not in labels or not (index.isascii() and index.isdigit()):

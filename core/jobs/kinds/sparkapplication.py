@@ -27,7 +27,8 @@ _POD = Fields(
         "initContainers": CONTAINERS,
     }
 )
-# Properties by which Spark makes other pods than the fields say, or more of them (Spark, Configuration and Running on Kubernetes).
+# Properties by which Spark makes other pods than the fields define, or more of them (Spark, Configuration and Running
+# on Kubernetes).
 _OF_FIELDS = re.compile(
     r"spark\.(?:(?:streaming\.)?dynamicAllocation\.enabled|executor\.instances|master|submit\.deployMode|memory\.offHeap\.(?:enabled|size)"
     r"|kubernetes\.(?:memoryOverheadFactor|namespace|scheduler\..*|allocation\.pods\.allocator)"

@@ -60,7 +60,7 @@ class TrainJob(TemplatedKind):
         return {**job, _EXPANDED: found}
 
     def own_counts(self, job: Json) -> dict[str, int]:
-        """Of what trains; how many replicas of that there are is the runtime's to say, and Trainer lets it say one only."""
+        """Returns the pods of the part that trains; the runtime defines its number of replicas, and Trainer allows one only."""
         if get(job, ("spec", "trainer", "numNodes")) is None:
             return {}
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
@@ -172,7 +172,7 @@ def _replicated_jobs(runtime: Json) -> list[Json]:
 
 
 def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
-    """Pods of the replicated job that trains: as the TrainJob says, else its runtime's policy."""
+    """Returns the pods of the replicated job that trains: as the TrainJob sets them, else the policy of its runtime."""
     policy = runtime.get("mlPolicy") or {}
     trains = get(replicated, ("template", "metadata", "labels", _STEP_LABEL)) == "trainer"
     launcher_is_node = get(policy, ("mpi", "runLauncherAsNode"))
