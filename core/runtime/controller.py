@@ -48,7 +48,7 @@ OnResult = Callable[[Item, str, float], None]
 
 
 class Retryable(Exception):
-    """It did not work out this time, and the message says why."""
+    """The reconcile failed this time; the message has the reason."""
 
 
 class Terminal(Exception):
@@ -96,7 +96,7 @@ class Controller:
         self._has_ended = asyncio.Event()  # one of their runs
 
     def resume(self) -> None:
-        """What was put aside is looked at again."""
+        """Adds all deferred keys to the queue again."""
         for key in self._deferred:
             self.queue.add(key, "resumed")
         self._deferred.clear()

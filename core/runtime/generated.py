@@ -1,4 +1,4 @@
-"""Files that are written by a program and kept in the repository: written anew, or compared with what they should be."""
+"""Files that are written by a program and kept in the repository: writes them, or compares them with what they should be."""
 
 from __future__ import annotations
 

@@ -152,13 +152,16 @@ def _read_term(lease: Obj | None) -> tuple[Any, ...]:
 
 
 class LeaderElection:
-    """Runs work from the moment in which the lease is ours until another process holds it. The identity must be unique to the process.
+    """Runs work from the moment in which the lease is ours until another process holds it. The identity must be unique
+    to the process.
 
-    While the lease cannot be renewed, the work goes on and `count_seconds_left` is 0: a writer has to look at it, as `Client.fence` does.
-    Once the API server answers again and the lease was not taken meanwhile, the same work leads on.
+    While the lease cannot be renewed, the work continues and `count_seconds_left` is 0: a writer has to check it, as
+    `Client.fence` does. Once the API server answers again and the lease was not taken meanwhile, the same work
+    continues as leader.
 
-    With `connect` renewals are made on a thread with a connection of their own, so that neither a long step of the event loop nor a flood
-    of requests costs the lease. They are made only while the loop turns: a leader that stands still for `PROGRESS_S` loses its lease.
+    With `connect` renewals are made on a thread with a connection of their own, so that neither a long step of the
+    event loop nor a flood of requests costs the lease. They are made only while the loop runs: a leader that stands
+    still for `PROGRESS_S` seconds loses its lease.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class Client:
             async def authorize() -> str | None:
                 try:
                     token = await configuration.get_api_key_with_prefix("BearerToken")
-                except Exception as error:  # the service account's token file, read anew every minute
+                except Exception as error:  # the service account's token file, which is read again every minute
                     raise Unreachable(f"the credentials cannot be read: {error}") from error
                 return token.strip() if token else None
 
@@ -229,7 +229,8 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Patch. An apply is the one kind that may be repeated blindly, since it says what shall be and not what to change."""
+        """Patches an object. An apply is the one kind that may be repeated blindly, since it describes the result and
+        not the change."""
         params = _write_params(field_manager, field_validation, dry_run)
         if force:
             params["force"] = "true"
@@ -332,7 +333,7 @@ class Client:
     async def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes:
-        """Any path, for discovery, probes and versions; answers of 300 and above raise as ever."""
+        """Requests any path, for discovery, probes and versions; answers of 300 and above raise errors as in other methods."""
         return await self._transport.request(method, path, params=params, body=body, timeout_s=timeout_s)
 
     async def _send(

@@ -16,7 +16,7 @@
       Unreachable               no (whole) answer: refused, reset, timed out, cut off; status 0
       NotLeading                never sent: the lease is not ours; status 0
 
-Ours, not aiohttp's: callers must not know the transport, and an aiohttp error says nothing about the Status that the server sent along.
+Ours, not aiohttp's: callers must not know the transport, and an aiohttp error does not have the Status that the server sent along.
 Texts are truncated: an error ends up in logs, conditions and events, and a server may quote a whole object back.
 """
 
@@ -46,8 +46,8 @@ def without_credentials(text: str) -> str:
 class KubeError(Exception):
     """An operation on the API server failed.
 
-    `reason` is the machine-readable CamelCase word of the server's Status (empty when it sent none), `message` its sentence, `body` the
-    whole Status when the server sent one.
+    `reason` is the machine-readable CamelCase reason of the server's Status (empty when it sent none), `message` its
+    sentence, `body` the whole Status when the server sent one.
     """
 
     def __init__(self, status: int, reason: str = "", message: str = "", body: Mapping[str, Any] | None = None) -> None:
@@ -73,7 +73,7 @@ class Unauthorized(KubeError):
 
 
 class Forbidden(KubeError):
-    """403: the rights are missing, or an admission plugin said no."""
+    """403: the rights are missing, or an admission plugin refused."""
 
 
 class NotFound(KubeError):
@@ -93,7 +93,8 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """422: the object breaks the schema or a rule. Also one that is too large to be stored, which etcd says in a 500 of the API server."""
+    """422: the object breaks the schema or a rule. Also one that is too large to be stored, which etcd reports in a 500
+    of the API server."""
 
 
 class TooManyRequests(KubeError):

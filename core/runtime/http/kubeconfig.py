@@ -50,7 +50,7 @@ def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
             f"there is no kubeconfig (neither --kubeconfig nor $KUBECONFIG names one, and ~/.kube/config is not there), "
             f"and this is no pod with a service account: {why}"
         )
-    if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's way to say that it has another shape
+    if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's errors for a file of another shape
         why = "it is not a kubeconfig: clusters, contexts, users and current-context are expected, each as kubectl writes it"
     return UnusableKubeconfig(truncated(f"kubeconfig {path}: {why}"))
 
@@ -172,7 +172,8 @@ def _find_files(named: str) -> list[str]:
 
 
 def _read(file: str) -> Any:
-    """Raises ValueError that says where the YAML is broken, and nothing of it: what PyYAML says may quote a token or a password."""
+    """Reads a file. Raises ValueError with the place where the YAML is broken, and none of its text: PyYAML's message
+    may quote a token or a password."""
     try:
         with open(file) as opened:
             return yaml.safe_load(opened)

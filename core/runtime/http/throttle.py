@@ -57,8 +57,11 @@ class Throttle:
         self._leave()
 
     async def run(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A request at the pace that the server can take; what it sheds is asked again when it says so, up to `MOST_SHED` times in a row.
-        Raises what `request` raises."""
+        """Runs a request at the pace that the server can take. A request that it sheds is sent again when the server
+        allows it, up to `MOST_SHED` times in a row.
+
+        Raises what `request` raises.
+        """
         for _ in range(MOST_SHED):
             async with self:
                 try:

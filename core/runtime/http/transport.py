@@ -32,7 +32,7 @@ MAX_CONNECTIONS = 256
 MAX_ERROR_BYTES = 2**20
 
 RELOAD_INTERVAL_S = 10.0
-"""Credentials are read anew at most this often, so that a revoked token does not become a storm of exec plugins."""
+"""Credentials are read again at most this often, so that a revoked token does not start many exec plugins."""
 
 
 Authorize = Callable[[], Awaitable[str | None]]
@@ -132,10 +132,11 @@ class Transport:
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        """The body of a good answer.
+        """Returns the body of a good answer.
 
-        `fence` returns the seconds for which the request may still be made: it is looked at just before the request is sent on a
-        connection, and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent.
+        `fence` returns the seconds for which the request may still be made: it is called just before the request is
+        sent on a connection, and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was
+        sent.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         if fence is not None:
@@ -151,7 +152,8 @@ class Transport:
             raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
 
     async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The lines of an endless answer. Only its beginning is bounded in time; how long silence is bearable is the reader's to say."""
+        """Yields the lines of an endless answer. Only its beginning is bounded in time; the reader decides how long a
+        silence may last."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._open("GET", path, params, None, "", None)
@@ -173,7 +175,8 @@ class Transport:
     async def _open(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
-        """The beginning of a good answer. A 401 is tried once more with credentials read anew: such a request was not carried out."""
+        """Returns the beginning of a good answer. A 401 is tried once more with credentials that are read again: such a
+        request was not carried out."""
         generation = self._generation
         try:
             return await self._once(method, path, params, body, content_type, fence)
@@ -216,7 +219,8 @@ class Transport:
             raise error_for(response.status, text, response.headers)
 
     async def _reload_credentials(self, generation: int) -> bool:
-        """Whether another try makes sense: credentials have been read anew since `generation`, by us or by another request meanwhile."""
+        """Returns whether another try makes sense: credentials have been read again since `generation`, by this or by
+        another request meanwhile."""
         if self._reload is None:
             return False
         async with self._reloading:

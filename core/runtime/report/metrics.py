@@ -36,11 +36,10 @@ OTHER = "other"
 """The value of a label with an unknown value, or with one value too many."""
 
 MOST_SERIES = 1900
-"""Per instrument; further series are reported as one. The SDK itself goes on to 2,000 and marks what is above in a way
-of its own."""
+"""Per instrument; further series are reported as one. The SDK itself goes on to 2,000 and marks further ones in its own way."""
 
 READ_EVERY_S = 15.0
-"""How old what is sent by OTLP may be; it is sent once a minute unless the standard variables say otherwise."""
+"""The greatest age (s) of what is sent by OTLP; it is sent once a minute unless the standard variables set another interval."""
 
 
 class Kind(Enum):
@@ -100,8 +99,11 @@ class Unmeasured:
 
 
 class Metrics:
-    """All instruments of a process. `endpoint` is the base address of an OTLP collector; None: as the standard variables say, else
-    nowhere. `protocol` is `grpc` or `http/protobuf`, by default what the standard variables say, else the latter."""
+    """All instruments of a process.
+
+    `endpoint` is the base address of an OTLP collector; None: by the standard variables, else nothing is sent.
+    `protocol` is `grpc` or `http/protobuf`, by default that of the standard variables, else the latter.
+    """
 
     def __init__(
         self, service: str, instruments: Iterable[Instrument], *, endpoint: str | None = None, protocol: str | None = None
@@ -160,7 +162,7 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Gauges and totals are what this says from now on, beside what others say."""
+        """Adds a function that returns values of gauges and totals from now on, beside other such functions."""
         self._readers.append(read)
 
     def refresh(self) -> None:

@@ -15,7 +15,7 @@ from core.runtime.report.metrics import Metrics
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 WhyNot = Callable[[], str]
-"""Says what is wrong; nothing where all is well."""
+"""Returns what is wrong; empty where all is well."""
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 

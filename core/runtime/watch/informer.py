@@ -148,7 +148,7 @@ class Informer:
         self._tell(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
 
     def forget_all(self) -> None:
-        """Calls handlers with the deletion of every object, and starts anew: for a resource that is not served any
+        """Calls handlers with the deletion of every object, and drops all state: for a resource that is not served any
         more, once `run` is cancelled."""
         self._fold(Init())
         self._fold(InitDone())
