@@ -1,7 +1,7 @@
-"""What the chart has of the webhook: `python -m webhook.chart --write` writes it there.
+"""The generated files of the chart for the webhook: `python -m webhook.chart --write` writes them.
 
-Webhook configurations, policies and rights are made by the same functions that everything else takes them from; the chart only says
-where the webhook is and lays an administrator's values over them.
+Webhook configurations, policies and rights come from the functions that everything else uses; the chart only sets the
+address of the webhook and lays an administrator's values over them.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class GroupReviews:
             if job is None or not self.serves(kind, job) or QUEUE_NAME_LABEL in metadata_map(job, "labels"):
                 return allowed(request)
             if find_misshapen(kind.spec_shape, job):
-                return allowed(request)  # what is wrong with it, the validating review says
+                return allowed(request)  # the validating review reports what is wrong with it
             if old is not None:
                 # What replaces the whole object would take its pods out of their group.
                 name = None if asked(old) is None or find_misshapen(kind.spec_shape, old) else member_of(kind, old)

@@ -131,10 +131,10 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
 
 
 def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """Gates of pods, and what says which workload they are of.
+    """Gates of pods, and the marks that name their workload.
 
-    One policy with one question before it: the API server makes a copy of both objects for each policy's questions, again for its
-    rules and twice for its messages, and of the pods of large jobs each is written once at least, by us.
+    One policy with one question before it: the API server makes a copy of both objects for each policy's questions,
+    again for its rules and twice for its messages, and of the pods of large jobs topogate writes each at least once.
     """
     old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
     policy = policy_of(
@@ -280,7 +280,8 @@ def _require_controller(kinds: Sequence[JobKind], owners: str, message: str) -> 
 
 
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
+    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may
+    set such an owner."""
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
     policy = policy_of("owners", rules, [_require_controller(kinds, "variables.owners", _MADE_BY)], [])
     policy["spec"]["variables"] = _new_owners()

@@ -80,9 +80,9 @@ def hook_path(action: str, group: str, version: str, kind: str) -> str:
 
 
 def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
-    """The mutating and the validating configuration.
+    """Returns the mutating and the validating configuration.
 
-    `client` says where we are: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
+    `client` has the address of the webhook: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
     """
 
     hooks = _Hooks(client, ca_bundle)

@@ -1,4 +1,4 @@
-"""One admission review: from the request to the answer. What a kind's defaults and rules are, `core.jobs` says."""
+"""One admission review: from the request to the answer. `core.jobs` defines the defaults and rules of a kind."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -67,10 +67,11 @@ class Reviews:
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
-        """The review's answer, in a span.
+        """Returns the review's answer, in a span.
 
-        A job's creation begins a trace, whatever the job says: its annotation may be a copy of another job's, or forged,
-        so that one is linked only. What follows is part of the trace that the annotation names.
+        A job's creation begins a trace, whatever trace its annotation names: the annotation may be a copy of another
+        job's, or forged, so that the named trace is only linked. Later reviews are part of the trace that the
+        annotation names.
         """
         known = metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
         begins = path in self._beginnings and request.operation == "CREATE"
@@ -94,7 +95,7 @@ class Reviews:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job = request.object
             if job is None or find_misshapen(kind.spec_shape, job):
-                return allowed(request)  # what is wrong with it, the validating review says
+                return allowed(request)  # the validating review reports what is wrong with it
             if isinstance(kind, Pod) and kind.is_left_alone(job):
                 return allowed(request)
             given, old = job, request.old_object
@@ -189,7 +190,7 @@ class Reviews:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj = request.object
             if obj is None or find_misshapen(shape, obj):
-                return allowed(request)  # its schema has not been judged yet; it will say what is wrong
+                return allowed(request)  # its schema has not been checked yet; that check reports what is wrong
             return patched(request, list(diff(obj, default(obj))))
 
         return handle
@@ -278,5 +279,5 @@ def _describe(span: Span, answer: dict[str, Any]) -> None:
         return
     status = response["status"]
     span.set_attribute(t.MESSAGE, status["message"])
-    if status["code"] == UNAVAILABLE:  # no judgement: we could not say
+    if status["code"] == UNAVAILABLE:  # no decision: a look-up failed
         span.set_status(Status(StatusCode.ERROR, status["message"]))

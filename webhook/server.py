@@ -34,7 +34,8 @@ LARGE_BODY_BYTES = 256 * 1024
 AT_ONCE = 2  # on threads, of each lane
 # Bodies that arrive, wait or are judged. Large ones and conversions have lanes of their own, so that they keep no small ones waiting.
 SMALL_BODIES_BYTES, LARGE_BODIES_BYTES, CONVERSION_BODIES_BYTES = 8 * 1024 * 1024, 2 * MAX_REVIEW_BYTES, MAX_CONVERSION_BYTES
-# What parsed bodies may take in memory at once, as `estimate_memory` says; with the above and the connections less than the chart's limit.
+# Memory for parsed bodies at once, by `estimate_memory`; with the above and the connections less than the chart's
+# limit.
 SMALL_JUDGED_BYTES, LARGE_JUDGED_BYTES, CONVERSIONS_JUDGED_BYTES = (mebibytes * 1024 * 1024 for mebibytes in (80, 128, 224))
 _OF_CONVERSION = 160  # bytes of memory by a byte that is converted: an assignment grows
 # API servers give a review 10 s in all.
@@ -67,9 +68,11 @@ class _Lane:
 
 
 class AdmissionServer:
-    """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true.
+    """Routes of the webhook; `ready` is the answer of `/readyz`, and `why_not_ready` may have a reason against it while
+    it is true.
 
-    `connections` follow the requests that come by them; `asks_for_certificate`: only clients with one are reviewed, which TLS has verified.
+    `connections` count the requests that come by them; `asks_for_certificate`: only clients with a certificate, which
+    TLS has verified, are reviewed.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents), ["CREATE"])]
     is_made_by_a_user = {"name": "is-made-by-a-user", "expression": f"size({controlling('object')}) == 0"}
     policy = policy_of("unqueued", rules, validations, [is_made_by_a_user])
-    policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be said is no reason to refuse anything
+    policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be evaluated is no reason to refuse anything
     unmanaged = {**MANAGED, "operator": "NotIn"}
     policy["spec"]["matchConstraints"] |= {
         "namespaceSelector": {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], unmanaged]},
@@ -72,7 +72,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
 
 
 def _asks(annotations: str) -> str:
-    """Whether annotations say how close pods are to be."""
+    """Whether annotations define how close pods are to be."""
     return f"{annotations}.exists(k, k.startsWith('{PODSET}') || k.startsWith('{WORKLOAD}'))"
 
 
