@@ -58,7 +58,7 @@ from reconciler.workloads.provisioning import Provisioning
 from reconciler.workloads.queues import Queues
 
 logger = logging.getLogger(__name__)
-SHOWN = 10  # workloads of which an audit says more than their number
+SHOWN = 10  # workloads that an audit describes; of more only the number is logged
 
 
 class Reconciler:
@@ -101,7 +101,7 @@ class Reconciler:
         self._prepare = partial(Deciding, self.observed, executor, clock, behaviour, recorder)
 
     def read_gauges(self) -> Reading:
-        """What is so now, as the leader says it: of several replicas one must."""
+        """Returns the present values of the leader: of several replicas one must report them."""
         return self.deciding.read_gauges() if self.deciding is not None else {}
 
     async def run(self, election: LeaderElection | None) -> None:

@@ -1,7 +1,8 @@
-"""Events: on objects, and on what a Workload was made for. Nothing waits for one to be written, and nothing fails for one that is lost.
+"""Events: on objects, and on the object for which a Workload was made. No caller waits for an event, and none fails if
+one is lost.
 
-Where more happens than people read, events would take the API server's time from what they report: then only so many are written a
-second, and of minor ones none. Conditions say it all in any case.
+Where more happens than users read, events would take the API server's time from what they report: then only a limited
+number is written a second, and of minor ones none. Conditions contain all of it in any case.
 """
 
 import asyncio

@@ -124,7 +124,7 @@ def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
 
 @contextmanager
 def cycle() -> Iterator[Span]:
-    """A span of a decision cycle over many workloads, which says in VERDICT_COUNT how many.
+    """Opens a span of a decision cycle over many workloads; VERDICT_COUNT has their number.
 
     Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
     """

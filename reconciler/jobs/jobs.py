@@ -1,5 +1,5 @@
-"""Jobs and their Workloads: looked at one at a time, whenever something of them has changed. What is to be done is planned in
-`core.plan.jobs.jobs`."""
+"""Jobs and their Workloads: reconciled one at a time, whenever one of them has changed. `core.plan.jobs.jobs` plans
+what is to be done."""
 
 from dataclasses import dataclass, replace
 from functools import partial

@@ -116,7 +116,7 @@ class PodGroupsOfJobs:
 
 
 def _verdict(group: Obj) -> tuple[str, str, bool] | None:
-    """What its condition says: reason, message, and whether all is well."""
+    """Returns reason, message, and whether the status is True, of the group's condition; None where it has none."""
     found = find_condition(group, POD_GROUP_SCHEDULED)
     return None if found is None else (str(found.get("reason")), str(found.get("message")), found.get("status") == "True")
 

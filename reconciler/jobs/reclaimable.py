@@ -84,7 +84,7 @@ class Reclaimable:
         if found is not None:
             kind, job = found
             if not isinstance(kind, Reclaiming) or is_elastic(job):
-                return None  # one that may be resized says itself how many pods it needs
+                return None  # one that may be resized sets the number of pods that it needs itself
             job, missing = self._observed.related.expanded(kind, job)
             pod_sets = workload["spec"]["podSets"]
             if any(pod_set.get("minCount") is not None for pod_set in pod_sets):

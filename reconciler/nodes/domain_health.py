@@ -28,7 +28,7 @@ _Domain = tuple[tuple[str, ...], tuple[str, ...]]  # levels, values
 
 
 class DomainHealth:
-    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+    """Reconciles one workload at a time by namespace/name. `is_held`: whether the workload is in a storm."""
 
     def __init__(
         self,

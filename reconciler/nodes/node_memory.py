@@ -1,4 +1,5 @@
-"""What is remembered of nodes beside their objects: times that they do not say, nodes that are gone, and which workloads use them."""
+"""What is stored about nodes beside their objects: times that the objects do not have, nodes that are gone, and which
+workloads use them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -58,7 +59,7 @@ class NodeMemory:
         self._named: dict[str, str] = {}  # nodes by hostname, those that are gone included while a workload is assigned to them
         self._gone_at: dict[str, float] = {}  # nodes that are gone, and when that was seen
         self._refused: dict[str, str] = {}  # pods that kube-scheduler finds no node for, and when it was first seen
-        self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
+        self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a waiting pod has no meaning for it
         # By node, key and value: when a NoExecute taint without a time, or with a time to come, was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
         self._unready: dict[str, str] = {}  # nodes that are not ready, and when that was seen if their clock is not to be believed
@@ -123,8 +124,8 @@ class NodeMemory:
         return self._named.get(host, host if node is None else show_missing(host))
 
     def read_node(self, name: str) -> Obj | None:
-        """As the API has it, with the time at which each of its taints was first seen, where it does not say or says one to come; and since
-        when it is not ready, where its clock is ahead or behind."""
+        """Returns the node as the API has it, with the time at which each of its taints was first seen, where the taint
+        has none or a future one; and the time since when it is not ready, where its clock is ahead or behind."""
         node, seen = self._observed.nodes.store.get(name), self._tainted.get(name)
         if node is not None and name in self._unready:
             conditions = [
@@ -198,6 +199,6 @@ def _name_of(taint: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _find_unready(node: Obj | None) -> str | None:
-    """Returns since when a node is not ready, as it says itself; None where it is."""
+    """Returns since when a node is not ready, by its own condition; None where it is ready."""
     ready = find_condition(node or {}, "Ready") or {}
     return ready.get("lastTransitionTime") or "" if ready.get("status", "True") != "True" else None

@@ -44,7 +44,8 @@ class SpareCounts(NamedTuple):
 
 
 def find_unsaid(change: Change) -> str | None:
-    """What a workload said of the nodes which it has borrowed, where it says less now and has the place that it had."""
+    """Returns a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is
+    unchanged; None otherwise."""
     if change.old is None or change.new is None:
         return None
     said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))

@@ -151,10 +151,12 @@ class Informers:
         return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Returns when everything that was written before this call has been observed: the leader until now may have written it.
+        """Returns when everything that was written before this call has been observed: the previous leader may have
+        written it.
 
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened anew and waited for. While that server
-        is away it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
+        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited
+        for. While that server is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two
+        minutes.
         """
         while True:
             try:

@@ -386,7 +386,7 @@ class Observed(Informers):
         return [pod for pod in self.pods_of(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether no kubelet says of a node what ends there: its pods are lost with it."""
+        """Whether no kubelet reports what ends on a node: its pods are lost with it."""
         node = self.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 

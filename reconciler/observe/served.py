@@ -27,12 +27,12 @@ class Served:
         self.are_missing = False
 
     async def is_served(self) -> bool:
-        """Whether the API server has all of them, as far as it says so."""
+        """Returns whether the API server has all of them, as far as it reports that."""
         try:
             found = json.loads(await self._client.raw("GET", f"/apis/{self._api_version}"))
         except NotFound:
             found = {}
-        except KubeError as error:  # which says nothing of what it has
+        except KubeError as error:  # which does not show what it has
             logger.warning("it is not known what is served", extra={"api": self._api_version, "error": repr(error)})
             return False
         plurals = {one["name"] for one in found.get("resources") or ()}

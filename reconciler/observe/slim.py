@@ -232,7 +232,7 @@ def without_managed_fields(obj: Obj) -> Obj:
 
 
 def named_native(group: Obj) -> Obj:
-    """A PodGroup of kube-scheduler's own, of which lists do not say what it is."""
+    """Returns a PodGroup of kube-scheduler's own with apiVersion and kind, which lists leave out."""
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **without_managed_fields(group)}
 
 

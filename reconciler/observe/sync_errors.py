@@ -13,7 +13,7 @@ from core.runtime.watch.informer import Informer
 from reconciler.observe.observed import Observed
 
 logger = logging.getLogger(__name__)
-# What does not go away by itself. Of the others a watch that goes on in silence may still remember one that is over.
+# These do not go away by themselves. A watch that continues in silence may still have another error that is over.
 _LASTING = (Forbidden, NotFound, Unauthorized)
 _WORST_FIRST = (Unreachable, Unauthorized, NotFound, Forbidden, KubeError)
 

@@ -1,4 +1,4 @@
-"""What becomes of groups, in one condition of each: of all its replicas together."""
+"""The condition of each group: one for all its replicas together."""
 
 import logging
 from collections.abc import Callable

@@ -152,7 +152,7 @@ class GroupPlugins:
         return key in self._missed
 
     def note(self, namespace: str, name: str) -> str:
-        """What is to be said of a group in all its replicas; empty where there is nothing."""
+        """Returns the addition to the conditions of a group, for all its replicas; empty where there is none."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))

@@ -1,5 +1,5 @@
-"""The trace of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
-its bound pods."""
+"""The trace of a group of pods: one trace, which its PodGroup names in `topogate.dev/traceparent`, from when the group
+was first reconciled to its bound pods."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -35,7 +35,7 @@ class _Nonsense(Exception):
 
 
 class _Refused(Exception):
-    """The plugin cannot be used as it was asked for; the reply says why."""
+    """The plugin cannot be used as requested; the reply has the reason."""
 
     def __init__(self, **reply: Any) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> No
 
 
 def answer(plugin: Any, cluster: Cluster, question: Json) -> Any:
-    """What the plugin says, checked, with nodes by their places. Raises _Nonsense, and whatever the plugin raises."""
+    """Returns the plugin's answer, checked, with nodes by their indexes. Raises _Nonsense, and whatever the plugin raises."""
     nodes = cluster.nodes(question)
     if question["ask"] == SCORE:
         candidates = [cluster.candidate(shown) for shown in question["candidates"]]
@@ -257,7 +257,7 @@ def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tupl
         return None, {"failed": NONSENSE, "why": str(error)}
     except MemoryError:
         return None, {"failed": MEMORY, "why": "MemoryError"}
-    except BaseException as error:  # whatever a plugin raises, it must not end what says so
+    except BaseException as error:  # whatever a plugin raises, the process must go on and report it
         return None, {"failed": RAISED, "why": _in_one_line(error), "trace": traceback.format_exc()[-_SHOWN:]}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -50,7 +50,7 @@ class PluginFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is started: the entry point's own words, and the plugin's arguments."""
+    """What is started: the entry point's value, and the plugin's arguments."""
 
     which: Which
     value: str
@@ -72,7 +72,7 @@ class _Gone(Exception):
 
 
 class _Child:
-    """A process that runs, and both ends of what is said."""
+    """A running process, and both ends of its sockets."""
 
     def __init__(self, which: Which) -> None:
         self._which = which
@@ -145,7 +145,8 @@ class _Child:
             writer.close()
 
     async def end(self, *, has_hung_up: bool = False) -> str:
-        """Ends it and all that it has started; how it has ended. One that has hung up gets a moment to end by itself, which says more."""
+        """Ends the process and all that it has started; returns how it has ended. One that has hung up gets a moment to
+        end by itself: then its exit status shows more."""
         for _ in range(HUNG_UP_TURNS):
             if not has_hung_up or self._has_ended():
                 break
@@ -279,7 +280,7 @@ class PluginProcess:
         return await child.hear()
 
     async def _tell_nodes(self, child: _Child, tree: TopologyTree) -> Any:
-        """Once for each tree: of many nodes the labels are most of what there is to say."""
+        """Sends the nodes, once for each tree: with many nodes the labels are the largest part of a question."""
         for first in range(0, max(1, len(tree)), PART):
             names, labels = tree.names[first : first + PART], tree.labels[first : first + PART]
             nodes = [[name, dict(own)] for name, own in zip(names, labels, strict=True)]

@@ -1,8 +1,8 @@
-"""Groups of pods (KEP-5732), placed from outside kube-scheduler by gate and pin: a place is kept for each pod by its nominated node, then
-they are let go, each to its node alone. kube-scheduler binds them; topogate never does.
+"""Groups of pods (KEP-5732), placed from outside kube-scheduler by gate and pin: a place is kept for each pod by its
+nominated node, then the pods are ungated, each pinned to its node. kube-scheduler binds them; topogate never does.
 
-What is known of a group stands on its pods, and what is to be done is planned from that anew each time (`core.podgroups.acting`): a process
-that ends between any two writes leaves nothing that another could not go on with.
+The pods record what is known of a group, and each step is planned from them (`core.podgroups.acting`): a process that
+ends between any two writes leaves nothing that another one could not continue.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class PodGroups:
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._recorder = recorder
-        self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
+        self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition is True
         self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
         self._traces = GroupTraces(executor, clock)
         self._conditions = GroupConditions(executor, self._traces, plugins.note)
@@ -167,7 +167,8 @@ class PodGroups:
             self._look_again(GroupEvent.PLACE_RETURNED)
 
     def _known(self, member: Member) -> Member:
-        """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
+        """Returns the member with the place that was decided on, where the pod does not have it yet, or kube-scheduler
+        has removed its nomination."""
         decided = self._decided.get(member.uid)
         if not decided or member.node or member.kept or not (member.gated or member.sent == decided):
             return member
@@ -267,7 +268,7 @@ class PodGroups:
             try:
                 return await self._look(key, answers)
             except Unanswered as open_question:
-                await self.plugins.answer(open_question.question, answers)  # and all is seen anew: it may have changed meanwhile
+                await self.plugins.answer(open_question.question, answers)  # and all is read again: it may have changed meanwhile
 
     async def _look(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.pod_group(f"{key.namespace}/{key.name}")
@@ -285,7 +286,7 @@ class PodGroups:
         try:
             step = self._held_up(self._plan(key, group, members, answers))
         except Unanswered:
-            self._unsure |= {key: set(found_out)} if found_out else {}  # found out anew: by then it may be old
+            self._unsure |= {key: set(found_out)} if found_out else {}  # determined again: by then it may be old
             raise
         ended_s = self._clock.monotonic()
         self._rests_until = 2 * ended_s - begun_s
@@ -366,7 +367,7 @@ class PodGroups:
         return found
 
     def _undecide(self, member: Member) -> None:
-        """A place that was decided on is not written: it is no more, unless the pod of that name says so, or is another by now."""
+        """Drops a place that was decided on and is not written, unless the pod of that name has it, or is another pod by now."""
         self._decided.pop(member.uid, None)
         pod = self._observed.pods.store.get(member.key)
         present = read_member(pod) if pod is not None else None
@@ -392,8 +393,8 @@ class PodGroups:
     # --- writes ---------------------------------------------------------------------------------------------------
 
     async def _do(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
-        """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
-        pods have been tried."""
+        """Executes the writes of a step. Where the API server refuses one, returns another step that reports it. Raises
+        other errors, once all other pods have been tried."""
         if step.hand_over is not None:
             try:
                 with suppress(AlreadyExists):

@@ -112,7 +112,7 @@ class Scheduler:
         self._wake = _Wake(clock)
         if storms is not None:
             storms.on_change.append(self._wake.set)
-        self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
+        self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, by its status
         # Uids of the workloads that are passed over for that, and of those with a failed second pass, at the time at
         # which they are tried again.
         self._due = WorkQueue(clock)
@@ -202,8 +202,12 @@ class Scheduler:
             self._wake.set()
 
     async def _refresh_reasons(self) -> None:
-        """A refusal stands until something could help, and the amounts that it names change without that. When nothing has happened for
-        some seconds, refusals from before are judged anew, a few at a time, until something happens."""
+        """Renews refusals with amounts that may be out of date: a refusal stands until something could help, and its
+        amounts change without that.
+
+        When nothing has happened for some seconds, earlier refusals are decided on again, a few at a time, until
+        something happens.
+        """
         seen, before = -1, 0  # events, and the round from which on refusals are new
         while True:
             await self._clock.sleep(pacing.REASONS_QUIET_S)
@@ -228,7 +232,7 @@ class Scheduler:
                 self._set_aside(error)
 
     async def _run_part(self) -> bool:
-        """One cycle. Returns whether it ended for a decision that goes on in pieces."""
+        """Runs one cycle. Returns whether it ended for a decision that continues in pieces."""
         started = self._clock.monotonic()
         time, was_cut = StepTime(self._clock, pacing.DECIDING_S), self._is_cut
         if not was_cut:

@@ -43,7 +43,7 @@ class Loop(Protocol):
     """What is asked of the loop that decides."""
 
     def drop_decision(self, uid: str) -> None:
-        """Forgets what was decided on a workload."""
+        """Drops what was decided on a workload."""
 
     def judge_later(self, uid: str, seconds: float) -> None:
         """Judges a workload again after a time, whether anything has changed or not."""
@@ -55,7 +55,7 @@ class Loop(Protocol):
         """Decides once more after a time, on whatever there is to decide."""
 
     def spare(self, key: str) -> None:
-        """A victim, which could not be evicted: the workload that wants its room is judged anew."""
+        """Records that a victim could not be evicted: the workload that waits for its room is decided on again."""
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Does something beside, to its end."""

@@ -70,6 +70,6 @@ class Activity:
         return await self._executor.execute(plan)
 
     def _has_ended(self, workload: Obj) -> bool:
-        """Whether the job is over, though its workload does not say so yet."""
+        """Whether the job is over, though the status of its workload does not show it yet."""
         found = self._observed.job_of(workload)
         return found is not None and found[0].finished(found[1]) is not None

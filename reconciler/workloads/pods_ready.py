@@ -87,8 +87,8 @@ class PodsReady:
         kind, job = found
         job, _ = self._observed.related.expanded(kind, job)
         started = (job.get("status") or {}).get("startTime")
-        # A suspended job has no pods, whatever its status still says of earlier ones.
-        # What an elastic job asks for beyond what it was admitted with may take its time.
+        # A suspended job has no pods, whatever its status still shows of earlier ones. What an elastic job asks for
+        # beyond its admission may take its time.
         told = False if kind.is_suspended(job) else None if is_elastic(job) else kind.pods_ready(job)
         return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
 

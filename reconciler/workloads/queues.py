@@ -85,7 +85,7 @@ class Queues:
                 self._queue.add_after((of_kind.plural, key), pacing.QUEUES_SETTLE_S, "configuration changed")
 
     def _on_pause(self, _change: Change) -> None:
-        """All queues say so, and what is to be drained is looked at again."""
+        """Queues all queues: their conditions report the pause, and those to be drained are reconciled again."""
         for resource, informer in ((r.CLUSTER_QUEUES, self._observed.cluster_queues), (r.LOCAL_QUEUES, self._observed.local_queues)):
             for key in list(informer.store.keys()):
                 self._queue.add_after((resource.plural, key), pacing.QUEUES_SETTLE_S, "pause changed")
