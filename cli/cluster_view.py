@@ -1,4 +1,4 @@
-"""A cluster looked at once, as the reconciler would see it if it started now: a live one, or one that files describe."""
+"""A cluster read once, as the reconciler would see it if it started now: a live one, or one that files describe."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -103,7 +103,7 @@ async def look_at(files: Sequence[Path], target: Target, settings: Settings, kin
 def offline(
     documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
 ) -> tuple[Outlook, list[Document]]:
-    """A cluster that files describe, and what of them is not looked at; mistakes are added to `wrong`."""
+    """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`."""
     outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
     specs = {r.resource_of(kind): kind.spec_shape for kind in (*kinds, *pod_kinds(kinds))}
     cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)

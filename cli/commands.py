@@ -1,4 +1,4 @@
-"""What each word of the command does, from what was given to what is printed."""
+"""What each command does, from its arguments to its output."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -29,7 +29,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
-    """`topogate plan`; returns the exit code. Raises Failure, as all words do."""
+    """Runs `topogate plan`; returns the exit code. Raises Failure, as all commands do."""
     settings, target = settings_of(decisions), target_of(source)
     reports = run(plan_command.plan(files, source.files, target, namespace_of(source), settings, kinds()))
     return plan_command.print_reports(reports, form, out())
@@ -117,7 +117,7 @@ def settings_of(decisions: DecisionInputs) -> Settings:
 
 
 def target_of(source: ClusterSource) -> Target:
-    """Which cluster is meant; raises BadInput where that is said twice."""
+    """Returns the cluster to read; raises BadInput where two are given."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)

@@ -38,11 +38,11 @@ ACCELERATORS = (
     "ds.coreweave.com/nvlink.domain",
     "nvidia.com/gpu.clique",
 )
-# Words in the names of labels that say where a node stands.
+# Parts of the names of labels for the place of a node.
 _PLACES = "region zone site campus building hall room row aisle island pod superpod cell block subblock cluster core spine leaf leafgroup"
 _PLACES += " tor switch rack cage cabinet chassis enclosure domain network fabric rail topology"
 _IS_PLACE = re.compile(rf"(^|[^a-z])({'|'.join(_PLACES.split())})s?([^a-z]|$)")
-# What says what a node is, not where.
+# Parts for the kind of a node, which is no place.
 _IS_NO_PLACE = re.compile(
     r"(^|\.)(beta\.kubernetes\.io|feature\.node\.kubernetes\.io|node-role\.kubernetes\.io|nvidia\.com|karpenter\.sh|karpenter\.k8s\.aws)/"
     r"|^kubernetes\.io/|^node\.kubernetes\.io/|instance|nodepool|nodegroup|node-group|node-pool|machine|image|version|capacity|os($|[^a-z])"
@@ -74,7 +74,8 @@ def find_levels(nodes: Nodes) -> FoundLevels:
 
 
 def _choose_network(nodes: Nodes, remarks: list[str]) -> list[str]:
-    """The levels of the family that names the place of most nodes, but for those that few have or that say the same as the one above."""
+    """Returns the levels of the family that names the place of most nodes, without those that few nodes have or that
+    are equal to the one above."""
     best: list[str] = []
     most = 0
     for family in NETWORKS:
@@ -117,7 +118,7 @@ def _join_accelerators(nodes: Nodes, levels: Sequence[str], remarks: list[str]) 
             continue
         place = next((at for at in range(len(joined), 0, -1) if _nests(nodes, label, joined[at - 1])), 0)
         if place and _nests(nodes, joined[place - 1], label):
-            continue  # it says the same
+            continue  # it is equal to the one above
         below = joined[place:]
         if all(_nests(nodes, other, label) for other in below[:1]):
             joined.insert(place, label)

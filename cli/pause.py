@@ -48,7 +48,7 @@ Waits = Annotated[bool, typer.Option("--wait/--no-wait", help="Until all Cluster
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the words."""
+    """Adds the commands."""
     app.command("pause")(pause)
     app.command("resume")(resume)
 

@@ -29,7 +29,7 @@ _REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSu
 
 
 class Unable(Exception):
-    """It cannot be done: one line that says why, and the exit code."""
+    """It cannot be done: one line with the reason, and the exit code."""
 
     def __init__(self, line: str, code: int = ERROR) -> None:
         super().__init__(line)
@@ -53,7 +53,7 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
 
 
 async def press(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
-    """Pauses; says so line by line. Raises Unable, and KubeError."""
+    """Pauses; returns lines that report it. Raises Unable, and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await who_am_i(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
@@ -65,7 +65,7 @@ async def press(client: Client, clock: Clock, namespace: str, parts: Sequence[st
 
 
 async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
-    """Lets go on; says so line by line. Raises Unable, and KubeError."""
+    """Ends a pause; returns lines that report it. Raises Unable, and KubeError."""
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
     for part in parts:
@@ -151,7 +151,7 @@ async def who_am_i(client: Client) -> str:
 
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
-    """Until every ClusterQueue says that it is so. Raises Unable where they do not in time."""
+    """Waits until every ClusterQueue shows the new state. Raises Unable where they do not in time."""
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
         try:
@@ -173,7 +173,8 @@ async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: S
 
 
 def _is_behind(queue: Obj, part: str, *, paused: bool) -> bool:
-    """Whether a ClusterQueue does not say yet that something is paused, or is not; one that is inactive for another reason says that."""
+    """Whether the status of a ClusterQueue does not show yet that something is paused, or is not. A queue that is
+    inactive for another reason shows that reason."""
     if part != ADMISSIONS:
         return ((find_condition(queue, EVICTIONS_PAUSED) or {}).get("status") == "True") != paused
     active = find_condition(queue, ACTIVE) or {}

@@ -101,7 +101,7 @@ def _load(path: Path) -> list[Any]:
         if text[:1] == b"{":  # what kubectl writes as JSON is YAML, too, but is read ten times as fast
             return [json.loads(text)]
     except ValueError:
-        pass  # YAML may begin so; it says what is wrong, and where
+        pass  # YAML may begin so; its parser reports what is wrong, and where
     try:
         found = list(yaml.load_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -177,7 +177,7 @@ def _not_texts(value: object, path: str) -> Iterator[Mistake]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """Objects by resource, and what of the files is not looked at."""
+    """Objects by resource, and the documents of files that are not used."""
 
     objects: Mapping[Resource, Sequence[Obj]]
     others: tuple[Document, ...]
@@ -186,9 +186,10 @@ class ClusterFiles:
 def sort_out(
     documents: Iterable[Document], known: Iterable[Resource], namespace: str, wrong: list[str], specs: Mapping[Resource, Fields] = _NO_SPECS
 ) -> ClusterFiles:
-    """The objects of known resources as an API server would hold them: complete, of our stored version, in a namespace, each once.
+    """Returns the objects of known resources as an API server would hold them: complete, of our stored version, in a
+    namespace, each once.
 
-    `specs` say what the spec of a job's kind looks like. Mistakes are added to `wrong`.
+    `specs` have the shape of each job kind's spec. Mistakes are added to `wrong`.
     """
     by_api = {(resource.api_version, resource.kind): resource for resource in known}
     objects: dict[Resource, list[Obj]] = {}

@@ -31,7 +31,7 @@ _SHOWN = 3  # pods that are warned of
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What documents say of groups: pods that are members, and the groups of jobs that ask for one. `others`: all other documents."""
+    """The groups in documents: pods that are members, and the groups of jobs that ask for one. `others`: all other documents."""
 
     pods: list[Obj]
     groups: list[Obj]
@@ -74,7 +74,7 @@ def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> b
 
 
 def _has_key(value: object, key: str) -> bool:
-    """Whether there is such a key anywhere: what a document stands for is only looked at where it may name a group."""
+    """Whether there is such a key anywhere: a document is only read as a group's where it may name one."""
     if isinstance(value, Mapping):
         return key in value or any(_has_key(inner, key) for inner in value.values())
     return isinstance(value, list) and any(_has_key(inner, key) for inner in value)

@@ -67,7 +67,7 @@ class Planner:
         self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
     async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
-        """What becomes of jobs that are created in this order, at once.
+        """Returns what would happen to jobs that are created in this order, at once.
 
         Raises BadInput, which names every mistake in all of them behind those that were found before (`wrong`).
         """

@@ -146,7 +146,7 @@ def _draw_replica(console: Console, replica: Report, said: str, *, several: bool
 
 
 def _draw_now(console: Console, now: Report, said: str, indent: int) -> None:
-    """What would become of it now, where something would; what is said already is not said again."""
+    """Prints what would happen to a group now, if anything; a message that was printed already is left out."""
     if now["outcome"] == "placed" and "places" not in now and "placements" not in now:
         return
     if now["message"] != said:

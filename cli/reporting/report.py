@@ -1,4 +1,4 @@
-"""What the engine found as plain values, in the words of the wire, for `-o json` and for the terminal alike."""
+"""The results of the engine as plain values, with the names of the API, for `-o json` and for the terminal alike."""
 
 from collections.abc import Iterable
 from typing import Any
