@@ -1,13 +1,12 @@
-"""Carries out `certs.rotation_plan` through the API: one look after the other, at intervals and at once after a step.
+"""Executes `certs.rotation_plan` through the API: one check after the other, at intervals and at once after a step.
 
-A look reads the configurations, then the Secret (in this order, see certs.rotation_plan), publishes, takes one step of the Secret and
-hands the
-chain over to the server. Every write is guarded by the version that was read; of replicas that race one succeeds and the others look again.
-Polled and not watched: the webhook keeps no informer, and a handful of single GETs every LOOK_S from two replicas is nothing to an API
-server.
+A check reads the configurations, then the Secret (in this order, see certs.rotation_plan), publishes, takes one step of
+the Secret and passes the chain to the server. Every write is guarded by the version that was read; of replicas that
+race one succeeds and the others check again. Polled and not watched: the webhook keeps no informer, and a handful of
+single GETs every LOOK_S seconds from two replicas is a small load for an API server.
 
-What makes dropping the former CA safe is a lease in reverse: a replica that could not confirm for `fresh_s` that it serves what the Secret
-says calls itself not ready, long before others drop the CA of what it serves.
+It is safe to drop the former CA because of a lease in reverse: a replica that could not confirm for `fresh_s` seconds
+that it serves the pair of the Secret reports itself as not ready, long before others drop the CA of what it serves.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ KINDS = {
     "validating": Resource(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False),
     "crd": Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
 }
-"""The kinds of configuration by the word that settings use."""
+"""The kinds of configuration by the name that settings use."""
 
 FIELD_MANAGER = "topogate-webhook"
 LOOK_S = 10.0
@@ -67,7 +66,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BundleHolder:
-    """One object that has our caBundle; `kind` is a word of KINDS."""
+    """One object that has our caBundle; `kind` is a key of KINDS."""
 
     kind: str
     name: str
@@ -89,7 +88,7 @@ class CertificateTarget:
 
     @property
     def fresh_s(self) -> float:
-        """So long a replica may serve without having confirmed what the Secret says, in seconds."""
+        """The time in seconds for which a replica may serve without having confirmed the content of the Secret."""
         return self.policy.overlap.total_seconds() / 4
 
 
@@ -178,7 +177,8 @@ class Rotation:
             self._complaint = plan.waiting
 
     async def _publish(self, plan: RotationPlan, configurations: Mapping[BundleHolder, Obj | None]) -> list[str]:
-        """Failures but for conflicts, in words: one configuration that may not be written must not keep the others from it."""
+        """Publishes the bundle; returns failures but for conflicts, as text: one configuration that may not be written
+        must not keep the others from the bundle."""
         failed = []
         for one, obj in configurations.items():
             if obj is None or str(one) not in plan.publish:

@@ -172,7 +172,7 @@ def problems_of_serving(served: KeyPair, published: Published, name: str, at: da
 
 
 def _why_renew(held: SecretData, names: Sequence[str], at: datetime, policy: RotationPolicy) -> str:
-    """Why the leaf has to be made anew; empty when it is good."""
+    """Returns why a new leaf has to be made; empty when the present one is good."""
     if held.leaf is None:
         return f"the serving certificate of the Secret cannot be used: {held.leaf_problem}"
     for name in names:

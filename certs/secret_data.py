@@ -41,7 +41,7 @@ ABSENT = Unusable("there is no Secret yet")
 
 @dataclass(frozen=True, slots=True)
 class SecretData:
-    """A usable CA with its key, and what else there is. `leaf` is None when unreadable; `leaf_problem` then says why."""
+    """A usable CA with its key, and what else there is. `leaf` is None when unreadable; `leaf_problem` then has the reason."""
 
     signer: KeyPair
     leaf: KeyPair | None
@@ -60,7 +60,8 @@ class SecretData:
 
 
 def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> SecretData | Unusable | Early:
-    """Without a good signer nothing is of use. A bad leaf is made anew by it, a bad next CA or timestamp is as good as none."""
+    """Reads the data of the Secret. Without a good signer nothing is of use. A bad leaf is replaced by the signer; a
+    bad next CA or timestamp counts as missing."""
     if not data:
         return Unusable("the Secret is empty")
     signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
