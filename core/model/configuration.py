@@ -1,4 +1,4 @@
-"""What a configuration file says, as values: `core.api.files.configuration_file` reads it, the reconciler acts by it."""
+"""The content of a configuration file as values: `core.api.files.configuration_file` reads it, the reconciler uses it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,9 +81,10 @@ class ResourceRules:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRules:
-    """How the leader is elected; times in seconds. What is None was not said.
+    """How the leader is elected; times in seconds. None: the file does not set it.
 
-    Shorter times than component-base's 15, 10 and 2: a leader that was killed is to be followed within 15 s, its successor's look included.
+    Shorter times than component-base's 15, 10 and 2: a leader that was killed is to be followed within 15 s, including
+    the time in which its successor checks the lease.
     """
 
     elects: bool | None = None
@@ -115,7 +116,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class WebhookRules:
-    """Where reviews are answered, and the folder with `tls.crt` and `tls.key`. What is None was not said."""
+    """Where reviews are answered, and the folder with `tls.crt` and `tls.key`. None: the file does not set it."""
 
     host: str | None = None
     port: int | None = None
@@ -124,10 +125,10 @@ class WebhookRules:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A whole file. What is None was not said and stands at the default of the process.
+    """A whole file. None: the file does not set it, and the default of the process applies.
 
-    `gates` are those that `core.model.gates` knows. `warnings` say what the file holds that has no effect, or another one than its
-    author will expect.
+    `gates` are those that `core.model.gates` knows. `warnings` describe what in the file has no effect, or another one
+    than its author will expect.
     """
 
     pods_ready: PodsReadyRules | None = None

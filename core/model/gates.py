@@ -87,7 +87,7 @@ GATES: Mapping[str, Gate] = {
 
 
 class BadGates(ValueError):
-    """Gates that cannot be had; the message says which, and what would be accepted."""
+    """Gates that cannot be set so; the message names them, and what would be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ NO_GATES = ChosenGates({})
 
 
 def read_gates(texts: Iterable[str]) -> ChosenGates:
-    """Gates as components of Kubernetes take them, `Name=true,Other=false`; the last word on a name holds. Raises BadGates."""
+    """Reads gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds.
+    Raises BadGates."""
     values = dict(_read(part.strip()) for text in texts for part in text.split(",") if part.strip())
     on = [name for name in PROFILE_GATES if values.get(name)]
     if len(on) > 1:

@@ -39,7 +39,8 @@ class StormRules:
 class RequeueRules:
     """How long a workload waits that is evicted for lost nodes time after time; times in seconds.
 
-    The first time it does not wait, since other domains may have room. One that has run for `forget_after_s` before begins anew.
+    The first time it does not wait, since other domains may have room. One that has run for `forget_after_s` before
+    counts from the first time again.
     """
 
     base_s: float = 10.0
@@ -72,7 +73,7 @@ class HealthRules:
     leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
 
     def with_gates(self, gates: ChosenGates) -> "HealthRules":
-        """The same, as the gates say."""
+        """Returns the same rules with the values of the gates."""
         return replace(
             self,
             on_pod_termination=gates.is_on(REPLACE_ON_POD_TERMINATION),

@@ -16,7 +16,8 @@ _MAX_REASON, _MAX_NAME = 200, 100  # characters that are shown: they are repeate
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One thing that is paused. `since` is a time as the API writes it; `problem` says why the rest is not known, where it is not."""
+    """One thing that is paused. `since` is a time as the API writes it; `problem` is the reason why the other fields
+    are unknown, where they are."""
 
     what: str
     since: str = ""
@@ -67,7 +68,7 @@ class Pause:
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> "Pause":
-        """As the ConfigMap says. Never fails: what cannot be read pauses."""
+        """Reads the ConfigMap. Never fails: a value that cannot be read pauses."""
         said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 

@@ -8,8 +8,10 @@ Place = TypeVar("Place", str, tuple[str, ...])
 
 
 def ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counter[Place]:
-    """Pods per place that have succeeded under the present admission. `ended` are all, each with its creation; the `before` eldest of
-    them ran under an earlier one, and say nothing of the places of this.
+    """Returns the number of pods per place that have succeeded under the present admission.
+
+    `ended` are all succeeded pods, each with its creation; the `before` eldest of them ran under an earlier admission,
+    and do not count for the places of this one.
     """
     return Counter(place for _, place in sorted(ended)[max(0, before) :])
 

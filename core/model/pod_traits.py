@@ -69,7 +69,7 @@ def selects(selector: Selector, labels: Labels) -> bool:
 
 
 class PodTerm(NamedTuple):
-    """A required (anti-)affinity term: pods of some namespaces and labels, and the node label that says what near is."""
+    """A required (anti-)affinity term: pods of some namespaces and labels, and the node label that defines what near is."""
 
     key: str
     namespaces: frozenset[str]

@@ -46,8 +46,11 @@ def show_borrowed(admission: Admission) -> str | None:
 
 
 def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
-    """Whether what is written is not what an admission holds. A replacement has used some up, which its assignment says: only where others
-    are spares no more, too, what is written has to be changed."""
+    """Whether the written annotation differs from the spares of an admission.
+
+    A replacement has used some up, which its assignment shows: the annotation has to change only where others are
+    spares no more, too.
+    """
     if replaces and with_spares(admission, read_held_spares(said), asked) == admission:
         return False
     return show_held_spares(admission) != said

@@ -14,9 +14,9 @@ SENTENCE = "The search stopped at its limit of steps; there may be a fit that it
 
 @dataclass(slots=True)
 class StepBudget:
-    """Steps that are left, those of the whole where it is a part of another budget.
+    """The steps that are left, and the whole where it is a part of another budget.
 
-    `ran_out` says whether a search has stopped for it.
+    `ran_out`: whether a search has stopped because none were left.
     """
 
     left: int = PLACEMENT_STEPS

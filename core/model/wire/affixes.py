@@ -1,7 +1,7 @@
-"""What neighbours in a list of strings have in common, as arrays.
+"""The common prefixes and suffixes of neighbours in a list of strings, as arrays.
 
-What a run of strings has in common is the least of what its neighbours have in common, so these
-arrays answer for every run at once, and no run needs its strings looked at again.
+A run of strings has in common the least that its neighbours have in common. So these arrays answer for every run at
+once, and no run needs its strings read again.
 """
 
 from collections.abc import Sequence

@@ -166,7 +166,7 @@ def _find_promising(domains: _Domains, room: int) -> Ints:
     kinds.append(domains.shared[-1:] * (domains.digits + 1))
     promise = compute_promise(np.concatenate(kinds)[:, 1:])
     least = LEAST_SLICE + levels * LEAST_LEVEL
-    # What single levels and affixes promise adds up only roughly: of few domains more cuts are looked at.
+    # The savings of single levels and affixes add up only roughly: with few domains more cuts are tried.
     cuts = (promise >= (least // 3 if len(domains.digits) <= _MANY else least)).nonzero()[0]
     if len(cuts) > _MANY:
         cuts = cuts[promise[cuts] >= 2 * least]
