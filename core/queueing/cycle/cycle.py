@@ -1,10 +1,13 @@
-"""One decision cycle: a batch of workloads, each seeing what those before it were given.
+"""One decision cycle over a batch of workloads; each is decided on with the usage of those before it.
 
-A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get the same rack in
-one cycle. A refused workload is judged again only after something that could help has changed; a refusal stands for all that ask its
-queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
-else one of higher priority borrows what is reclaimed. The room that others leave for a workload is its own: those behind it in the queue
-see it as taken, those before it do not. So a preemption leads to the admission it was made for.
+A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get
+the same rack in one cycle. A refused workload is decided on again only after something that could help has changed; a
+refusal holds for all workloads that ask its queue for the same.
+
+A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
+otherwise one of higher priority would borrow what is reclaimed. What evicted workloads release for a preemptor is
+reserved for it: workloads behind it in the queue see it as used, those before it do not. So a preemption leads to the
+admission it was made for.
 """
 
 from collections import Counter
@@ -81,7 +84,7 @@ class Cycle:
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
-        self._skipped: set[str] = set()  # of these queues those of which the head has had no decision in the round
+        self._skipped: set[str] = set()  # of these queues those with a head that has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues that have to borrow: put off until all others had a turn
@@ -145,7 +148,7 @@ class Cycle:
         return self.is_deciding
 
     def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
-        """Whether a workload, of which no refusal stands, gets a decision in this round."""
+        """Whether a workload without a standing refusal gets a decision in this round."""
         asked = self._asked_by(workload, queue, is_promised=is_promised)
         if may := self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked):
             self._portions.begin_decision(asked)
@@ -468,8 +471,11 @@ class Cycle:
         self._state.assume(workload.key, found.admission, plan)
 
     def _note(self, group: EquivalenceClass, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotAdmissible) -> None:
-        """A refusal is the whole group's, but where others are to go for this one, or were evicted for it, so that those alike may need
-        other victims; or where it matters how its pods are labelled. In a StrictFIFO queue those behind it wait for another reason.
+        """Records a refusal for the whole group.
+
+        It is for the workload alone where others are to be evicted for it, or were, since workloads alike may need
+        other victims; and where the labels of its pods matter. In a StrictFIFO queue those behind it wait for another
+        reason.
         """
         self._claims.note(workload, outcome.preempting)
         refusal = StandingRefusal.note(

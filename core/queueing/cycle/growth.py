@@ -35,7 +35,7 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
         return find_admission(state, workload, queue, profiles)
     if not _is_alike(elder, workload):
         return NotAdmissible(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
-    # Where it stands on another's spares it may have more of these, but of no others.
+    # On the spare nodes of another workload it may have more of these nodes, but of no others.
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
     lent = {node for nodes in borrowed.values() for node in nodes}
     world = World(state, offers=renewed(offers_to(state, workload.priority), lent) if lent else (), loans=loans_of(state, elder))

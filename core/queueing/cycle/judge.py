@@ -235,10 +235,10 @@ class Judge:
     def _rather_preempting(
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Admissible
     ) -> Pieces[Admissible | NotAdmissible]:
-        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing.
+        """Returns the admission, or a preemption where the queue prefers one to the next flavor or to borrowing.
 
-        A workload for which others were evicted evicts no more of them once it fits: what it made free in one flavor would be taken by
-        others while it makes room in the next.
+        A workload for which others were evicted evicts no more of them once it fits: other workloads would take what it
+        has freed in one flavor while it frees room in the next.
         """
         policy = queue.fungibility
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]

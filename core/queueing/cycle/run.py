@@ -22,7 +22,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a cycle decided on one workload: it is admitted or gets another place, or why it waits or is evicted
-    (`NotFound.evicts`)."""
+    (`NotAdmissible.evicts`)."""
 
     workload: WorkloadFacts
     outcome: Admissible | NotAdmissible

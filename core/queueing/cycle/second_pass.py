@@ -496,7 +496,7 @@ def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: 
         beyond = np.ones(len(tree), dtype=bool)
         beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
         decision = anywhere(beyond)
-    elif any(found.outside for found in located):  # in a domain of which no node is in the tree
+    elif any(found.outside for found in located):  # in a domain without any node in the tree
         decision = anywhere(np.ones(len(tree), dtype=bool))
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]

@@ -62,7 +62,7 @@ class FlavorSearch:
     profile: Callable[[TopologyFacts], Profile]
     together: OneDomain | None = None
     past: Past = Past()  # noqa: RUF009, a frozen value
-    grows: Admission | None = None  # what the workload has of which it is to have more, next to it
+    grows: Admission | None = None  # the present admission of a workload that grows; its new pods come next to it
     quota: dict[FlavorResource, int] = field(default_factory=dict)
     borrows: bool = False
     taken: list[tuple[PodSetRequest, PodSetPlacement]] = field(default_factory=list)
@@ -142,7 +142,8 @@ def find_admission(
 
 
 def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, int]) -> bool:
-    """Whether a pod set may be refused only for what pod sets before it got: a place, or quota of a flavor of which they have some.
+    """Whether a pod set may be refused only because of what pod sets before it got: a place, or quota of a flavor that
+    they use.
 
     Otherwise a search for victims would find, with one of them gone, a choice of flavors under which none has to go.
     """

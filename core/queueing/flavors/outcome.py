@@ -80,7 +80,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a workload that has its place takes of other nodes beside what it holds: of each so much, and pods of which pod set."""
+    """What a workload that has a place gets on other nodes in addition: amounts per node, and pods per pod set."""
 
     amounts: tuple[tuple[str, Resources], ...] = ()
     pods: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()

@@ -16,11 +16,12 @@ from core.state.queue_facts import ClusterQueueFacts
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """A flavor that has too little quota left of a resource, canonical amounts.
+    """A flavor with too little quota left of a resource, in canonical amounts.
 
-    `available` is what is left for the queue, of `potential` if nothing were in use; `nominal` is its own, `used` of that and
-    beyond. Other pod sets of the workload count as in use, but not in `potential`. `limit` is the borrowing limit that leaves no more,
-    though others have it: of the queue, or of the cohort that is named.
+    `available` is what is left for the queue, `potential` what would be left if nothing were in use. `nominal` is its
+    own quota, `used` what is used of that and beyond. Other pod sets of the workload count as in use, but not in
+    `potential`. `limit` is the borrowing limit that allows no more, though others have quota left: that of the queue,
+    or of the cohort that is named.
     """
 
     flavor: str
@@ -103,7 +104,8 @@ def usage_of_spares(
 def find_shortage(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> QuotaShortage | None:
-    """The first of some resources of which a queue may use too little more of a flavor, beside what its other pod sets have `taken`."""
+    """Returns the shortage of the first resource with too little quota left of a flavor, beside what other pod sets
+    have `taken`; None if there is enough of all."""
     for resource in resources:
         wanted, name = usage.get(resource, 0), (flavor, resource)
         available = tree.available(queue, name) - taken.get(name, 0)

@@ -200,7 +200,7 @@ class World:
                 pass
 
     def usage(self, key: str) -> tuple[str, Amounts]:
-        """What a workload holds of quota, and of which queue's; nothing of one that holds none any more."""
+        """Returns the queue of which a workload holds quota, and the amounts; empty for one that holds none any more."""
         found = self._usage.get(key)
         if found is None:
             admission = self.state.workloads.holding(key)

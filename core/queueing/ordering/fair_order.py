@@ -42,7 +42,7 @@ _Reckoned = tuple[bool, tuple[_Comparable, ...]]  # whether a head must borrow, 
 
 
 class _Line:
-    """A queue and its pending workloads, the first of which competes."""
+    """A queue and its pending workloads; the first of them competes."""
 
     def __init__(self, queue: ClusterQueueFacts, cohorts: Sequence[str]) -> None:
         self.queue = queue
@@ -58,7 +58,7 @@ class _Line:
 
 
 class _Bout:
-    """A cohort, of which one member wins; `level` counts from the root."""
+    """A cohort; one of its members wins. `level` counts from the root."""
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -130,7 +130,7 @@ class FairTurns:
         heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """See `Turns`; those behind it in its queue are put off, too."""
+        """See `Turns`; turns behind it in its queue are put off, too."""
         line = self._line_of(turn)
         assert line is not None
         note_put_off(turn, self._round)

@@ -72,7 +72,7 @@ class Pending:
         self._keys: dict[str, str] = {}  # by uid
         self._uids: defaultdict[str, set[str]] = defaultdict(set)  # by party
         self._misplaced: set[str] = set()  # uids of workloads that may have another trait
-        self._regrouped: dict[EquivalenceClass, None] = {}  # groups of which members have come or gone
+        self._regrouped: dict[EquivalenceClass, None] = {}  # groups with members that have come or gone
         self.last_number = 0  # of the workload that came last, or asked for something else
         self.is_behind = False  # whether another call is to come before all are decided on
 
@@ -160,7 +160,7 @@ class Pending:
         return list(self._groups.values())
 
     def collect_changed(self) -> list[EquivalenceClass]:
-        """Groups of which members have come or gone since the last time; empty ones need no turn and do no harm."""
+        """Returns the groups with members that have come or gone since the last call; empty ones need no turn and do no harm."""
         changed, self._regrouped = list(self._regrouped), {}
         return changed
 

@@ -29,7 +29,7 @@ class DecisionRequest:
     key: Key
     order: Order
     number: int
-    is_strict: bool = False  # in a StrictFIFO queue, of which each round begins with the first
+    is_strict: bool = False  # in a StrictFIFO queue, where each round begins with the first
 
 
 class Portions:

@@ -50,7 +50,7 @@ class Circles:
         self._evicted: dict[tuple[str, str], _Eviction] = {}  # by the parties of victim and preemptor; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: defaultdict[str, set[str]] = defaultdict(set)
-        self._changed: set[str] = set()  # parties of which `find_trait` has changed since the last `collect_changed`
+        self._changed: set[str] = set()  # parties with a `find_trait` that has changed since the last `collect_changed`
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:

@@ -32,7 +32,8 @@ class ShareRule:
     strategy: PreemptionStrategy
 
     def allows(self, tree: QuotaTree, wanted: Amounts, gone: Iterable[tuple[str, Amounts]]) -> bool:
-        """Whether a workload that takes `wanted` may have made these go: victims in other queues, which the tree counts no more."""
+        """Whether a workload that uses `wanted` may have preempted the workloads `gone`, in other queues, which the
+        tree counts no more."""
         ours = tree.shares(self.queue, wanted)
         for queue, amounts in {(queue, tuple(sorted(amounts.items()))): (queue, amounts) for queue, amounts in gone}.values():
             level = tree.meeting_level(self.queue, queue)

@@ -281,10 +281,11 @@ class Rights:
         return all(self._may_all_go(queue, members) for queue, members in by_queue.items())
 
     def _may_all_go(self, queue: str, members: Sequence[Candidate]) -> bool:
-        """Tries the order backwards, from the last to go: all that could be it come back, then all that could go before these, and so on.
+        """Tries the order backwards, from the last one to be preempted: all that could be the last are restored, then
+        all that could be before these, and so on.
 
-        One round lets in all that hold quota of which the queue uses more than its own by then, so that there are at most as many rounds
-        as there is quota in question.
+        One round restores all that hold quota of which the queue then uses more than its own, so that there are at most
+        as many rounds as there is quota in question.
         """
         unused = dict(self._unused(queue))
         for member in members:

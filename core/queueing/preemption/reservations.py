@@ -143,7 +143,7 @@ class Claims:
     # --- the end of waiting -------------------------------------------------------------------------
 
     def fulfil(self, workload: WorkloadFacts) -> None:
-        """A workload is admitted, and waits no more."""
+        """Records that a workload is admitted, and waits no more."""
         self._by_uid.pop(workload.uid, None)
         self._preemptors.discard(workload.uid)
         self.circles.note_admitted(workload)
