@@ -30,9 +30,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class NodeFix:
-    """What must change on one node, all of it: it becomes ready, is uncordoned, loses taints, and has amounts freed on it.
+    """All changes to one node that are needed: it becomes ready, is uncordoned, loses taints, and has amounts freed on
+    it.
 
-    Taints that Kubernetes takes away itself with the cordon or once the node is ready are not named.
+    Taints that Kubernetes itself removes with the cordon or once the node is ready are not named.
     """
 
     node: str
@@ -58,7 +59,7 @@ def show_taint(taint: Taint) -> str:
 
 
 class NodeFixes(Sequence[NodeFix]):
-    """What must change on some nodes, kept as arrays: it may be thousands of nodes, of which a sentence names three."""
+    """The changes to some nodes, as arrays: there may be thousands of nodes, of which a sentence names three."""
 
     __slots__ = ("_classes", "_cordoned", "_freed", "_names", "_ready", "_resources", "_taints")
 
@@ -71,8 +72,8 @@ class NodeFixes(Sequence[NodeFix]):
         taints: Mapping[int, tuple[Taint, ...]],
         freed: Mapping[str, Indices],
     ) -> None:
-        """Per node its name, whether it is ready and cordoned now, the class of its taints, and what to free of each resource;
-        `taints` are those of a class that are in the way."""
+        """Stores, per node, its name, whether it is ready and cordoned now, the class of its taints, and what to free
+        of each resource. `taints` are those of a class that exclude the pods."""
         self._names, self._ready, self._cordoned, self._classes, self._taints = names, ready, cordoned, classes, taints
         self._resources = tuple(freed)
         self._freed = np.array(list(freed.values()), dtype=np.int64).reshape(len(freed), len(names))

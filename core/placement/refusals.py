@@ -91,7 +91,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class NotFit:
-    """A refusal: what kind, in which numbers, and the facts behind it; `group` names all pod sets refused together."""
+    """A refusal: its kind, its numbers, and the facts behind it; `group` names all pod sets refused together."""
 
     kind: RefusalKind
     pod_set: str

@@ -158,7 +158,8 @@ def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) 
         needed = _fewest(_sum_up(pruned, children), choices, wanted)[0][best]
         if needed.any():
             return threshold, int(best[np.argmin(np.where(needed > 0, needed, np.iinfo(np.int64).max))]), pruned
-        # Up to the next smaller capacity pruning would stay the same. A domain that is preferred and pruned stays in the way.
+        # Up to the next smaller capacity pruning would stay the same. A preferred domain that is pruned keeps the rest
+        # pruned.
         smaller = max(int(held[held < threshold].max(initial=0)) for held in (room.units, room.beside))
         thresholds[best] = smaller if room.scores is None else 0
     return None

@@ -1,4 +1,4 @@
-"""A joint search for pod sets that stand in each other's way: whatever their order, if there is a fit it is found.
+"""A joint search for pod sets that hinder each other: whatever their order, if there is a fit it is found.
 
 Placed one after the other, a pod set may take what only a later one could have used. Here every domain
 offers what it can hold of all of them at once. Let one pod set, the largest, be the first; a domain's

@@ -30,7 +30,7 @@ PlaceInOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], 
 
 
 def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
-    """Places requests some of which have host ports or pod affinity."""
+    """Places requests of which some have host ports or pod affinity."""
     refusal: NotFit | None = None
     refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that gives the reason
     try:

@@ -95,7 +95,7 @@ def _count_here(pods: Sequence[RankedPod]) -> Counter[tuple[str, ...]]:
 def _count_given_up(
     assignment: TopologyAssignment, here: Mapping[tuple[str, ...], int], ended: Mapping[tuple[str, ...], int], surplus: int
 ) -> list[int]:
-    """Places per domain that are others' by now; `here` are pods that have one."""
+    """Returns the places per domain that were given up; `here` are pods that have one."""
     empty = [max(0, domain.count - here.get(domain.values, 0)) for domain in assignment.domains]
     return give_up(empty, [ended.get(domain.values, 0) for domain in assignment.domains], surplus)
 

@@ -159,7 +159,7 @@ class Refused:
 
 
 def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
-    """Changes each of which would do, the smallest first; `fit` units fit as asked."""
+    """Returns changes that are each sufficient, the smallest first; `fit` units fit as asked."""
     shape, is_new = refused.shape, refused.own is None
     required = refused.mode is Mode.REQUIRED
     asked = (0 if shape.auto else shape.start) if required else WHOLE
@@ -204,7 +204,7 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     if not len(homes):
         return None
     missing = wanted - held[homes]
-    # No home can do with fewer nodes than this, so the search may end before all are looked into.
+    # No home needs fewer nodes than this, so the search may end before all are tried.
     least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_most_gained(refused, level)[homes], 1))
     ranks = least * (wanted + 1) + missing
     best: tuple[int, int, Gains] | None = None

@@ -33,11 +33,12 @@ def resize(
     free: Matrix | None = None,
     outside: Mapping[tuple[str, ...], Mapping[str, str]] | None = None,
 ) -> Decision:
-    """Assignments for pod sets of which some had one before, by name, with another count perhaps.
+    """Returns assignments for pod sets of which some had one before, by name, with another count perhaps.
 
-    The previous pods are not counted as used in the free matrix (what_if.py gives them back). All pods that
-    stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given where the previous
-    pods run: these stay whatever their node is like. It has the labels of nodes that are there and not in the tree, as `Held.outside`.
+    The previous pods are not counted as used in the free matrix (core.placement.what_if gives them back). All pods that
+    stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given
+    where the previous pods run: these stay whatever their node is like. It has the labels of nodes that exist and are
+    not in the tree, as `PlacedPodSet.outside`.
     """
     runs, outside = outside is not None, outside or {}
     free = (view.free if free is None else free).copy()

@@ -167,7 +167,8 @@ class FreeCapacity:
         self._note(place)
 
     def take_at(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
-        """Uses amounts x times[i] on the node at place i of `nodes`, none of which may occur twice; ignores resources that no node has."""
+        """Uses amounts x times[i] on the node at index i of `nodes`, where each node occurs once; ignores resources
+        that no node has."""
         for resource, amount in amounts.items():
             if resource in self.axis:
                 subtract_at(self.free[self.axis[resource]], nodes, amount, times)

@@ -121,7 +121,7 @@ class TopologyTree:
 
     @property
     def most_summed(self) -> int:
-        """The largest amount of one node of which there may be as many as there are nodes, and the sum is not beyond `LARGEST`."""
+        """The largest amount per node at which the sum over all nodes is not above `LARGEST`."""
         return LARGEST // max(1, len(self))
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
