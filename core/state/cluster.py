@@ -68,7 +68,8 @@ class ClusterState:
         self.on_free: list[Callable[[], None]] = []  # called when a change that is no informer event may help a pending workload
         self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
-        self._former_views: dict[str, FlavorView] = {}  # the last ones of flavors of which only nodes have come, gone or moved since
+        # The last views of flavors with nodes that have come, gone or moved since, and no other change.
+        self._former_views: dict[str, FlavorView] = {}
         # Which workloads have reservations that depend on the nodes of a domain, or on a node: by level values, or `(node name,)`.
         self._by_place: dict[tuple[str, ...], dict[str, None]] = {}
         self._places: dict[str, Admission] = {}  # by workload: what it is in `_by_place` for
@@ -133,7 +134,7 @@ class ClusterState:
             self.changes += 1
 
     def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
-        """Pods of a workload turned out to be stuck, or are so no more."""
+        """Records the stuck pods of a workload; None: it has none any more."""
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
@@ -464,7 +465,7 @@ class ClusterState:
             view = self.view(flavor) if flavor is not None else None
             pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
             spares_key: PodSetKey = (facts.pods_key, spares_of(pod_set.name), facts.owner_uid)
-            # Whatever stood there must not stand in the way of its own plan.
+            # Former reservations of a workload must not block its own plan.
             self.ledger.reserve(pod_set_key, None)
             self.ledger.reserve(spares_key, None)
             if given.assignment is None or view is None:

@@ -125,7 +125,7 @@ def replaced_by(workload: Json) -> str | None:
 
 
 def reclaimed_pods(workload: Json) -> dict[str, int]:
-    """Pods per pod set of a Workload that have done their work and come no more."""
+    """Returns the pods per pod set of a Workload that have finished and are not replaced."""
     return {entry["name"]: int(entry.get("count") or 0) for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
 
 
@@ -308,9 +308,9 @@ class PodSetFacts:
     index_offset: int | None = None  # where the ranks of its pods start, if given (annotation pod-index-offset)
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
-    none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
-    min_count: int | None = None  # the fewest pods it can do with; None: all
-    reclaimed: int = 0  # pods that have done their work and come no more (status.reclaimablePods)
+    none_of: tuple[str, ...] = ()  # resources that it requests with an amount of zero: they get a flavor, too
+    min_count: int | None = None  # the fewest pods with which it may run; None: all
+    reclaimed: int = 0  # pods that have finished and are not replaced (status.reclaimablePods)
     spares: int = 0  # nodes to be kept free beside those that its pods get
     lends: bool = False  # these, to workloads of lower priority, until it needs them
 
@@ -337,7 +337,7 @@ class PodSetFacts:
             zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
-            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that come no more
+            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that are not replaced
             read_lends(notes.get(LEND_SPARES, "")) or False,
         )
 

@@ -148,7 +148,7 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], 
     used = np.flatnonzero(here)
     plan = {capacity.tree.names[int(places[at])]: int(here[at]) for at in used.tolist()}
     left = count - int(ends[-1])
-    if left:  # they fit no more, but they are coming: counted somewhere
+    if left:  # they do not fit, but they are coming: counted somewhere
         last = capacity.tree.names[int(places[-1])]
         plan[last] = plan.get(last, 0) + left
     return tuple(plan.items())

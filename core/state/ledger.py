@@ -61,10 +61,11 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included, `surplus` pods that are
-    assigned and come no more, `done_before` those that had succeeded before it was assigned.
+    """What a pod set with an assignment was given. `requests` are of one pod, including one of `pods`. `surplus` is the
+    number of assigned pods that are not expected any more, `done_before` that of pods that had succeeded before it was
+    assigned.
 
-    `pinned` are pods per node, each named once, in domains of that node alone, `domains` those that have several.
+    `pinned` are pods per node, each named once, in domains of that node alone; `domains` are those with several nodes.
     """
 
     requests: Resources
@@ -203,7 +204,7 @@ class Ledger:
                 self._stale[key] = None
 
     def settle(self) -> None:
-        """Gives up the places of pods that come no more, where pods have ended or come since that was last done."""
+        """Gives up the places of pods that are not expected any more, where pods have ended or come since the last call."""
         for key in [key for key in self._stale if key in self._taken]:
             self.reserve(key, self._taken[key].reservation)
         self._stale.clear()

@@ -70,7 +70,7 @@ class ClusterQueueFacts(_Stoppable):
     """A ClusterQueue: its quota and in which order it serves."""
 
     name: str
-    strict: bool  # StrictFIFO: what cannot be admitted blocks what is behind it
+    strict: bool  # StrictFIFO: a workload that cannot be admitted blocks those behind it
     groups: tuple[ResourceGroup, ...]
     namespace_selector: Json | None
     stop_policy: str

@@ -15,7 +15,7 @@ from core.placement.topology.topology_spread import count_expressions, require_t
 from core.state.facts import PodSetFacts, WorkloadFacts, controller_of
 
 Json = Mapping[str, Any]
-Terms = tuple[Json, ...]  # node selector terms of which a node has to meet one
+Terms = tuple[Json, ...]  # node selector terms; a node has to meet one of them
 VOLUME_CLAIM, OF_STATEFUL_SET = "volumes.persistentVolumeClaim", "volumeClaimTemplates"
 MOST_OF_STATEFUL_SET = 1_000  # claims of all pods of one StatefulSet
 MOST_JOINED = 64  # different node affinities of the volumes of one pod

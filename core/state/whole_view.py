@@ -50,7 +50,7 @@ class WholeView:
         return self._kept.get((f"podgroup {group}", pod, None))
 
     def keep(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
-        """Keeps a place on a node for a pod that is not bound yet (None: no more)."""
+        """Keeps a place on a node for a pod that is not bound yet; None removes it."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:
             return

@@ -175,7 +175,7 @@ class Lending:
 
 
 class Heirs:
-    """Workloads of elastic jobs, and the ones of which they take over pods and places."""
+    """Workloads of elastic jobs, and the workloads that they replace."""
 
     def __init__(self) -> None:
         self._elders: dict[str, str] = {}

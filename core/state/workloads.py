@@ -18,7 +18,7 @@ class _Assumed:
 
 
 class Workloads:
-    """Facts per workload; an assumed decision stands in until an event at least as new as its write is seen."""
+    """Facts per workload; an assumed decision counts until an event at least as new as its write is observed."""
 
     def __init__(self, *, counts_spares: bool = False) -> None:
         self._counts_spares = counts_spares  # nodes that are kept free for a workload use quota, too
@@ -68,7 +68,8 @@ class Workloads:
         self._update(key)
 
     def is_assumed_for(self, key: str, uid: str | None) -> bool:
-        """Whether a decision on its way was made for the workload of a uid (None: of whichever): another may have its name by now."""
+        """Whether a decision that is being written was made for the workload of a uid (None: of any): another workload
+        may have its name now."""
         assumed = self._assumed.get(key)
         return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
@@ -91,7 +92,7 @@ class Workloads:
         self._update(key)
 
     def _update(self, key: str) -> None:
-        """Brings what is kept per key in line with facts and decisions; of what it takes over, too."""
+        """Updates what is stored per key by facts and decisions; also for the workload that it replaces."""
         held = self.holding(key) is not None
         self._update_alone(key)
         elder = self._heirs.get_elder(key)
