@@ -339,8 +339,11 @@ def _explain_resumption(f: JobFacts) -> str:
 
 
 def _after_stop(f: JobFacts, workload: Obj) -> Plan:
-    """The job makes no more pods: give its own templates back, then quota and domains. Both in one plan, since its user may unsuspend
-    it in between, and again after each stop: pods that are made of its own templates wait behind their gates."""
+    """Plans to restore the templates of a job that creates no more pods, and then to release quota and domains.
+
+    Both in one plan, since its user may unsuspend it in between, and again after each stop: pods that are created from
+    its own templates wait behind their gates.
+    """
     if f.pods.has_any():
         return make_plan(*_end_pods_of_going_parts(f, workload), again_s=pacing.STOP_POLL_S)
     if f.pods.may_be_unseen():

@@ -1,4 +1,5 @@
-"""Pods of a running job that have done their work and come no more: what is written of them, so that others get their quota (KEP-78)."""
+"""Finished pods of a running job that are not replaced: their numbers are written, so that other workloads get their
+quota (KEP-78)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

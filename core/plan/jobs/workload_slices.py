@@ -34,7 +34,7 @@ def counts_of(workload: Json) -> dict[str, int]:
 
 
 def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """A workload's pod sets with other counts: the job's templates carry by now what the start gave them."""
+    """Returns a workload's pod sets with other counts: the job's templates have what the start added."""
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 

@@ -41,8 +41,8 @@ _DEFAULT_TOLERATIONS = tuple({"key": key, "operator": "Exists", "effect": _NO_EX
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What one workload has on one node: how many pods were assigned there, those that are bound or pinned to it, what its pods tolerate,
-    per pod set that is there, and whether any has been bound there that may be gone by now."""
+    """The part of one workload on one node: how many pods were assigned there, the pods that are bound or pinned to it,
+    what its pods tolerate, per pod set that is there, and whether any has been bound there that may be gone now."""
 
     assigned: int
     pods: Sequence[PodFacts]
@@ -143,8 +143,12 @@ def _runs(pod: PodFacts) -> bool:
 
 
 def find_placed(facts: WorkloadFacts) -> frozenset[str]:
-    """Pod sets of which each pod with a host in its node selector got it when it was ungated, since the template names none. Kueue
-    writes no coordinates (docs/migration.md). Without a topology assignment the host may be a node label of a flavor."""
+    """Returns the pod sets where each pod with a host in its node selector got it when it was ungated, since the
+    template names none.
+
+    Kueue writes no coordinates (docs/migration.md). Without a topology assignment the host may be a node label of a
+    flavor.
+    """
     given = facts.admission.pod_sets if facts.admission is not None else ()
     elsewhere = {one.name for one in given if one.assignment is None or not one.assignment.domains}
     return frozenset(one.name for one in facts.pod_sets if HOSTNAME_LABEL not in one.node_selector) - elsewhere

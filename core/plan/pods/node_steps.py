@@ -51,7 +51,7 @@ class NodesFacts:
 
 
 def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[WaitingPod]:
-    """Pods that are in the way, of nodes by name."""
+    """Returns the waiting pods that block others, for nodes by name."""
     return [WaitingPod(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
 
 

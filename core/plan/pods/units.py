@@ -405,7 +405,7 @@ def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | N
         total = sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
         before += _delete_excess(f, excess_of_group(f.pods, total))
         if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
-            return make_plan(*before, plan_deletion(workload))  # its pods are others by now
+            return make_plan(*before, plan_deletion(workload))  # its present pods are others
         requests = group.requests
     plan = _keep_in_step(f, workload, wanted, requests)
     return plan.begin_with(*before)

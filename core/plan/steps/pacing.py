@@ -1,7 +1,7 @@
-"""How often, how soon and how much at once the reconciler does what it does, in seconds where a name ends in `_S`.
+"""How often, how soon and how much at once the reconciler acts, in seconds where a name ends in `_S`.
 
-What limits requests as such is in `core.runtime`: `pace` (so many a second, where an administrator sets it), `throttle` (so many at once,
-fewer after a 429), and `client` (how long a request may take).
+Requests themselves are limited in `core.runtime.http`: by `rate_limiter` (requests a second, where an administrator
+sets it), by `throttle` (requests at once, fewer after a 429), and by `client` (how long a request may take).
 """
 
 # --- deciding -----------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ OTHERS_HELD_S = 30.0  # no event reports that the last pod of another has ended
 PODS_HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
 NAMESPACE_ENDING_S = 5.0  # until all in a namespace that is being deleted are evicted
-STORM_LOOK_S = 10.0  # at a workload of which the nodes are not judged in a storm
+STORM_LOOK_S = 10.0  # at a workload with nodes that are not judged in a storm
 STORMS_LOOK_S = 5.0  # at the storms themselves
 NODE_GONE_S = 5.0  # a node may be deleted and created again: its pods run on, and must not have another place by then
 LOST_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
@@ -90,8 +90,8 @@ DRIFT_AT_ONCE = 500  # pods
 RECOUNTED_AT_ONCE = 100  # nodes, pods and pod sets
 READ_AT_ONCE, OWNED_AT_ONCE = 25, 1_000  # workloads, pods
 REFERRING_AT_ONCE = 1_000  # jobs that refer to one object
-STRANGERS_AT_ONCE = 1_000  # pods of one Workload, of which a user chooses how many name it
-DEVICES_TURN_S = 0.02  # of a processor, for which nothing else is served
+STRANGERS_AT_ONCE = 1_000  # pods of one Workload: a user chooses how many name it
+DEVICES_TURN_S = 0.02  # of a processor, during which nothing else is served
 DEVICES_CPU_S = 0.25  # for one matcher and the devices of a slice, 128 at most; mostly it is some milliseconds
 DEVICES_CPU_OF_ALL_S, DEVICES_BUDGET_S = 30.0, 600.0  # for one matcher and all slices, in so many seconds; 15 s for 640,000 devices
 

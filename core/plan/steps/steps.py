@@ -96,8 +96,10 @@ class Hold(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ParallelSteps:
-    """Steps of which none waits for another, as writes to the pods of a job; some together are done one after the other. All are
-    attempted. The error of them all is the first that is no refusal, or else the first."""
+    """Independent steps, such as writes to the pods of a job; those in a tuple are done one after the other.
+
+    All are attempted. The error of them all is the first that is no refusal, or else the first.
+    """
 
     steps: tuple["Step | tuple[Step, ...]", ...]
 

@@ -168,8 +168,8 @@ def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str
 
 
 def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
-    """What a pod requests beyond the requests of its pod set, for which quota was reserved: a sentence without its subject; empty if
-    it requests no more."""
+    """Returns what a pod requests beyond its pod set, for which quota was reserved: a sentence without its subject;
+    empty if it requests no more."""
     for pod_set in pod_sets:
         for resource, amount in pod.requests.items() if pod.pod_set == pod_set.name else ():
             asked = pod_set.requests.get(resource, 0)
@@ -182,7 +182,8 @@ def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
 def _distribute(
     pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]], surplus: int
 ) -> Distribution:
-    """`ended` are pods that have succeeded, per domain: where they come no more their places are others' by now."""
+    """Assigns the live pods of a pod set. `ended` are pods that have succeeded, per domain: where they are not replaced
+    their places are given up."""
     assignment = given.assignment
     assert assignment is not None
     ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
@@ -231,7 +232,8 @@ def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> lis
 
 
 def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places: int) -> list[Ungate]:
-    """Less those that follow pods which have not gone yet: of the same index, where pods have one, and no more than there are places."""
+    """Returns the ungatings without those of pods that replace pods which are not gone yet: of the same index, where
+    pods have one, and no more than there are places."""
     if not leaving:
         return planned
     indexes = {index for pod in leaving if (index := _index_of(pod)) is not None}

@@ -1,8 +1,7 @@
-"""Writes to the API server, as values: what is to be written, and of which state of an object that is meant.
+"""Writes to the API server, as values: what is to be written, and for which state of an object.
 
-Plans are made of them, and `reconciler.execute.executor` carries them out. Nothing here waits or asks: a write that another program has
-overtaken
-fails when it is carried out, by its guard.
+Plans consist of them, and `reconciler.execute.executor` executes them. Nothing here waits or asks: a write to an object
+that another program has changed meanwhile fails when it is executed, by its guard.
 """
 
 from collections.abc import Mapping, Sequence
@@ -138,7 +137,8 @@ def apply_workload_condition(workload: Obj, condition: Json, manager: str = MANA
 
 
 def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
-    """Pods per pod set that need their quota no more; guarded by all of the Workload, since no number may go down while it runs."""
+    """Applies the numbers of pods per pod set that release their quota; guarded by the whole Workload, since no number
+    may go down while it runs."""
     return Apply(r.WORKLOADS, workload, {"status": {"reclaimablePods": [dict(entry) for entry in entries]}}, MANAGER_RECLAIMABLE_PODS)
 
 

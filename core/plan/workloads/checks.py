@@ -45,7 +45,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Nothing is in the way any more."""
+    """Nothing prevents the admission any more."""
 
 
 @dataclass(frozen=True, slots=True)

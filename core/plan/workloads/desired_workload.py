@@ -125,8 +125,10 @@ def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dic
 
 
 def admitted_counts(workload: Json) -> dict[str, int]:
-    """Pods that a job is to have per pod set: as many as were admitted of one that can do with fewer, else as are asked for. Where
-    some have done their work and come no more fewer are admitted, too, but the job still asks for as many.
+    """Returns the pods that a job is to have per pod set: the admitted number for a pod set with a `minCount`, else the
+    requested number.
+
+    If some have finished and are not replaced, fewer are admitted, too, but the job still asks for as many.
     """
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     counts = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}

@@ -48,7 +48,7 @@ def count_in_a_row(workload: Json) -> int:
 
 
 def forget(workload: Json) -> dict[str, str]:
-    """The annotation by which what there was until now counts no more; nothing where nothing counts."""
+    """Returns the annotation by which earlier evictions count no more; empty where none counts."""
     return {FORGOTTEN_FAILURES: str(count_evictions(workload, REASON_NODE_FAILURES))} if count_in_a_row(workload) else {}
 
 

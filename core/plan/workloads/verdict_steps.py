@@ -172,8 +172,11 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
-    """Pods that wait are deleted, so that others are made for another place. One that is bound by now runs on, and its workload needs no
-    other place: then the plan ends there, and those behind it wait on."""
+    """Deletes waiting pods, so that replacements are created for another place.
+
+    One that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others
+    keep waiting.
+    """
     gone = frozenset({Overtaken.GONE})
     return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
