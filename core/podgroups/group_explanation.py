@@ -92,7 +92,7 @@ class GroupExplanation:
 def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
-    """The facts for the placements of the lowest rank that there are: those that were wanted most. Raises InvalidSelector."""
+    """Returns the facts for the placements of the lowest rank: those that are preferred. Raises InvalidSelector."""
     budget = StepBudget() if view.budget is UNLIMITED else view.budget
     view = view.within(budget.part(_STEPS))
     cycle = PlacementCycle(view)

@@ -78,7 +78,7 @@ class Member:
     created: str = ""
     unschedulable: str = ""  # the message of kube-scheduler about it, without the gate
     claims: tuple[PodClaim, ...] = ()
-    native: bool = False  # whether kube-scheduler places it, by its own PodGroup: what topogate has let go names its node
+    native: bool = False  # whether kube-scheduler places it, by its own PodGroup: an ungated pod of topogate's is pinned to its node
     part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
     kind: str = ""  # equal pods but for their labels have the same
 

@@ -10,7 +10,7 @@ from core.podgroups.group import PodGroupInfo
 
 
 class PodCount:
-    """A hundred points for each pod that a placement takes, those that are to come counted, too.
+    """A hundred points for each pod that fits on a placement, including expected ones.
 
     So one pod more always outweighs how full a placement is, whatever the size of the group.
     """

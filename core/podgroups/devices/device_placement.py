@@ -156,7 +156,7 @@ def devices_of(inventory: Inventory, namespace: str, template: str, placed: Sequ
 
 
 def find_apart(inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> str:
-    """Of which template the devices of a group do not lie together; empty where they do."""
+    """Returns the message about the first template with devices of a group in several pools; empty where there is none."""
     for template in templates:
         pools, _ = devices_of(inventory, namespace, template, placed)
         if len(pools) > 1:

@@ -24,7 +24,7 @@ _MOST_SHARED = 5  # cells that several nodes reach; of more the smallest are lef
 
 @dataclass(frozen=True, slots=True)
 class SharedCell:
-    """Devices that several nodes reach: of which kinds they are (one bit each), how many, and which nodes."""
+    """Devices that several nodes reach: their kinds (one bit each), their number, and the nodes."""
 
     kinds: int
     count: int
@@ -164,7 +164,7 @@ class _Demand:
         return then - now
 
     def find_most_within(self, at: int, limits: Indices) -> int:
-        """How many pods on a node take no more than that, by choice of cells."""
+        """Returns the largest number of pods on a node that use no more than `limits`, by choice of cells."""
         asked = self._needs > 0
         room = (limits[:, None] + self._left[asked, at]) // self._needs[asked]
         return int(np.where(self._count_at(at)[:, asked], room, _MANY).min(initial=_MANY))
