@@ -58,7 +58,7 @@ class PodSetTemplate:
     count: int
     template: Json
     topology_request: Json | None
-    min_count: int | None = None  # the fewest pods the job can do with
+    min_count: int | None = None  # the fewest pods with which the job can run
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"name": self.name, "count": self.count, "template": self.template}
@@ -183,7 +183,7 @@ class Resizable(Protocol):
 
 @runtime_checkable
 class ResizedByPart(Resizable, Protocol):
-    """A kind of which jobs may be resized through an object that their controller made, as a RayJob through its RayCluster."""
+    """A kind of job that may be resized through an object that its controller made, as a RayJob through its RayCluster."""
 
     part: ClassVar[RelatedKind]
 

@@ -39,7 +39,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A map with known fields, of which each may be absent that is not `needed`; others are not checked.
+    """A map with known fields; those that are not `needed` may be absent, and others are not checked.
 
     Never null: defaults are written into it.
     """

@@ -1,4 +1,4 @@
-"""Pod templates of which a kind keeps only parts: those that a start adds to, and a stop gives back."""
+"""Pod templates of kinds that keep only parts of them: those that a start adds to, and a stop restores."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -37,11 +37,11 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 
-MAX_GROUP_PODS = 100_000  # no more could be assigned
+MAX_GROUP_PODS = 100_000  # the most that can be assigned
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DAEMON_SET = ("DaemonSet", "apps")
 STATIC_POD = "kubernetes.io/config.mirror"
-# What makes a pod queued, and of which group.
+# Labels that define that a pod is queued, and its group.
 SETTLED_LABELS = (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME)
 SETTLED_ANNOTATIONS = (POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, ROLE_HASH, SUSPENDING_PARENT)
 
@@ -123,7 +123,8 @@ class Pod:
         return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """What makes a pod queued, and of which group, is settled at its creation; its queue until it is admitted."""
+        """Checks that what makes a pod queued, and its group, does not change after its creation, nor its queue once it
+        is admitted."""
         if self.is_left_alone(old):
             return Rules()
         return Rules(tuple(_change_errors(old, new)))

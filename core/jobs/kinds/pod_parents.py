@@ -39,14 +39,14 @@ MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent c
 
 
 def judge_number(replicas: int) -> Iterator[FieldError]:
-    """What is wrong with a number of replicas of which each is a Workload."""
+    """Yields what is wrong with a number of replicas; each replica is a Workload."""
     if replicas > MAX_WORKLOADS:
         yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
 
 class PodParent(ABC):
-    """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends;
-    `pods_alone`: each of its pods is a workload by itself, made of the pod alone."""
+    """One kind. `name_on_pods` is the name by which its pods name their parent; `is_serving`: its pods are a group that
+    never ends; `pods_alone`: each of its pods is a workload by itself, which is made from the pod alone."""
 
     kind: ClassVar[str]
     group: ClassVar[str]
@@ -247,8 +247,11 @@ class LeaderWorkerSet(PodParent):
         return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
     def workloads(self, job: Json) -> int:
-        """One for each replica, and for each that a rollout has made beyond (`maxSurge`): `status.replicas` counts these.
-        An object that was written past the webhook has no more than `MAX_WORKLOADS`."""
+        """Returns the number of its workloads: one for each replica, and for each that a rollout has created beyond
+        (`maxSurge`): `status.replicas` counts these.
+
+        An object that was written past the webhook has at most `MAX_WORKLOADS`.
+        """
         replicas, made = _replicas(job), integer((job.get("status") or {}).get("replicas"), 0)
         return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 

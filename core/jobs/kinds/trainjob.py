@@ -123,7 +123,7 @@ class TrainJob(TemplatedKind):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """By our own patch: the runtime that it was made for may be another by now."""
+        """Whether the job is started, by our own patch: the present runtime may be another one than at its start."""
         templates = (get(entry, ("template", "spec", "template")) or {} for entry in _patches(job, ours=True))
         return any(is_started(template) for template in templates)
 
@@ -196,7 +196,7 @@ def _base(job: Json, replicated: Json) -> dict[str, Any]:
 
 
 def _patches(job: Json, *, ours: bool) -> list[Json]:
-    """Patches of replicated jobs, ours or those of others: no more than are accepted."""
+    """Returns the patches of replicated jobs, ours or those of others: at most as many as are accepted."""
     entries = (
         entry
         for patch in get(job, ("spec", "runtimePatches")) or ()
