@@ -125,7 +125,8 @@ class Election:
             self._renewed_at = sent_at
 
     def release(self, wall: str) -> Obj | None:
-        """The Lease to write in order to give it up at once; None when it is not ours. We lead no more from now on."""
+        """Returns the Lease to write in order to give it up at once; None when it is not ours. The process leads no
+        more from now on."""
         self._renewed_at = None
         if self._lease is None or self.holder != self.identity:
             return None

@@ -19,7 +19,7 @@ class EternalTaskEnded(Exception):
 
 
 def eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
-    """Start a task of which only cancellation is a good end; any other takes the group, and with it the process, down."""
+    """Starts a task that must end only by cancellation; any other end stops the group, and with it the process."""
 
     async def guarded() -> Never:
         await work

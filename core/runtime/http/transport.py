@@ -59,7 +59,8 @@ Fence = Callable[[], float]
 
 
 class LineSplitter:
-    """Chunks of any size in, whole lines out; only the new chunk is searched, so that a long line costs no more than its length."""
+    """Splits chunks of any size into whole lines. Only the new chunk is searched, so that a long line costs no more
+    than its length."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes

@@ -53,7 +53,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """`values` are all that there are, every other becomes `other`; None: they are names that others give."""
+    """`values` are all known values, every other becomes `other`; None: they are names that other objects have."""
 
     name: str
     values: frozenset[str] | None = None

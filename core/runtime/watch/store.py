@@ -64,7 +64,7 @@ class Store:
         self._on_error = on_error
         self._objects: dict[str, Obj] = {}
         self._relisted: dict[str, Obj] | None = None
-        self._unfolded: dict[str, Obj] = {}  # of a list that is being taken: what is still to come
+        self._unfolded: dict[str, Obj] = {}  # of a list that is being applied: the objects that are not applied yet
         self._indexes: dict[str, _Index] = {}
         self._version = 0  # up to which the watch has brought everything
         self._ahead: dict[str, int] = {}  # by key of objects from replies: their versions, which the watch has not reached
@@ -170,7 +170,7 @@ class Store:
         return changes
 
     def _fold_listed(self, key: str, *, initial: bool) -> Changes:
-        """Folds in one object of the list that is being taken, if it is still to come."""
+        """Applies one object of the list that is being applied, if it is not applied yet."""
         listed = self._unfolded.pop(key, None)
         return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 

@@ -140,7 +140,8 @@ Action = ListPage | OpenWatch | Read | Sleep
 
 @dataclass(frozen=True, slots=True)
 class BackoffState:
-    """What backoff remembers: failures in a row, since when all is well, and how often a server that did answer gave nothing but errors."""
+    """What backoff stores: failures in a row, the time since when requests succeed, and how often a reachable server
+    answered with errors only."""
 
     failures: int = 0
     healthy_since: float | None = None
