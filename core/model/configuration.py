@@ -21,7 +21,8 @@ class SecondPass:
     timeout_s: float = 300.0
 
     def pause_s(self, attempt: int) -> float | None:
-        """The pause after a failed attempt, of which 1 is the first; None if the workload is evicted before it is over."""
+        """Returns the pause (s) after a failed attempt; the first is 1. None if the workload is evicted before the
+        pause is over."""
         pause = self.base_delay_s * 2.0 ** (attempt - 1)
         return pause if 2 * pause - self.base_delay_s < self.timeout_s else None
 

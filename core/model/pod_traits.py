@@ -27,7 +27,7 @@ class HostPort(NamedTuple):
     ip: str = ANY_IP
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether no two pods with these can be on one node: no IP stands for all of them."""
+        """Whether no two pods with these can be on one node; no IP means all IPs."""
         return self[:2] == other[:2] and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ NO_TRAITS = PodTraits()
 
 
 def traits_of_template(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
-    """Traits of the pods that will be made of a template, with the labels that it will have got by then."""
+    """Returns the traits of the pods that will be created from a template, with the labels that it has then."""
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
     near, apart = terms_of(spec, "podAffinity", namespace, labels), terms_of(spec, "podAntiAffinity", namespace, labels)

@@ -8,8 +8,8 @@ the next decision, also in another process, keeps the same nodes:
 A workload on such nodes of another one, lent to it, has an annotation of the same form (`topogate.dev/borrowed-spares`), with
 the names of nodes that its assignment has; only those that the assignment uses count.
 
-Of what stands there only so many count as are asked for, and none that the assignment itself uses: a node that was swapped in is a spare
-no more, without another write.
+At most the requested number of these nodes counts, and none that the assignment itself uses: a node that was swapped in is no
+spare any more, without another write.
 """
 
 import json

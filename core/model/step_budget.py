@@ -1,8 +1,9 @@
-"""How much work one decision may be: a count of steps that all searches of the decision share.
+"""The work of one decision: a number of steps that all searches of the decision share.
 
-A step is worth about a microsecond of processor time, so that a count stands for a time without reading a clock: the same question
-gets the same answer on every machine. The first try of each search is counted and made in any case; what is tried beyond it is tried
-as long as there are steps left. A search that stops for want of steps returns the best answer that it has.
+A step is worth about a microsecond of processor time, so that a number stands for a time without reading a clock: the
+same question gets the same answer on every machine. The first try of each search is counted and made in any case;
+further ones are made as long as there are steps left. A search that stops for want of steps returns its best answer so
+far.
 """
 
 from dataclasses import dataclass

@@ -185,7 +185,7 @@ def _split_long(cuts: Ints, total: int) -> Ints:
 
 
 def _find_hostname_runs(column: Column) -> Ints:
-    """Cuts between values of which the stems differ."""
+    """Returns cuts between values with different stems."""
     stems = column.compute_stems()
     return (column.shared[0, 1:] < np.maximum(stems[1:], stems[:-1])).nonzero()[0] + 1
 
@@ -214,7 +214,7 @@ def _choose_best(blocks: _Blocks) -> _Choice:
 
 
 def _list_windows(blocks: _Blocks, span: int) -> Ints:
-    """For each block, what is known of it and of those before it.
+    """Returns, for each block, the facts about it and those before it.
 
     Rows as in `inside`, of a block and the border behind it; then lengths, digits and where it begins.
     """
