@@ -56,7 +56,7 @@ def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) 
 
 
 def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: timedelta = SERVING_LIFETIME) -> KeyPair:
-    """A server certificate for DNS names and IP addresses, of which there must be at least one."""
+    """Returns a server certificate for DNS names and IP addresses; there must be at least one. Raises ValueError without any."""
     if not names:
         raise ValueError("a serving certificate needs at least one name")
     ca_certificate = x509.load_pem_x509_certificate(ca.certificate)

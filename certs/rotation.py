@@ -117,7 +117,8 @@ class Rotation:
         return None if self._served is None else self._served.not_after
 
     def why_not_ready(self) -> str:
-        """Empty when clients of every published configuration accept what is served, as far as was seen lately; else what is in the way."""
+        """Empty when clients of every published configuration accept what is served, as far as was observed lately;
+        else the reason."""
         if self._served is None:
             return self._complaint or "no serving certificate yet"
         silent_s = self._clock.monotonic() - self._confirmed_at

@@ -8,8 +8,8 @@ A new CA comes into use in steps, each of which may be the last for a while (a c
     signer B, retiring A          the leaf is B's; the bundle is still A and B, for replicas that serve A's leaf
     signer B                      after an overlap A is dropped, first here and then from the configurations
 
-A replica shows a leaf of another CA than before only once that CA has been trusted everywhere for that moment, however it came to be the
-signer: by these steps, or since the Secret was lost, or replaced by one of earlier.
+A replica serves a leaf of another CA than before only once that CA has been trusted everywhere for that moment, however it came to be the
+signer: by these steps, or because the Secret was lost, or replaced by an earlier one.
 
 The code that executes the plan (certs.rotation) has to read the configurations before the Secret, and to guard each write by
 the version it has read. Then a replica with an old view cannot remove a CA from a configuration after another replica relies
