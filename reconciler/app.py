@@ -267,7 +267,7 @@ class Deciding:
         await self._executor.reporter.settle()
 
     async def _audit(self) -> None:
-        """Recounts the ledger now and then: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""
+        """Recounts the ledger at intervals: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""
         while True:
             await self._clock.sleep(pacing.AUDIT_S)
             drift, missing = await self._recount(), await self._find_missing()

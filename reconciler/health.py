@@ -41,7 +41,7 @@ class Health:
         return "" if self.election is None or self.election.holder else "it is not known who has the lease"
 
     def why_not_alive(self) -> str:
-        """What has stood still for too long; nothing if all is well."""
+        """Returns what has stood still for too long; empty if nothing has."""
         if self.reconciler is None or self.stopping:
             return ""
         silent = (self._silence(informer) for informer in self.reconciler.observed.informers)

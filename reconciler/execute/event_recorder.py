@@ -67,7 +67,8 @@ class Reporter:
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """An event on what a Workload was made for: users look at their job, and need not know that there is a Workload."""
+        """Emits an event on the object for which a Workload was made: users look at their job, and need not know that
+        there is a Workload."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.event(*made_for, reason, message, warning=warning)
@@ -123,7 +124,8 @@ class Reporter:
             logger.warning("event could not be written", extra={**about, "error": str(error)})
 
     def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
-        """What a Workload stands for: its owner. A pod group has none: its oldest pod, which is one event however many they are."""
+        """Returns the object for which a Workload was made: its owner. A pod group has none: its oldest pod, which is
+        one event however many there are."""
         owner = controller_of(workload)
         if self._observed is None:
             return None

@@ -273,7 +273,7 @@ class Executor:
         raise conflict
 
     async def _read_same(self, write: Write) -> Obj:
-        """The object of a write as it is now. Raises NotFound where another has its name."""
+        """Returns the present object of a write. Raises NotFound where another one has its name."""
         metadata = write.seen["metadata"]
         now = await self.read(write.resource, metadata.get("namespace"), metadata["name"])
         if now["metadata"]["uid"] != metadata["uid"]:

@@ -43,7 +43,7 @@ class Recorder:
                 self._sink.record(m.EXCESS_DOMAINS, choice.excess, choice.level, traceparent=traceparent)
 
     def written(self, seconds: float, traceparent: str | None) -> None:
-        """An admission stands in the API, so long after it was decided."""
+        """Records the seconds from the decision on an admission until it was written."""
         self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
 
     def preempted(self, by_queue: str | None, reason: str) -> None:

@@ -49,7 +49,7 @@ class Jobs:
         self._is_elastic_on, self._is_elastic_with_topology = is_elastic, with_topology
         self._suspensions = Suspensions(clock)
         self._refused_starts = RefusedStarts(clock)
-        self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
+        self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs with pods that run on
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
         for key, informer in observed.jobs.items():

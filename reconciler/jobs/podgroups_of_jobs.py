@@ -48,7 +48,8 @@ class PodGroupsOfJobs:
     def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed, self._executor = observed, executor
         self._kinds: dict[str, tuple[Grouping, Informer]] = {}
-        self._untold: dict[JobKey, tuple[str, str, bool]] = {}  # what has become of their groups: reason, message, whether all is well
+        # The conditions of their groups to report: reason, message, whether the status is True.
+        self._untold: dict[JobKey, tuple[str, str, bool]] = {}
         for kind in observed.kinds.values():
             if isinstance(kind, Grouping):
                 self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]

@@ -66,7 +66,7 @@ class Outlook:
         return found
 
     def step_of(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
-        """Pods of one replica of a group, and what would be done for them if no more of them came. Plugins are those of the default."""
+        """Returns the pods of one replica of a group, and the step for them if no more pods came, with the default plugins."""
         members, group = list(members_of(self.observed, key).values()), self.observed.pod_group(f"{key.namespace}/{key.name}")
         return members, next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 

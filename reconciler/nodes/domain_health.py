@@ -1,6 +1,8 @@
-"""Evicts workloads of which a domain of several nodes no longer holds what was assigned to it (`core.queueing.cycle.domain_room`).
+"""Evicts workloads when a domain of several nodes no longer holds what was assigned to it
+(`core.queueing.cycle.domain_room`).
 
-Level-triggered, a workload at a time. A shortage counts once it has lasted as long as a node may be not ready; a storm holds it back.
+Level-triggered, a workload at a time. A shortage counts once it has lasted as long as a node may be not ready; a storm
+holds it back.
 """
 
 from collections import defaultdict

@@ -72,7 +72,7 @@ class Spares:
         self._observed, self._executor, self._leaving_taints, self._is_held = observed, executor, leaving_taints, is_held
         self._makes_room = makes_room
         self._counts: dict[str, SpareCounts] = {}  # by workload
-        self._borrowed: dict[str, frozenset[str]] = {}  # by workload that stands on others' spares: those nodes
+        self._borrowed: dict[str, frozenset[str]] = {}  # by borrowing workload: the borrowed nodes
         self._unsaid: dict[str, str] = {}  # by borrowing workload: its annotation as it was before another client changed it
         self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: their names, hostnames too
         self.controller = build_controller("spares", self._reconcile, clock)

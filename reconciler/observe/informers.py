@@ -41,11 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 class Informers:
-    """What is watched. Configuration and nodes are listed before pods, and pods before workloads, so that an assignment is read when the
-    tree that it names is there.
+    """All informers. Configuration and nodes are listed before pods, and pods before workloads, so that an assignment
+    is read when the tree that it names exists.
 
-    `reserves_daemon_sets`: whether DaemonSets are watched; `places_groups`: whether devices and kube-scheduler's own PodGroups are, where
-    they are served. `read_again` gets the keys of Workloads of which the volumes have changed.
+    `reserves_daemon_sets`: whether DaemonSets are watched; `places_groups`: whether devices and kube-scheduler's own
+    PodGroups are, where they are served. `read_again` gets the keys of Workloads with volumes that have changed.
     """
 
     def __init__(

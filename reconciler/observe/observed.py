@@ -90,7 +90,7 @@ class Observed(Informers):
         self.pod_defaults = PodDefaults()
         self.provisioning: dict[str, ProvisioningConfig] = {}
         self.pod_facts: dict[str, PodFacts] = {}
-        self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: what has been read of which state of it
+        self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: the object that was read, and what was read from it
         self.owners = Owners()
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
@@ -303,7 +303,7 @@ class Observed(Informers):
         informer.add_handler(handle)
 
     def _replace_unreadable_node(self, name: str, node: Obj) -> NodeFacts | None:
-        """A node as it was, which gets no more pods."""
+        """Returns the former facts of a node, which gets no more pods."""
         known = self.state.nodes.get(name)
         return replace(known, state=replace(known.state, unschedulable=True)) if known is not None else None
 

@@ -211,7 +211,7 @@ def slim_between(obj: Obj) -> Obj:
 
 
 def slim_definition(definition: Obj) -> Obj:
-    """Which versions of which kind a CustomResourceDefinition serves, and whether it does."""
+    """Returns the versions and the kind of a CustomResourceDefinition, and whether they are served."""
     spec = definition["spec"]
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return {

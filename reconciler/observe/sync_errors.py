@@ -46,7 +46,7 @@ class Troubles:
             self._told = ""
 
     def why(self) -> str:
-        """What is wrong now, and what would mend it; nothing where all is well."""
+        """Returns what is wrong now, and what would correct it; empty where nothing is."""
         troubles = [
             (informer, error)
             for informer in self._observed.awaited

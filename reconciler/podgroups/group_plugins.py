@@ -29,7 +29,8 @@ from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProc
 
 logger = logging.getLogger(__name__)
 OFTEN = 10
-"""Questions of one decision, beside two for each plugin: more there are only where nodes and pods change under it all the time."""
+"""Questions of one decision, beside two for each plugin: there are more only where nodes and pods change under it all
+the time."""
 _RESTLESS = "nodes and pods change faster than it answers"
 
 

@@ -67,7 +67,7 @@ def forget_place(observed: Observed, key: GroupKey, uid: str) -> None:
 
 
 def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
-    """Replicas of which there is a pod: of one group, by its key, or of all."""
+    """Returns the replicas with pods: of one group, by its key, or of all."""
     named = {key for pod in observed.pods.store.list() if (key := group_of(pod)) is not None}
     return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
 

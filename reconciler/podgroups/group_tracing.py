@@ -27,7 +27,8 @@ class GroupTraces:
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
         self._executor, self._clock = executor, clock
-        self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
+        # When the first pods of a replica were ungated, for replicas with pods that are not bound yet.
+        self._let_go: dict[GroupKey, datetime] = {}
 
     async def begin(self, group: Obj) -> Obj:
         """The group with its trace, which begins here where it has none. Raises KubeError."""
@@ -79,7 +80,7 @@ class GroupTraces:
                 span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
 
     def bound(self, group: Obj, key: GroupKey, pods: int) -> None:
-        """All pods that were let go are on their nodes."""
+        """Emits the span that ends when all ungated pods are on their nodes."""
         since = self._let_go.pop(key, None)
         if since is None:
             return

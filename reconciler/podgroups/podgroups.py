@@ -100,7 +100,7 @@ class PodGroups:
         self._events: Counter[GroupEvent] = Counter()
         self._rests_until = 0.0
         self._refused_until: dict[GroupKey, float] = {}  # until when gangs wait after the API server refused their places
-        self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
+        self._unsure: dict[GroupKey, set[str]] = {}  # pods with a write of unknown result, by key
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -140,7 +140,8 @@ class PodGroups:
             self._forget(group, uid)
 
     def _forget(self, group: GroupKey, uid: str) -> None:
-        """A pod is gone, is over, or belongs to the group no more: what was kept for it is others'."""
+        """Drops a pod that is gone, is over, or belongs to the group no more: other pods may use the place that was
+        kept for it."""
         self._decided.pop(uid, None)
         forget_place(self._observed, group, uid)
         seen = self._seen.get(group, {})
@@ -384,7 +385,7 @@ class PodGroups:
         return next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
 
     def _held_up(self, step: GroupStep) -> GroupStep:
-        """While admissions are paused no group gets places, and none is let go."""
+        """Returns the step without places while admissions are paused: no group gets places, and no pod is ungated."""
         stop = self._observed.state.pause.of(ADMISSIONS)
         if stop is None or not (step.keep or step.let_go or step.hand_over):
             return step

@@ -146,7 +146,7 @@ class Pods:
         return found
 
     def _find_source(self, unit: Unit, pods: list[Obj]) -> Obj | None:
-        """What the workload is made of: its parent, else one of the pods; None where it is gone."""
+        """Returns the object from which the workload is made: its parent, else one of the pods; None where it is gone."""
         if unit.source in PARENTS:
             return self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
         return pods[0] if pods else None

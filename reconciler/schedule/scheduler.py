@@ -289,7 +289,7 @@ class Scheduler:
         return self._cycle.makes_room
 
     async def drain(self) -> None:
-        """Decides no more; returns once all verdicts that are being written are written."""
+        """Stops deciding; returns once all verdicts that are being written are written."""
         self._is_draining = True
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -1,4 +1,4 @@
-"""Verdicts are written and reported; where a write fails the decision is taken back, and where its answer is lost the workload is read."""
+"""Verdicts are written and reported. If a write fails the decision is reverted; if its answer is lost the workload is read."""
 
 import asyncio
 import logging
@@ -91,9 +91,9 @@ class Verdicts:
         self._held_back.pop(uid, None)
 
     async def write(self, judged: Judged) -> None:
-        """One; returns once it is written, taken back, or to be looked up."""
+        """Writes one verdict; returns once it is written, reverted, or to be looked up."""
         verdict = judged.verdict
-        # As it is now, and not when it is its turn: whatever changes it meanwhile makes the decision void.
+        # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)
         try:
             async with self._writes:
