@@ -78,7 +78,7 @@ class Lookup:
             found = await self._find(resource, reference.name, namespace)
         except LookupFailed:
             return job
-        # One that is too large is reported by the reconciler, and nothing is made of it.
+        # The reconciler reports one that is too large, and nothing is made from it.
         return job if found is None or explain_size(reference, found) else kind.expanded(job, found)
 
 
@@ -136,7 +136,7 @@ def _key(owner: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def find_controller(obj: Json | None) -> Mapping[str, Any]:
-    """The owner reference of what controls an object; anything may stand in a new one."""
+    """Returns the owner reference of the controller of an object; a new object may contain any values."""
     metadata = (obj or {}).get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     found = (owner for owner in (owners if isinstance(owners, list) else ()) if isinstance(owner, dict) and owner.get("controller") is True)

@@ -43,7 +43,7 @@ READ_S, WAIT_S = 4.0, 4.0
 _LINGERING_S = 1.0  # for so long what comes of a refused body is read and thrown away
 _READ_BUFFER_BYTES = 64 * 1024
 _BUSY = "too many reviews at once; try again"
-_CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection is of no more use
+_CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection cannot be used any more
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
 # Endpoints of a Service learn within a second or so that a pod stops. A client that has sent no request until then will
@@ -60,7 +60,7 @@ Judge = Callable[[str, bytes], Coroutine[Any, Any, tuple[str, web.Response]]]
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """Bytes of bodies, of memory for what is made of them, and threads that judge."""
+    """Limits on the bytes of bodies, on the memory for parsed objects, and on the threads of reviews."""
 
     bodies: Intake
     judged: SharedLimit
@@ -106,7 +106,8 @@ class AdmissionServer:
         self.app.router.add_get("/readyz", self._readyz)
 
     def make_runner(self, *, shutdown_timeout_s: float) -> web.AppRunner:
-        """What serves it. A review is let go when its client has gone; a body that is not read yet takes little memory."""
+        """Returns the runner that serves it. A review is dropped when its client has gone; a body that is not read yet
+        takes little memory."""
         return web.AppRunner(
             self.app,
             access_log=None,

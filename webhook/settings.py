@@ -133,7 +133,7 @@ def _misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
     """What is missing, and what is not meant for a certificate of this kind."""
     mode = given.get("cert_mode")
     if given.has("cert_mode") and not given.layers.get("cert_mode"):
-        return  # no kind that there is
+        return  # an unknown kind
     needed, unwanted = (FILES, OWN | OWN_TIMES) if mode == "files" else (OWN, FILES)
     has_folder = mode == "files" and file.webhook.certificates is not None
     if missing := [flag for name, flag in needed.items() if not given.has(name) and not has_folder]:

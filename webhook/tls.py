@@ -42,8 +42,8 @@ class HeldCertificate:
 
     def take(self, certificate: bytes, key: bytes) -> None:
         """Uses this pair for new handshakes from now on. Raises UnusableCertificate, and then keeps the present pair."""
-        # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key leaves none; the file system may be
-        # read-only.
+        # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key is not stored;
+        # the file system may be read-only.
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
             file.write(certificate.rstrip() + b"\n" + key)
             file.flush()
