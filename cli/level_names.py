@@ -129,8 +129,11 @@ def _join_accelerators(nodes: Nodes, levels: Sequence[str], remarks: list[str]) 
 
 
 def _search(nodes: Nodes, remarks: list[str]) -> list[str]:
-    """The longest chain of labels of which each nests in the next wider one and has more domains: of those that sound like places, or
-    else of all. Of labels that divide the nodes alike the first by name stands for all."""
+    """Returns the longest chain of labels where each nests in the next wider one and has more domains: of those with
+    names of places, or else of all.
+
+    Of labels that divide the nodes alike only the first by name is used.
+    """
     labels = sorted({label for have in nodes.values() for label in have} - {HOSTNAME_LABEL, *ACCELERATORS})
     dividing = [label for label in labels if _divides(nodes, label)]
     named = [label for label in dividing if label in ZONES or (_IS_PLACE.search(label.lower()) and not _IS_NO_PLACE.search(label.lower()))]

@@ -84,7 +84,8 @@ async def tell_status(client: Client, namespace: str) -> list[str]:
 
 
 async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
-    """Sets keys that are missing, or takes away those that are there; what was paused before. A stop that stands is not overwritten."""
+    """Sets keys that are missing, or removes those that exist. Returns what was paused before. An existing stop is not
+    overwritten."""
     for _ in range(_ATTEMPTS):
         seen = await _find(client, namespace)
         before = Pause.read(seen or {})

@@ -78,7 +78,7 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
-    """All objects of all files; a List stands for its items. Mistakes are added to `wrong`."""
+    """Returns all objects of all files, with the items of each List. Mistakes are added to `wrong`."""
     found: list[Document] = []
     for path in paths:
         try:
@@ -122,7 +122,7 @@ def _take(value: object, where: str, found: list[Document], wrong: list[str]) ->
         return
     assert isinstance(value, dict)
     metadata = value.get("metadata") or {}
-    if any(name in metadata and metadata[name] is None for name in _TEXTS):  # null stands for nothing, as for the API server
+    if any(name in metadata and metadata[name] is None for name in _TEXTS):  # null means nothing, as for the API server
         kept = {name: part for name, part in metadata.items() if part is not None or name not in _TEXTS}
         value = {**value, "metadata": kept}
     if value["kind"].endswith(_LIST) and isinstance(value.get("items"), list):
@@ -141,7 +141,7 @@ def _name_of(obj: Mapping[str, Any]) -> str:
 
 
 def _misshapen(value: object) -> Iterator[Mistake]:
-    """What every object of Kubernetes has, and of which type."""
+    """Yields what is missing or has a wrong type of the fields that every object of Kubernetes has."""
     if not isinstance(value, dict):
         yield Mistake("", f"{shown(value)} is no object of Kubernetes; apiVersion, kind and metadata are expected")
         return
@@ -324,7 +324,7 @@ def _unknown_keys(model: type[BaseModel], value: object, path: str) -> Iterator[
         where = at(path, str(key))
         if key in fields:
             nested = _model_in(fields[key].annotation)
-            if nested is not None and where not in ("metadata", "status"):  # of which the models have what topogate reads
+            if nested is not None and where not in ("metadata", "status"):  # the models have only those parts of both that topogate reads
                 for index, item in enumerate(inner) if isinstance(inner, list) else ((None, inner),):
                     yield from _unknown_keys(nested, item, where if index is None else at(where, index))
         elif where not in ("metadata", "status"):

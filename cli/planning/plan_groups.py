@@ -52,7 +52,8 @@ def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str
 
 
 def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> bool:
-    """The pods that a document stands for, if they name a group or it asks for one; False if not. Raises BadInput."""
+    """Adds the pods that a document describes, if they name a group or it asks for one. Returns whether there are any.
+    Raises BadInput."""
     obj = complete(document.obj, r.resource_of(kind), namespace)
     asks = isinstance(kind, Grouping) and asked(obj) is not None
     if not asks and (QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) or not _has_key(obj, MEMBER_OF_LABEL)):

@@ -132,7 +132,7 @@ class Planner:
         return [await self._of_pods(each, asked) for each, asked in wanted if asked is not None]
 
     async def _of_deployment(self, document: Document, kind: Deployment, namespace: str) -> list[Planned]:
-        """Each of its pods is a workload by itself, made of the pod as its template has it."""
+        """Plans each pod of a Deployment as a workload by itself, made from its template."""
         admitted = await self._reviewing.job(document, kind, namespace)
         deployment = _planned(document, kind.kind, admitted.obj, admitted.warnings)
         spec = admitted.obj["spec"]
