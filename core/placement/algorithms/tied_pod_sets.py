@@ -1,8 +1,8 @@
 """Pod sets that must share a domain, and pod sets that hinder each other.
 
-A tie - a group of more than two pod sets, or a whole workload (KEP-2724, Story 3) - is tried domain by domain, the
-tightest first, and its pod sets are placed there one after the other. Where an order of pod sets fails,
-`core.placement.algorithms.joint_search` places all of them at once.
+A tie - a group of more than two pod sets, or a whole workload (KEP-2724, Story 3) - is tried domain by
+domain, the tightest first, and its pod sets are placed there one after the other. Where an order of pod
+sets fails, `core.placement.algorithms.joint_search` places all of them at once.
 """
 
 from collections.abc import Callable, Sequence
