@@ -39,13 +39,12 @@ async def run_until_stopped(
 ) -> None:
     """Runs `main` with the root TaskGroup until it and all tasks of the group end, or a signal asks to stop.
 
-    `before` runs first, with signal handlers installed already, so that a signal does not kill the process while it
-    starts. What it raises is raised as it is.
+    `before` runs first, with signal handlers installed already, so that no signal kills the process at its start.
 
-    On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled;
-    both together get `grace_s` seconds. Returns when all has ended in good order. A second signal, or tasks that
-    outlive the grace, end the process at once through `abort`: a process that hangs at exit keeps its lease from the
-    next. The exception of a task is raised, as the group's exception.
+    On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled; both together
+    get `grace_s` seconds. Returns when all has ended in good order. A second signal, or tasks that outlive the grace, end the process
+    at once through `abort`: a process that hangs at exit keeps its lease from the next. The error of a task is raised, as the group's
+    exception.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -1,13 +1,10 @@
 """One decision cycle over a batch of workloads; each is decided on with the usage of those before it.
 
-A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get
-the same rack in one cycle. A refused workload is decided on again only after something that could help has changed; a
-refusal holds for all workloads that ask its queue for the same.
-
-A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
-otherwise one of higher priority would borrow what is reclaimed. What evicted workloads release for a preemptor is
-reserved for it: workloads behind it in the queue see it as used, those before it do not. So a preemption leads to the
-admission it was made for.
+A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get the same rack in
+one cycle. A refused workload is decided on again only after something that could help has changed; a refusal holds for all workloads that
+ask its queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its
+queue: otherwise one of higher priority would borrow what is reclaimed. What evicted workloads release for a preemptor is reserved for it:
+workloads behind it in the queue see it as used, those before it do not. So a preemption leads to the admission it was made for.
 """
 
 from collections import Counter
@@ -99,19 +96,14 @@ class Cycle:
         is_held_back: Callable[[str], bool] = lambda uid: False,
         is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
-        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next
-        cycle then continues with the workloads that have not had their turn.
+        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next cycle then
+        continues with the workloads that have not had their turn.
 
-        Workloads with a uid that `is_held_back` are passed over. Workloads with a uid that `is_busy` still have a
-        verdict that is being written: none of them is decided on, and all keep their places. So no workload overtakes
-        the head of a StrictFIFO queue or takes the quota and nodes that the head waits for.
-
-        Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues the decision.
-        The next cycle applies its result if the result still holds then.
-
-        Each admission is assumed in the state before it is yielded; if the write fails, the caller must call
-        `state.forget`. A workload that keeps waiting for the same reason with another message is not among the
-        verdicts: see `catch_up`.
+        Workloads with a uid that `is_held_back` are passed over. Those with a uid that `is_busy` have a verdict that is still being
+        written: none is decided on, and all keep their places. So no workload overtakes the head of a StrictFIFO queue or takes what
+        it waits for. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues it: the next
+        cycle applies its result if that still holds. Each admission is assumed in the state before it is yielded; if the write fails,
+        the caller must call `state.forget`. `catch_up` has those with another message for the same reason.
         """
         self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
@@ -122,11 +114,8 @@ class Cycle:
             self._state.drop_claims()
 
     def set_aside(self) -> WorkloadFacts | None:
-        """Leaves out a workload after a run or a piece that raised an error: the one that was decided on at that
-        moment, until it changes. The round continues.
-
-        Returns the workload; None where the run raised between two of them: another round begins.
-        """
+        """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round
+        continues. Returns the workload; None where the run raised between two of them: another round begins."""
         if self._current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current
@@ -229,11 +218,8 @@ class Cycle:
     # --- second passes ------------------------------------------------------------------------------
 
     def _second_passes(self, run: Run) -> Iterator[Verdict]:
-        """Yields the verdicts of second passes. Workloads that have quota already come before all that have none yet.
-
-        Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it
-        continues here.
-        """
+        """Yields the verdicts of second passes. Workloads that have quota already come before all that have none yet. Where that
+        takes longer than the cycle may, the next cycle is for the other turns, and the one after it continues here."""
         due, is_again = second_pass.due_for_second_pass(self._state, self._replacement), False
         self._passed.intersection_update(w.uid for w in due)
         self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
@@ -270,12 +256,8 @@ class Cycle:
         self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Outcome:
-        """Returns the outcome of a second pass.
-
-        A workload that can have no place would be evicted. It keeps what it has while evictions are paused. It also
-        keeps what it has while workloads that were evicted for it have not left: a node that it needs as well may
-        become ready again meanwhile.
-        """
+        """Returns the outcome of a second pass. A workload without a place would be evicted. It keeps what it has while evictions are
+        paused, and while workloads that were evicted for it have not left: a node may become ready again meanwhile."""
         pause = self._state.pause
         if pause.admissions is not None:
             return NotAdmissible(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
@@ -307,10 +289,9 @@ class Cycle:
     def _keep_promises(self, run: Run) -> Iterator[Verdict]:
         """Decides first on the workloads for which other workloads were evicted.
 
-        Such a workload gets the quota and nodes of its victims before any other workload has a turn. Otherwise a
-        workload earlier in the order could take them, and evictions would never end: each workload would take what the
-        victims of another one left, and could be preempted by that one as soon as it runs. In a StrictFIFO queue this
-        holds for the head alone: no other workload may be served before it.
+        Such a workload gets what its victims release before any other workload has a turn. Otherwise one earlier in the order could
+        take it, and evictions would never end: each would take what another's victims left, and be preempted by that one as soon as
+        it runs. In a StrictFIFO queue this holds for the head alone: no other workload may be served before it.
         """
         promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
         if not self._is_cut:
@@ -471,12 +452,8 @@ class Cycle:
         self._state.assume(workload.key, found.admission, plan)
 
     def _note(self, group: EquivalenceClass, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotAdmissible) -> None:
-        """Records a refusal for the whole group.
-
-        It is for the workload alone where others are to be evicted for it, or were, since workloads alike may need
-        other victims; and where the labels of its pods matter. In a StrictFIFO queue those behind it wait for another
-        reason.
-        """
+        """Records a refusal for the whole group; for the workload alone where others are to be evicted for it, or were, since
+        workloads alike may need other victims, and where the labels of its pods matter. In a StrictFIFO queue others wait for it."""
         self._claims.note(workload, outcome.preempting)
         refusal = StandingRefusal.note(
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
@@ -500,11 +477,9 @@ class Cycle:
     # --- reporting ----------------------------------------------------------------------------------
 
     def _tell(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
-        """Yields verdicts for a group that keeps waiting: for its first workload, for those to which nothing is
-        reported yet, and for all if the reason does not change with each workload that starts or ends.
-
-        Where that takes too long the group has another turn in the next cycle.
-        """
+        """Yields verdicts for a group that keeps waiting: for its first workload, for those to which nothing is reported yet, and for
+        all if the reason does not change with each workload that starts or ends. Where that takes too long the group has another turn
+        in the next cycle."""
         group, before = turn.group, turn.group.word
         group.word = outcome
         if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= PASSING):
@@ -534,8 +509,7 @@ class Cycle:
         return before != now
 
     def catch_up(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
-        """Returns a verdict for the next pending workload that waits for another reason than the one last reported.
-        None: there is none among the next `steps` workloads."""
+        """Returns a verdict for the next pending workload with a reason that is not reported yet; None: none among the next `steps`."""
         for _ in range(steps):
             group, workload = next(self._walk, (None, None))
             if group is None or workload is None:
@@ -561,11 +535,8 @@ class Cycle:
         return self._round
 
     def drop_refusals(self, before: int, most: int) -> int:
-        """Drops refusals of rounds before this one, no more than `most`: the next cycle decides again, so that reasons
-        have current amounts.
-
-        Refusals with a reservation stay. Returns how many were dropped.
-        """
+        """Drops refusals of rounds before this one, no more than `most`, so that reasons get current amounts. Refusals with a
+        reservation stay. Returns how many were dropped."""
         own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
         old = [uid for uid in own if self._claims.of(uid) is None][:most]
         for uid in old:
@@ -576,8 +547,8 @@ class Cycle:
         return len(old) + len(stale)
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
-        """Returns, per LocalQueue, how many workloads were refused, or are held back, and are not decided on again
-        until something has changed. In a StrictFIFO queue all wait for their turn, and none is counted."""
+        """Returns, per LocalQueue, how many workloads were refused or held back, and are not decided on again until something has
+        changed. In a StrictFIFO queue all wait for their turn: none is counted unless its group is held up."""
         counts: Counter[str] = Counter()
         for group in self._pending.groups():
             _, first = group.members[0]
@@ -606,8 +577,8 @@ class Cycle:
 
     @property
     def makes_room(self) -> bool:
-        """Whether a workload waits until others, which are being evicted for it, are gone. No other workload may take
-        what they hold before it is decided on."""
+        """Whether a workload waits until others, evicted for it, are gone. No other workload may take what they hold before it is
+        decided on."""
         return self._claims.any()
 
     def spare(self, key: str) -> None:
