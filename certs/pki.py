@@ -56,7 +56,7 @@ def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) 
 
 
 def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: timedelta = SERVING_LIFETIME) -> KeyPair:
-    """A server certificate for DNS names and IP addresses, of which there must be at least one."""
+    """Returns a server certificate for DNS names and IP addresses; there must be at least one. Raises ValueError without any."""
     if not names:
         raise ValueError("a serving certificate needs at least one name")
     ca_certificate = x509.load_pem_x509_certificate(ca.certificate)
@@ -77,10 +77,11 @@ def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: tim
 
 
 def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
-    """Everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`.
+    """Returns everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust
+    `ca_bundle`.
 
-    Empty means good. All problems at once, in words for an operator. To look ahead ("good for 30 more days?"), give a
-    later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake.
+    Empty means good. All problems at once, as text for an operator. To check a later time ("good for 30 more days?"),
+    give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake.
     """
     try:
         leaf, *_ = x509.load_pem_x509_certificates(chain)

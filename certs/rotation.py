@@ -1,13 +1,12 @@
-"""Carries out `certs.rotation_plan` through the API: one look after the other, at intervals and at once after a step.
+"""Executes `certs.rotation_plan` through the API: one check after the other, at intervals and at once after a step.
 
-A look reads the configurations, then the Secret (in this order, see certs.rotation_plan), publishes, takes one step of the Secret and
-hands the
-chain over to the server. Every write is guarded by the version that was read; of replicas that race one succeeds and the others look again.
-Polled and not watched: the webhook keeps no informer, and a handful of single GETs every LOOK_S from two replicas is nothing to an API
-server.
+A check reads the configurations, then the Secret (in this order, see certs.rotation_plan), publishes, takes one step of
+the Secret and passes the chain to the server. Every write is guarded by the version that was read; of replicas that
+race one succeeds and the others check again. Polled and not watched: the webhook keeps no informer, and a handful of
+single GETs every LOOK_S seconds from two replicas is a small load for an API server.
 
-What makes dropping the former CA safe is a lease in reverse: a replica that could not confirm for `fresh_s` that it serves what the Secret
-says calls itself not ready, long before others drop the CA of what it serves.
+It is safe to drop the former CA because of a lease in reverse: a replica that could not confirm for `fresh_s` seconds
+that it serves the pair of the Secret reports itself as not ready, long before others drop the CA of what it serves.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ KINDS = {
     "validating": Resource(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False),
     "crd": Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
 }
-"""The kinds of configuration by the word that settings use."""
+"""The kinds of configuration by the name that settings use."""
 
 FIELD_MANAGER = "topogate-webhook"
 LOOK_S = 10.0
 """So soon a hand-edited caBundle is healed."""
 MAX_STEPS = 12
-"""Of one look: from nothing to rest takes four; more than this is others who write against us."""
+"""Steps in one check: from nothing to rest takes four; with more than this, others write against us."""
 
 
 class Api(Protocol):
@@ -67,7 +66,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BundleHolder:
-    """One object that has our caBundle; `kind` is a word of KINDS."""
+    """One object that has our caBundle; `kind` is a key of KINDS."""
 
     kind: str
     name: str
@@ -78,7 +77,8 @@ class BundleHolder:
 
 @dataclass(frozen=True, slots=True)
 class CertificateTarget:
-    """Where the certificates live, whom they are for, who is told of them. The first name is the one that readiness is judged by."""
+    """Where the certificates are stored, which names they are for, and which configurations get the CA. Readiness is
+    checked by the first name."""
 
     namespace: str
     secret: str
@@ -88,7 +88,7 @@ class CertificateTarget:
 
     @property
     def fresh_s(self) -> float:
-        """So long a replica may serve without having confirmed what the Secret says, in seconds."""
+        """The time in seconds for which a replica may serve without having confirmed the content of the Secret."""
         return self.policy.overlap.total_seconds() / 4
 
 
@@ -117,20 +117,22 @@ class Rotation:
         return None if self._served is None else self._served.not_after
 
     def why_not_ready(self) -> str:
-        """Empty when clients of every published configuration accept what is served, as far as was seen lately; else what is in the way."""
+        """Empty when clients of every published configuration accept what is served, as far as was observed lately;
+        else the reason."""
         if self._served is None:
             return self._complaint or "no serving certificate yet"
         silent_s = self._clock.monotonic() - self._confirmed_at
         if silent_s > self._target.fresh_s:
             why = self._complaint or "it does not match what is published"
             return f"the serving certificate could not be confirmed for {self._target.fresh_s:.0f} s: {why}"
-        # One that was there and is gone sends nobody to us: that must not take those away who come by the others.
+        # Without a configuration that is gone, the API server sends no request because of it: that must not block
+        # requests because of the others.
         there = {one: bundles for one, bundles in self._published.items() if bundles is not None or one not in self._seen}
         problems = problems_of_serving(self._served, there, self._target.names[0], self._clock.now())
         return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
     async def run(self) -> Never:
-        """Looks for ever. What the API server refuses is told once and tried again."""
+        """Checks for ever. An error of the API server is logged once and the step is tried again. Never returns."""
         while True:
             try:
                 await self.look()
@@ -176,7 +178,8 @@ class Rotation:
             self._complaint = plan.waiting
 
     async def _publish(self, plan: RotationPlan, configurations: Mapping[BundleHolder, Obj | None]) -> list[str]:
-        """Failures but for conflicts, in words: one configuration that may not be written must not keep the others from it."""
+        """Publishes the bundle; returns failures but for conflicts, as text: one configuration that may not be written
+        must not keep the others from the bundle."""
         failed = []
         for one, obj in configurations.items():
             if obj is None or str(one) not in plan.publish:
@@ -253,14 +256,15 @@ class Rotation:
         logger.info("certificates rotated a step", extra={"secret": self._target.secret, "reason": step.reason})
 
     def _complain(self, text: str) -> None:
-        """Told once, not at every look."""
+        """Logs a problem once, not at every check."""
         if text != self._complaint:
             logger.warning("certificates not in order", extra={"error": text})
         self._complaint = text
 
 
 def _bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | None:
-    """None where nobody is sent to us: no such object, or none of its webhooks. What is no base64 counts as empty."""
+    """Returns the CA bundles of a configuration; None where it sends no requests: no such object, or none of its
+    webhooks. Invalid base64 counts as empty."""
     found = [] if obj is None else [config for _, config in _client_configs(one, obj)]
     return tuple(_decoded(config.get("caBundle")) for config in found) or None
 

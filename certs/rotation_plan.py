@@ -8,11 +8,12 @@ A new CA comes into use in steps, each of which may be the last for a while (a c
     signer B, retiring A          the leaf is B's; the bundle is still A and B, for replicas that serve A's leaf
     signer B                      after an overlap A is dropped, first here and then from the configurations
 
-A replica shows a leaf of another CA than before only once that CA has been trusted everywhere for that moment, however it came to be the
-signer: by these steps, or since the Secret was lost, or replaced by one of earlier.
+A replica serves a leaf of another CA than before only once that CA has been trusted everywhere for that moment, however it came to be the
+signer: by these steps, or because the Secret was lost, or replaced by an earlier one.
 
-Whoever carries this out (certs.rotation) has to read the configurations before the Secret, and to guard each write by the version it
-has read. Then nobody with an old view can take a CA out of a configuration after somebody else has relied on its being there.
+The code that executes the plan (certs.rotation) has to read the configurations before the Secret, and to guard each write by
+the version it has read. Then a replica with an old view cannot remove a CA from a configuration after another replica relies
+on it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from certs.secret_data import Early, SecretData, Unusable
 CA_NAME = "topogate webhook CA"
 # A leaf is renewed only for a real gain: towards the end of its CA a new one would end with it, again and again.
 MIN_GAIN = 0.1
-# More would be a bundle of leftovers that nobody can read, and it stands in every webhook of a configuration.
+# More would be a bundle of leftovers that is hard to inspect, and it is in every webhook of a configuration.
 MAX_RETIRING = 4
 
 Published = Mapping[str, tuple[bytes, ...] | None]
@@ -71,8 +72,11 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class RotationPlan:
-    """`publish` names configurations whose bundle is not `bundle`; `write` is one step of the Secret, independent of them. With neither,
-    nothing is to be done before `due`, and `waiting` says for what."""
+    """`publish` names configurations with another bundle than `bundle`; `write` is one step of the Secret, independent
+    of them.
+
+    With neither, nothing is to be done before `due`, and `waiting` describes the reason.
+    """
 
     bundle: bytes = b""
     publish: tuple[str, ...] = ()
@@ -168,7 +172,7 @@ def problems_of_serving(served: KeyPair, published: Published, name: str, at: da
 
 
 def _why_renew(held: SecretData, names: Sequence[str], at: datetime, policy: RotationPolicy) -> str:
-    """Why the leaf has to be made anew; empty when it is good."""
+    """Returns why a new leaf has to be made; empty when the present one is good."""
     if held.leaf is None:
         return f"the serving certificate of the Secret cannot be used: {held.leaf_problem}"
     for name in names:
@@ -197,8 +201,11 @@ def _made_anew(published: Published, names: Sequence[str], at: datetime, policy:
 
 
 def _used_instead(held: SecretData, published: Published, at: datetime) -> list[bytes]:
-    """CAs of ours that are published and that the Secret does not know, where its own is in no configuration: it is a backup of earlier, or
-    somebody has put another CA into it. By these others replicas serve."""
+    """Returns CAs of ours that are published and that the Secret does not contain, where its own is in no
+    configuration.
+
+    Then the Secret is an earlier backup, or another CA was put into it; replicas serve with these published CAs.
+    """
     bundles = [bundle for of_one in published.values() for bundle in of_one or ()]
     if any(_all_contain((bundle,), held.signer.certificate) for bundle in bundles):
         return []
@@ -222,7 +229,7 @@ def _ours(published: Published, at: datetime) -> list[bytes]:
 def _is_ours(certificate: x509.Certificate) -> bool:
     try:
         return certificate.subject.rfc4514_string().startswith(f"CN={CA_NAME} ")
-    except ValueError:  # a name that nobody can read is none of ours
+    except ValueError:  # a name that cannot be parsed is none of ours
         return False
 
 

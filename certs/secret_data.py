@@ -9,7 +9,7 @@
 `trusted-since`                       since when the newest CA has been in every configuration, ISO 8601
 ====================================  ===============================================================================
 
-Unknown keys are nobody's and are not kept.
+Unknown keys are not used and not kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABSENT = Unusable("there is no Secret yet")
 
 @dataclass(frozen=True, slots=True)
 class SecretData:
-    """A usable CA with its key, and what else there is. `leaf` is None when unreadable; `leaf_problem` then says why."""
+    """A usable CA with its key, and what else there is. `leaf` is None when unreadable; `leaf_problem` then has the reason."""
 
     signer: KeyPair
     leaf: KeyPair | None
@@ -60,7 +60,8 @@ class SecretData:
 
 
 def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> SecretData | Unusable | Early:
-    """Without a good signer nothing is of use. A bad leaf is made anew by it, a bad next CA or timestamp is as good as none."""
+    """Reads the data of the Secret. Without a good signer nothing is of use. A bad leaf is replaced by the signer; a
+    bad next CA or timestamp counts as missing."""
     if not data:
         return Unusable("the Secret is empty")
     signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
@@ -76,7 +77,7 @@ def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -
     leaf: KeyPair | None = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
     assert leaf is not None
     problem = "" if pki.certificates(leaf.certificate) else "the certificate is not readable as PEM"
-    # Expired ones are dropped without waiting: nobody accepts what they have signed.
+    # Expired ones are dropped without waiting: no client accepts what they have signed.
     retiring = tuple(pki.to_pem(one) for one in pki.certificates(data.get("retiring.crt", b"")) if at <= one.not_valid_after_utc)
     return SecretData(signer, None if problem else leaf, following, retiring, _time(data.get("trusted-since", b"")), asked, problem)
 

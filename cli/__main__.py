@@ -28,7 +28,7 @@ class _UsageError(Protocol):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line and returns the exit code; whatever goes wrong is told in one line each."""
+    """Runs a command line and returns the exit code; each error is printed on one line."""
     shell_completion.prepare()
     program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else shell_completion.PROGRAM
     command = typer.main.get_command(app)
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("topogate: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # nobody reads on, as with `| head`
+        sys.stderr.close()  # the reader has closed the pipe, as with `| head`
         return ERROR
     except Exception as error:
         if not isinstance(error, _UsageError):

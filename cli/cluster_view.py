@@ -1,4 +1,4 @@
-"""A cluster looked at once, as the reconciler would see it if it started now: a live one, or one that files describe."""
+"""A cluster read once, as the reconciler would see it if it started now: a live one, or one that files describe."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ async def _list(informer: Informer) -> None:
         except Forbidden:
             if informer.resource != r.CONFIG_MAPS:
                 raise
-            informer.fill(())  # whether anything is paused is not everybody's to read
+            informer.fill(())  # not every user may read the ConfigMap of pauses
 
 
 async def events_of(client: Client, obj: Obj) -> list[Obj]:
@@ -103,14 +103,14 @@ async def look_at(files: Sequence[Path], target: Target, settings: Settings, kin
 def offline(
     documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
 ) -> tuple[Outlook, list[Document]]:
-    """A cluster that files describe, and what of them is not looked at; mistakes are added to `wrong`."""
+    """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`."""
     outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
     specs = {r.resource_of(kind): kind.spec_shape for kind in (*kinds, *pod_kinds(kinds))}
     cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
     if not cluster.objects.get(r.NODES) and not wrong:
         wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
     objects = {resource: list(found) for resource, found in cluster.objects.items()}
-    # Who writes down a queue means its namespace to be there.
+    # A file with a queue implies the namespace of the queue.
     there = {obj["metadata"]["name"] for obj in objects.setdefault(r.NAMESPACES, [])}
     named = {namespace, *(obj["metadata"]["namespace"] for obj in objects.get(r.LOCAL_QUEUES, ()))}
     for name in sorted(named - there):
@@ -135,7 +135,7 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
 
 
 def tell_of_others(documents: Sequence[Document]) -> None:
-    """Warns of what files have and nobody reads: it may be a kind that is written wrong."""
+    """Warns of objects in files that are not used: the kind may be misspelt."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
 

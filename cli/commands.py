@@ -1,4 +1,4 @@
-"""What each word of the command does, from what was given to what is printed."""
+"""What each command does, from its arguments to its output."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -29,7 +29,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
-    """`topogate plan`; returns the exit code. Raises Failure, as all words do."""
+    """Runs `topogate plan`; returns the exit code. Raises Failure, as all commands do."""
     settings, target = settings_of(decisions), target_of(source)
     reports = run(plan_command.plan(files, source.files, target, namespace_of(source), settings, kinds()))
     return plan_command.print_reports(reports, form, out())
@@ -113,11 +113,11 @@ def settings_of(decisions: DecisionInputs) -> Settings:
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
     arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []
-    return parse(arguments, prog="topogate", environ={})  # whose flags they are, they have no variables
+    return parse(arguments, prog="topogate", environ={})  # flags of the command: the environment variables of a server have no effect
 
 
 def target_of(source: ClusterSource) -> Target:
-    """Which cluster is meant; raises BadInput where that is said twice."""
+    """Returns the cluster to read; raises BadInput where two are given."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)
@@ -138,6 +138,6 @@ def kinds() -> tuple[JobKind, ...]:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Does work that waits, on a loop of its own that nobody else gets to see."""
+    """Runs asynchronous work on an event loop of its own, which is used for nothing else."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         return runner.run(work)

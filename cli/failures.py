@@ -1,4 +1,4 @@
-"""What ends a command: one clear line for each thing that is wrong, and the exit code that says what kind of thing it is."""
+"""Errors that end a command: one clear line for each mistake, and an exit code for its kind."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

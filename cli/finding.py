@@ -1,4 +1,4 @@
-"""From what somebody calls a workload to the Workload: its own name, or that of the job or pod it was made for."""
+"""Finds a Workload by the name that a user gives: its own, or that of the job or pod it was made for."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

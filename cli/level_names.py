@@ -1,6 +1,8 @@
-"""Which labels of nodes make a tree, from the widest level to the narrowest: those whose meaning is known first, else by their values.
+"""Which labels of nodes form a tree, from the widest level to the narrowest: labels with a known meaning first, others
+by their values.
 
-A label nests in another if nodes that share its value share the other's, too. Nothing depends on the order of nodes or labels.
+A label nests in another if nodes that share its value share the other's, too. The order of nodes or labels has no
+effect.
 """
 
 import re
@@ -36,11 +38,11 @@ ACCELERATORS = (
     "ds.coreweave.com/nvlink.domain",
     "nvidia.com/gpu.clique",
 )
-# Words in the names of labels that say where a node stands.
+# Parts of the names of labels for the place of a node.
 _PLACES = "region zone site campus building hall room row aisle island pod superpod cell block subblock cluster core spine leaf leafgroup"
 _PLACES += " tor switch rack cage cabinet chassis enclosure domain network fabric rail topology"
 _IS_PLACE = re.compile(rf"(^|[^a-z])({'|'.join(_PLACES.split())})s?([^a-z]|$)")
-# What says what a node is, not where.
+# Parts for the kind of a node, which is no place.
 _IS_NO_PLACE = re.compile(
     r"(^|\.)(beta\.kubernetes\.io|feature\.node\.kubernetes\.io|node-role\.kubernetes\.io|nvidia\.com|karpenter\.sh|karpenter\.k8s\.aws)/"
     r"|^kubernetes\.io/|^node\.kubernetes\.io/|instance|nodepool|nodegroup|node-group|node-pool|machine|image|version|capacity|os($|[^a-z])"
@@ -72,7 +74,8 @@ def find_levels(nodes: Nodes) -> FoundLevels:
 
 
 def _choose_network(nodes: Nodes, remarks: list[str]) -> list[str]:
-    """The levels of the family that names the place of most nodes, but for those that few have or that say the same as the one above."""
+    """Returns the levels of the family that names the place of most nodes, without those that few nodes have or that
+    are equal to the one above."""
     best: list[str] = []
     most = 0
     for family in NETWORKS:
@@ -115,7 +118,7 @@ def _join_accelerators(nodes: Nodes, levels: Sequence[str], remarks: list[str]) 
             continue
         place = next((at for at in range(len(joined), 0, -1) if _nests(nodes, label, joined[at - 1])), 0)
         if place and _nests(nodes, joined[place - 1], label):
-            continue  # it says the same
+            continue  # it is equal to the one above
         below = joined[place:]
         if all(_nests(nodes, other, label) for other in below[:1]):
             joined.insert(place, label)
@@ -126,8 +129,11 @@ def _join_accelerators(nodes: Nodes, levels: Sequence[str], remarks: list[str]) 
 
 
 def _search(nodes: Nodes, remarks: list[str]) -> list[str]:
-    """The longest chain of labels of which each nests in the next wider one and has more domains: of those that sound like places, or
-    else of all. Of labels that divide the nodes alike the first by name stands for all."""
+    """Returns the longest chain of labels where each nests in the next wider one and has more domains: of those with
+    names of places, or else of all.
+
+    Of labels that divide the nodes alike only the first by name is used.
+    """
     labels = sorted({label for have in nodes.values() for label in have} - {HOSTNAME_LABEL, *ACCELERATORS})
     dividing = [label for label in labels if _divides(nodes, label)]
     named = [label for label in dividing if label in ZONES or (_IS_PLACE.search(label.lower()) and not _IS_NO_PLACE.search(label.lower()))]
@@ -188,7 +194,8 @@ def _without(nodes: Nodes, levels: Sequence[str]) -> list[str]:
 
 
 def _alone(nodes: Nodes, levels: Sequence[str]) -> list[str]:
-    """Domains of one node, of levels that are wider than nodes: a level of nothing else is told as such."""
+    """Returns messages about domains of one node, in levels that are wider than nodes; a level with no other domains
+    gets one message."""
     found = []
     wider = [label for label in levels if label != HOSTNAME_LABEL]
     for depth, label in enumerate(wider, 1):
@@ -220,7 +227,7 @@ def _same_host(nodes: Nodes, levels: Sequence[str]) -> list[str]:
 
 
 def _crossing(nodes: Nodes, lower: str, upper: str) -> str | None:
-    """A value of one label that lies in two of another, told; None where it nests."""
+    """Describes a value of one label that lies in two values of another; None where each lies in one."""
     wholes: dict[str, set[str]] = {}
     for have in nodes.values():
         if lower in have and upper in have:
@@ -240,7 +247,7 @@ def _nests(nodes: Nodes, lower: str, upper: str) -> bool:
 
 
 def _is_usual(nodes: Nodes, label: str) -> bool:
-    """Whether half of the nodes or more have a label: who lacks the label of a level is left out."""
+    """Whether half of the nodes or more have a label: nodes without the label of a level are left out."""
     return 0 < len(nodes) <= 2 * _count(nodes, label)
 
 

@@ -1,6 +1,7 @@
-"""`topogate pause` and `topogate resume`: an administrator's stop button (docs/pausing.md). `register(app)` adds both words.
+"""`topogate pause` and `topogate resume`: an administrator's stop button (docs/pausing.md). `register(app)` adds both
+commands.
 
-What they do is in `cli.stopping`, which is only imported by who does something: no completion should wait for it.
+The work is done in `cli.stopping`, which is only imported when a command runs, so that completion does not wait for it.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
@@ -47,7 +48,7 @@ Waits = Annotated[bool, typer.Option("--wait/--no-wait", help="Until all Cluster
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the words."""
+    """Adds the commands."""
     app.command("pause")(pause)
     app.command("resume")(resume)
 

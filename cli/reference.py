@@ -44,7 +44,7 @@ _SOURCE = "cli.reference"
 
 
 class Name(NamedTuple):
-    """A label or an annotation: where it stands, what it says, what may be said."""
+    """A label or an annotation: where it is set, its meaning, its values."""
 
     name: str
     where: str
@@ -245,7 +245,7 @@ def render() -> str:
 
 
 def list_keys(block: type[Strict], path: str = "") -> Iterator[tuple[str, Says | Ignored]]:
-    """Keys of a block and of those in it, each with what it says or why it has no effect."""
+    """Yields the keys of a block and of its inner blocks, each with its description or the reason why it has no effect."""
     for name, field in block.model_fields.items():
         where = f"{path}{field.alias or name}"
         mark = next((mark for mark in field.metadata if isinstance(mark, Says | Ignored)), None)
@@ -279,7 +279,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _flags(parser: OneLineParser) -> Iterator[tuple[str, str, str]]:
-    """Each flag with its variable and what its help says."""
+    """Yields each flag with its variable and its help."""
     formatter = parser._get_formatter()
     for action in parser.flags:
         value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or [])) or action.dest.upper()}"

@@ -1,7 +1,8 @@
 """What `topogate pause` and `topogate resume` do, through the API server.
 
-What is written is one key of a ConfigMap, on the object as it was read: of two administrators who press at once the second hears of the
-first. Then the ClusterQueues are looked at until they say that it is in force, since a stop button that nobody heard is worse than none.
+They write one key of a ConfigMap, on the object as it was read: if two administrators write at once, the second
+gets a conflict and reads the change of the first. Then they read the ClusterQueues until these show that the change is
+in force: a stop button without effect is worse than none.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ from core.state.facts import find_condition
 
 ERROR, BAD_INPUT = 1, 2
 FIELD_MANAGER = "topogate-pause"
-WAIT_S, POLL_S = 10.0, 0.25  # the button is to be in force within 2 s; who waits for more should look why
+WAIT_S, POLL_S = 10.0, 0.25  # a pause is in force within 2 s; after a longer wait the cause must be found
 _ATTEMPTS = 10
 _REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 
 
 class Unable(Exception):
-    """It cannot be done: one line that says why, and the exit code."""
+    """It cannot be done: one line with the reason, and the exit code."""
 
     def __init__(self, line: str, code: int = ERROR) -> None:
         super().__init__(line)
@@ -52,7 +53,7 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
 
 
 async def press(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
-    """Pauses; says so line by line. Raises Unable, and KubeError."""
+    """Pauses; returns lines that report it. Raises Unable, and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await who_am_i(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
@@ -64,7 +65,7 @@ async def press(client: Client, clock: Clock, namespace: str, parts: Sequence[st
 
 
 async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
-    """Lets go on; says so line by line. Raises Unable, and KubeError."""
+    """Ends a pause; returns lines that report it. Raises Unable, and KubeError."""
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
     for part in parts:
@@ -83,7 +84,8 @@ async def tell_status(client: Client, namespace: str) -> list[str]:
 
 
 async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
-    """Sets keys that are missing, or takes away those that are there; what was paused before. A stop that stands is not overwritten."""
+    """Sets keys that are missing, or removes those that exist. Returns what was paused before. An existing stop is not
+    overwritten."""
     for _ in range(_ATTEMPTS):
         seen = await _find(client, namespace)
         before = Pause.read(seen or {})
@@ -94,7 +96,7 @@ async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | N
         try:
             await _write(client, namespace, seen, data)
         except Conflict:
-            continue  # somebody else was faster
+            continue  # another client was faster
         except NotFound as error:
             if seen is not None:
                 continue  # it was deleted meanwhile
@@ -129,7 +131,7 @@ async def _check_namespace(client: Client, namespace: str) -> None:
     except NotFound as error:
         raise _no_namespace(namespace) from error
     except Forbidden:
-        return  # who may not look at namespaces is not told more
+        return  # without the right to read namespaces there is no more to report
 
 
 def _no_namespace(namespace: str) -> Unable:
@@ -137,7 +139,7 @@ def _no_namespace(namespace: str) -> Unable:
 
 
 async def who_am_i(client: Client) -> str:
-    """By whom it is paused: as the API server knows the user, else as this machine does."""
+    """Returns the name of the user that pauses: as the API server knows the user, else as this machine does."""
     body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "metadata": {}}
     try:
         status = (await client.create(_REVIEWS, body)).get("status") or {}
@@ -150,7 +152,7 @@ async def who_am_i(client: Client) -> str:
 
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
-    """Until every ClusterQueue says that it is so. Raises Unable where they do not in time."""
+    """Waits until every ClusterQueue shows the new state. Raises Unable where they do not in time."""
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
         try:
@@ -172,7 +174,8 @@ async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: S
 
 
 def _is_behind(queue: Obj, part: str, *, paused: bool) -> bool:
-    """Whether a ClusterQueue does not say yet that something is paused, or is not; one that is inactive for another reason says that."""
+    """Whether the status of a ClusterQueue does not show yet that something is paused, or is not. A queue that is
+    inactive for another reason shows that reason."""
     if part != ADMISSIONS:
         return ((find_condition(queue, EVICTIONS_PAUSED) or {}).get("status") == "True") != paused
     active = find_condition(queue, ACTIVE) or {}

@@ -19,7 +19,7 @@ from core.state.facts import NodeFacts
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
 _STORAGE = ("ephemeral-storage", "hugepages-", "attachable-volumes-")
-# Labels by which pools of nodes are usually told apart, the best known first.
+# Labels that usually distinguish pools of nodes, the best known first.
 _POOLS = (
     "node-group",
     "cloud.google.com/gke-nodepool",

@@ -58,14 +58,16 @@ from reconciler.workloads.provisioning import Provisioning
 from reconciler.workloads.queues import Queues
 
 logger = logging.getLogger(__name__)
-SHOWN = 10  # workloads of which an audit says more than their number
+SHOWN = 10  # workloads that an audit describes; of more only the number is logged
 
 
 class Reconciler:
-    """Sees all that there is, and decides while it leads: what decides is made then, and told all that has been seen until then.
+    """Watches the cluster all the time, and decides while it leads.
 
-    So a successor decides as soon as it leads, however much there is, and one that waits for years gathers nothing but what there is.
-    Nothing is decided before all parts have heard of everything; while they do, the loop has its turns.
+    The deciding parts are created when it becomes the leader, and get everything that was observed until then. So a
+    successor decides as soon as it leads, however many objects there are, and a replica that waits for years keeps no
+    more than the present objects. No decision is made before all parts have got every object; meanwhile the event loop
+    runs other tasks as well.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Reconciler:
         self._prepare = partial(Deciding, self.observed, executor, clock, behaviour, recorder)
 
     def read_gauges(self) -> Reading:
-        """What is so now, as the leader says it: of several replicas one must."""
+        """Returns the present values of the leader: of several replicas one must report them."""
         return self.deciding.read_gauges() if self.deciding is not None else {}
 
     async def run(self, election: LeaderElection | None) -> None:
@@ -111,7 +113,7 @@ class Reconciler:
             await self.lead()
 
         async with asyncio.TaskGroup() as group:
-            # Seen before it is led: whoever takes over decides at once, however much there is to list.
+            # Watches are complete before it leads, so that a new leader decides at once, however much there is to list.
             await self.follow(group)
             if election is not None:
                 await election.run(wait_and_lead)
@@ -265,7 +267,7 @@ class Deciding:
         await self._executor.reporter.settle()
 
     async def _audit(self) -> None:
-        """Recounts the ledger now and then: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""
+        """Recounts the ledger at intervals: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""
         while True:
             await self._clock.sleep(pacing.AUDIT_S)
             drift, missing = await self._recount(), await self._find_missing()

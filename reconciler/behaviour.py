@@ -32,7 +32,7 @@ class Behaviour:
 
     @classmethod
     def read(cls, settings: Settings) -> "Behaviour":
-        """As settings say it."""
+        """Returns the behaviour that settings define."""
         return cls(
             settings.profiles,
             settings.gates,

@@ -1,7 +1,8 @@
-"""What the reconciler's probes go by: whether state is complete, whether watches are heard of, whether work queues move.
+"""The conditions of the reconciler's probes: state is complete, watches receive data, work queues make progress.
 
-A process that only waits for its lease is ready once it has seen everything and knows who has the lease, or no rollout would ever end;
-nothing is decided or worked on there, so only what it hears is judged.
+A process that only waits for its lease is ready once all objects are listed and the holder of the lease is known;
+otherwise no rollout would ever end. It decides nothing and has no work queues, so its liveness depends on the watches
+alone.
 """
 
 from core.runtime.clock import Clock
@@ -10,16 +11,16 @@ from core.runtime.lease import LeaderElection
 from core.runtime.watch.informer import Informer
 from reconciler.app import Reconciler
 
-# A watch that is cut off or silent is begun anew within two and a half minutes (core.runtime.watch.watch_step), and while the API server is
-# away that is tried every half minute. Whoever still hears nothing after so long, may be stuck in a way that a new process is not; and
-# where it is the API server, a restart now and then costs nothing.
+# A watch that is cut off or silent is begun anew within two and a half minutes (core.runtime.watch.watch_step), and
+# every half minute while the API server is unavailable. A process that still receives nothing after this time may be
+# stuck in a way that a new one is not. Where the API server is the reason, a restart now and then does no harm.
 WATCH_SILENT_S = 15 * 60.0
 # A key is worked on within seconds. Long queues are no fault as long as keys come off them: both must have stood still for so long.
 QUEUE_STUCK_S = 10 * 60.0
 
 
 class Health:
-    """Of the process; `election` where there is one, `stopping` once it is told to stop."""
+    """The health of the process; `election` where there is one, `stopping` once it is asked to stop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +41,7 @@ class Health:
         return "" if self.election is None or self.election.holder else "it is not known who has the lease"
 
     def why_not_alive(self) -> str:
-        """What has stood still for too long; nothing if all is well."""
+        """Returns what has stood still for too long; empty if nothing has."""
         if self.reconciler is None or self.stopping:
             return ""
         silent = (self._silence(informer) for informer in self.reconciler.observed.informers)

@@ -65,7 +65,7 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
             granted |= rights(resource_of_related(related), *_SEEN)
     granted |= rights(r.WORKLOADS, *_SEEN, "get", "create", "patch", "delete") | rights(r.WORKLOADS, "patch", subresource="status")
     granted |= rights(r.PODS, *_SEEN, "get", "patch", "delete") | rights(r.PODS, "patch", subresource="status")
-    granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that ask for one, with which they go; and the story that each names
+    granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that request one, deleted with them; and the trace that each names
     granted |= rights(r.NATIVE_POD_GROUPS, *_SEEN, "create") | rights(r.NATIVE_POD_GROUPS, "patch", subresource="status")
     granted |= rights(r.NATIVE_WORKLOADS, *_SEEN)
     granted |= rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | rights(r.POD_TEMPLATES, "get", "create", "delete")
@@ -73,13 +73,14 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
 
 
 def of_owners(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
-    """What the admission plugin OwnerReferencesPermissionEnforcement asks of whoever has a Workload hold back its owner's deletion."""
+    """Returns the rights that the admission plugin OwnerReferencesPermissionEnforcement requires of a client that
+    writes a Workload which blocks the deletion of its owner."""
     owners = (*(r.resource_of(kind) for kind in kinds), *(r.resource_of(kind) for kind in POD_SETS), r.PODS)
     return {right for owner in owners for right in rights(owner, "update", subresource="finalizers")}
 
 
 def in_own_namespace() -> list[dict[str, Any]]:
-    """The lease. Which one is said by the chart: nobody can be kept from creating one by its name."""
+    """Returns the rights on the lease. The chart names it: a right to create cannot be limited to a name."""
     return rules(rights(LEASE, "get", "update", "create"))
 
 
@@ -89,7 +90,8 @@ def of_pause() -> list[dict[str, Any]]:
 
 
 def of_observers() -> dict[str, Any]:
-    """The ClusterRole for people who ask `topogate` commands of a live cluster: these list what the reconciler does, and read events."""
+    """Returns the ClusterRole for users of `topogate` commands against a live cluster: it lists what the reconciler
+    lists, and reads events."""
     listed = {(group, resource, verb) for group, resource, verb in in_cluster() if verb == "list"} | rights(r.EVENTS, "list")
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

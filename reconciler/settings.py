@@ -56,9 +56,9 @@ class Settings:
     gates: ChosenGates
     reserve_daemon_sets: bool = True
     nominates_nodes: bool = False
-    pods_ready: PodsReadyRules | None = None  # None: nobody waits for pods
+    pods_ready: PodsReadyRules | None = None  # None: no workload waits for pods to be ready
     second_pass: SecondPass = field(default_factory=SecondPass)
-    node_health: HealthRules = field(default_factory=HealthRules)  # of nodes, as file and gates say
+    node_health: HealthRules = field(default_factory=HealthRules)  # of nodes, by file and gates
     fair_sharing: FairSharing | None = None  # None: it is off
     resources: ResourceRules = field(default_factory=ResourceRules)
     lease: LeaseRules = field(default_factory=LeaseRules)  # as the file has it; flags are in `namespace` and `leader_elect`
@@ -68,10 +68,10 @@ class Settings:
     health_port: int = HEALTH_PORT  # of probes; 0: none
     metrics_address: str = "0.0.0.0"
     metrics_port: int = METRICS_PORT
-    otlp_protocol: str | None = None  # None: as the environment says
-    trace_ratio: float | None = None  # None: as the environment says
+    otlp_protocol: str | None = None  # None: by the environment
+    trace_ratio: float | None = None  # None: by the environment
     trace_slow_s: float = SLOW_S
-    pod_groups: PodGroupRules = field(default_factory=PodGroupRules)  # as file and gates say
+    pod_groups: PodGroupRules = field(default_factory=PodGroupRules)  # by file and gates
     group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
 
 
@@ -143,7 +143,7 @@ def _or(in_file: bool | None, usual: bool) -> bool:
     return usual if in_file is None else in_file
 
 
-# --- gates: the last word on each holds, and together they must make sense -------------------------------
+# --- gates: the last value of each holds, and together they must make sense ------------------------------
 
 
 def _wrong_gates(given: Given) -> Iterator[str]:
@@ -164,7 +164,7 @@ def _as_texts(gates: Mapping[str, bool]) -> list[str]:
 
 
 def _who_decides(given: Given) -> str:
-    """All that has a say in how pods are placed, the strongest first."""
+    """Returns all settings that decide how pods are placed, the strongest first."""
     places = [where for name in ("feature_gates", "placement_profile") for where, _ in reversed(given.layers.get(name, []))]
     return ", with ".join([*places, *([str(given.get("config"))] if given.has("config") else [])])
 

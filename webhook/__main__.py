@@ -130,7 +130,8 @@ def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCe
         assert settings.key_file is not None
         return ServingCertificate(settings.cert_file, settings.key_file, settings.client_ca_file), None
     held = HeldCertificate(settings.client_ca_file)
-    # Nobody trusts this one; but probes, which do not ask, are answered from the start, and `/readyz` can say what is missing.
+    # No client trusts this certificate; but probes, which do not check it, are answered from the start, and `/readyz`
+    # can report what is missing.
     at = SystemClock().now()
     _taken_by(held)(pki.issue_serving(pki.issue_ca("not published", at), settings.own.names, at))
     return None, held

@@ -1,4 +1,5 @@
-"""What answers are made of, whoever judges: an object's parts as far as they are there, and its mistakes in the words of the API."""
+"""The parts of answers, for all reviews: an object's fields as far as they are present, and its mistakes as the API
+server reports them."""
 
 import json
 from collections.abc import Sequence

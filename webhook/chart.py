@@ -1,7 +1,7 @@
-"""What the chart has of the webhook: `python -m webhook.chart --write` writes it there.
+"""The generated files of the chart for the webhook: `python -m webhook.chart --write` writes them.
 
-Webhook configurations, policies and rights are made by the same functions that everything else takes them from; the chart only says
-where the webhook is and lays an administrator's values over them.
+Webhook configurations, policies and rights come from the functions that everything else uses; the chart only sets the
+address of the webhook and lays an administrator's values over them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SERVICE: dict[str, Any] = {"service": {"namespace": "topogate-system", "name": "
 
 
 def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
-    """What the webhook asks of the API server: the default queue, who a new object is part of, and what it refers to."""
+    """Returns the rights with which the webhook reads: the default queue, the owners of a new object, and the objects
+    that it refers to."""
     granted = rights(_LOCAL_QUEUES, "get") | rights(REPLICA_SETS, "get")
     for kind in (*kinds, *pod_kinds(kinds)):
         granted |= rights(Resource(kind.group, kind.version, kind.plural, kind.kind), "get")
@@ -41,8 +42,11 @@ def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
 
 
 def of_certificates() -> dict[str, list[dict[str, Any]]]:
-    """What `--cert-mode own` needs beyond that, by file name. Which objects is said by the chart: a right on all Secrets, or on all
-    webhooks of the cluster, is nothing to grant. Nobody can be kept from creating one by its name, so that this is a rule of its own."""
+    """Returns the further rights that `--cert-mode own` needs, by file name.
+
+    The chart names the objects: a right on all Secrets, or on all webhooks of the cluster, must not be granted. A right
+    to create cannot be limited to a name, so that it is a rule of its own.
+    """
     files = {f"webhook-certificates-{kind}": rules(rights(resource, "get", "patch")) for kind, resource in CONFIGURATIONS.items()}
     return {**files, "webhook-certificates-secret": rules(rights(SECRETS, "get", "update")) + rules(rights(SECRETS, "create"))}
 

@@ -1,4 +1,4 @@
-"""One conversion review: from the request to the answer. How objects are converted, `core.api.convert` says."""
+"""One conversion review: from the request to the answer. `core.api.convert` converts the objects."""
 
 from __future__ import annotations
 

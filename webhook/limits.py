@@ -16,7 +16,8 @@ from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_AN
 from webhook.policy_expressions import has_gate, is_set, policy_of, rule_of_pods
 
 GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
-# A pod of a job that was started is made of a template that was judged, to which the flavor has added its own tolerations and labels.
+# A pod of a started job is created from a template that was checked, to which the flavor has added its own tolerations
+# and labels.
 _IS_STARTED = is_set("object", "annotations", WORKLOAD_ANNOTATION)
 _QUEUED_ITSELF = f"({has_gate('object', TOPOLOGY_GATE)} || {has_gate('object', ADMISSION_GATE)}) && !{_IS_STARTED}"
 _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraints")

@@ -1,4 +1,5 @@
-"""What a review must look up: who a job is part of, and what it refers to. Each is one bounded GET, made only for objects that name one."""
+"""What a review looks up: the owners of a job, and the object that it refers to. Each is one bounded GET, made only for
+objects that name one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -13,7 +14,8 @@ from core.jobs.templated import integer
 from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource
 
-# An object by resource, name and namespace, None where there is none; raises LookupFailed where it cannot be told in time.
+# Finds an object by resource, name and namespace, None where there is none; raises LookupFailed where there is no
+# answer in time.
 Find = Callable[[Resource, str, str], Awaitable[Json | None]]
 Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
@@ -28,7 +30,7 @@ class LookupFailed(Exception):
 
 
 async def find_nothing(resource: Resource, name: str, namespace: str) -> Json | None:
-    """For who looks up nothing."""
+    """Finds nothing: for a review without look-ups."""
     return None
 
 
@@ -45,7 +47,7 @@ class Lookup:
         return bool(await self._climb(obj, namespace))
 
     async def _climb(self, obj: Json, namespace: str) -> list[Json]:
-        """What is above an object, up to what is queued; nothing where nobody is."""
+        """Returns the objects above an object, up to a queued one; empty where none is queued."""
         above: list[Json] = []
         for _ in range(_MOST_STEPS):
             owner = find_controller(above[-1] if above else obj)
@@ -76,13 +78,16 @@ class Lookup:
             found = await self._find(resource, reference.name, namespace)
         except LookupFailed:
             return job
-        # One that is too large is reported by the reconciler, and nothing is made of it.
+        # The reconciler reports one that is too large, and nothing is made from it.
         return job if found is None or explain_size(reference, found) else kind.expanded(job, found)
 
 
 class LookupOfPods(Lookup):
-    """The same for pods, which anybody may make. One is believed to be a part only if it says of which workload and pod set, as
-    a start has it say, and if whoever made what controls it is the API server's to know: no lookup is made for any other."""
+    """The same for pods, which any user may create.
+
+    A pod is only accepted as a part if it names its workload and pod set, as a start sets them, and if the creator of
+    its controller is known to the API server. No look-up is made for any other pod.
+    """
 
     def __init__(self, queued: Sequence[JobKind], find: Find, between: Iterable[Reviewed]) -> None:
         super().__init__(queued, find, between)
@@ -90,7 +95,8 @@ class LookupOfPods(Lookup):
         self._between |= {(REPLICA_SETS.group, REPLICA_SETS.kind): REPLICA_SETS}
 
     async def is_part(self, pod: Json, namespace: str, made_by: Sequence[str]) -> bool:
-        """`made_by` are the uids of the pod whose token made this one, none where a person or another controller did."""
+        """Whether a pod is part of a queued object. `made_by` are the uids of the pod with the token that created this
+        one; empty where a user or another controller did."""
         metadata: Mapping[str, Any] = pod.get("metadata") or {}
         pod_set = (metadata.get("labels") or {}).get(PODSET_LABEL)
         if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):
@@ -106,7 +112,7 @@ class LookupOfPods(Lookup):
         return (not placed or _waits_for_place(pod)) and self._holds(above, pod_set)
 
     def _holds(self, above: Sequence[Json], pod_set: str) -> bool:
-        """Whether what was admitted has so many pods as those between are scaled to: anybody may scale them."""
+        """Whether the admitted object has at least as many pods as the objects between are scaled to: any user may scale them."""
         root = above[-1]
         kind = self._kinds[root["apiVersion"].rpartition("/")[0], root["kind"]]
         if find_misshapen(kind.spec_shape, root):
@@ -130,7 +136,7 @@ def _key(owner: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def find_controller(obj: Json | None) -> Mapping[str, Any]:
-    """The owner reference of what controls an object; anything may stand in a new one."""
+    """Returns the owner reference of the controller of an object; a new object may contain any values."""
     metadata = (obj or {}).get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     found = (owner for owner in (owners if isinstance(owners, list) else ()) if isinstance(owner, dict) and owner.get("controller") is True)
@@ -138,7 +144,8 @@ def find_controller(obj: Json | None) -> Mapping[str, Any]:
 
 
 def at_home(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Callable[Asked, Awaitable[Found]]:
-    """The same look-up for whoever judges a large review on a loop of its own: the client's session belongs to this one."""
+    """Returns the same look-up for a large review that runs on a loop of its own: the client's session belongs to the
+    present loop."""
     home = asyncio.get_running_loop()
 
     async def look(*args: Asked.args, **kwargs: Asked.kwargs) -> Found:

@@ -1,7 +1,7 @@
 """Reviews of jobs that ask, by an annotation of their own, to have their pods placed as a PodGroup, without a queue.
 
-What is written is the job under review and nothing else: the group itself is the reconciler's to make. While the feature gate is off
-nobody would take the gate off the pods, so that the annotation changes nothing and draws a warning.
+Only the job under review is changed: the reconciler creates the group. While the feature gate is off no component would
+remove the gate of the pods, so that the annotation changes nothing and gives a warning.
 """
 
 import logging
@@ -48,7 +48,7 @@ class GroupReviews:
             if job is None or not self.serves(kind, job) or QUEUE_NAME_LABEL in metadata_map(job, "labels"):
                 return allowed(request)
             if find_misshapen(kind.spec_shape, job):
-                return allowed(request)  # what is wrong with it, the validating review says
+                return allowed(request)  # the validating review reports what is wrong with it
             if old is not None:
                 # What replaces the whole object would take its pods out of their group.
                 name = None if asked(old) is None or find_misshapen(kind.spec_shape, old) else member_of(kind, old)

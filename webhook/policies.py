@@ -1,11 +1,11 @@
-"""What the API server judges by itself, without asking us: ValidatingAdmissionPolicies about who may do what, and one that
-warns of objects which nobody will queue although somebody seems to have meant it.
+"""The ValidatingAdmissionPolicies, which the API server evaluates without the webhook: which clients may change what,
+and a warning for objects that are not queued although their annotations suggest it.
 
-A namespace user may write jobs and pods, but not what topogate alone decides: taking a gate off a pod, starting a queued
-job, saying of a pod whose it is. The API server's own authorizer tells users from controllers: who may write the status of
-Workloads is topogate (or an administrator), and who may write the status of a JobSet is the controller that
-makes Jobs for it. So no user names are configured, the policies hold while the webhook is down, and topogate's own
-writes cost no call.
+A namespace user may write jobs and pods, but not what topogate alone decides: removing the gate of a pod, starting a
+queued job, setting the owner of a pod. The API server's own authorizer distinguishes users from controllers: a client
+that may write the status of Workloads is topogate (or an administrator), and one that may write the status of a JobSet
+is the controller that creates Jobs for it. So no user names are configured, the policies hold while the webhook is
+down, and topogate's own writes cost no call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -131,10 +131,10 @@ def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dic
 
 
 def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """Gates of pods, and what says which workload they are of.
+    """Gates of pods, and the marks that name their workload.
 
-    One policy with one question before it: the API server makes a copy of both objects for each policy's questions, again for its
-    rules and twice for its messages, and of the pods of large jobs each is written once at least, by us.
+    One policy with one question before it: the API server makes a copy of both objects for each policy's questions,
+    again for its rules and twice for its messages, and of the pods of large jobs topogate writes each at least once.
     """
     old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
     policy = policy_of(
@@ -280,7 +280,8 @@ def _require_controller(kinds: Sequence[JobKind], owners: str, message: str) -> 
 
 
 def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may say so."""
+    """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may
+    set such an owner."""
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
     policy = policy_of("owners", rules, [_require_controller(kinds, "variables.owners", _MADE_BY)], [])
     policy["spec"]["variables"] = _new_owners()
@@ -415,8 +416,11 @@ def _limit_reconciler(user: str) -> dict[str, Any]:
 
 
 def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """Pods of what a part of a queued object controls are not queued themselves. No right tells who acts for a pod, so in a
-    managed namespace only the one controller that needs it may have a pod control what makes pods."""
+    """Pods of what a part of a queued object controls are not queued themselves.
+
+    No right shows which client acts for a pod, so in a managed namespace only the one controller that needs it may make
+    a pod the controller of an object that creates pods.
+    """
     policy = policy_of(
         "owned-by-pods",
         rules_of((*parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"]),

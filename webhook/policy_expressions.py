@@ -1,4 +1,4 @@
-"""What policies are made of: rules about kinds, and questions about their objects in CEL."""
+"""The parts of policies: rules about kinds, and questions about their objects in CEL."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,14 +1,12 @@
-"""What the API server is told to ask us: the webhook configurations.
+"""The webhook configurations, which define the requests that the API server sends to the webhook.
 
-Every kind of job has two disjoint entries, so that a webhook that is down blocks nobody who does not
-use it: objects with the queue-name label anywhere, and any object in namespaces labelled
-`topogate.dev/managed=true`. kube-system is never asked about, nor any object that is being deleted,
-nor pods of what is queued itself: the API server sorts those out.
-The entry for labelled objects comes first: one that the other entry has given its queue is not asked
-about again.
+Every kind of job has two disjoint entries, so that a webhook that is down blocks only objects that use it: objects with
+the queue-name label anywhere, and any object in namespaces labelled `topogate.dev/managed=true`. No request is sent for
+kube-system, for an object that is being deleted, or for pods of what is queued itself: the API server excludes them.
+The entry for labelled objects comes first: an object that the other entry has given its queue is not sent again.
 
-A job that asks to be placed as a PodGroup has no queue: of each kind that may there is an entry for objects with that annotation. It
-comes last, so that it sees who has been given a queue.
+A job that asks to be placed as a PodGroup has no queue: of each kind that may ask there is an entry for objects with
+that annotation. It comes last, so that it sees which objects have got a queue.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +67,7 @@ def _is_new_or_has(annotation: str) -> list[dict[str, str]]:
 
 
 def _not_of(pod: Pod) -> dict[str, str]:
-    """Pods whose controller is not of a kind that is queued itself."""
+    """Returns the match condition for pods with a controller of a kind that is not queued itself."""
     kinds = sorted(f"{kind}.{group}" for kind, group in pod.left_alone)
     owned = f"({OWNER_KIND}) in {kinds}"
     all_of = f"object.metadata.ownerReferences.all(o, !has(o.controller) || !o.controller || !({owned}))"
@@ -82,9 +80,9 @@ def hook_path(action: str, group: str, version: str, kind: str) -> str:
 
 
 def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
-    """The mutating and the validating configuration.
+    """Returns the mutating and the validating configuration.
 
-    `client` says where we are: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
+    `client` has the address of the webhook: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
     """
 
     hooks = _Hooks(client, ca_bundle)
@@ -208,7 +206,7 @@ def _scale_entries(client_config: Mapping[str, Any], resources: Sequence[Resourc
 
 
 def conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:
-    """`spec.conversion` of the CRDs whose versions we convert; `client` as above."""
+    """Returns `spec.conversion` of the CRDs with versions that topogate converts; `client` as above."""
     if "url" in client:
         where: dict[str, Any] = {"url": client["url"].rstrip("/") + CONVERT_PATH}
     else:

@@ -1,4 +1,4 @@
-"""One admission review: from the request to the answer. What a kind's defaults and rules are, `core.jobs` says."""
+"""One admission review: from the request to the answer. `core.jobs` defines the defaults and rules of a kind."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,8 +32,8 @@ from webhook.scale import SCALE_PATH, ScaleReviews
 logger = logging.getLogger(__name__)
 TRACER = "topogate.webhook"
 _PATHS_SHOWN = 3  # of what is put back
-_POD_OF_TOKEN = "authentication.kubernetes.io/pod-uid"  # what the API server tells of a user that is a pod
-# Whether a namespace has a LocalQueue of the default name; raises LookupFailed where it cannot be told in time.
+_POD_OF_TOKEN = "authentication.kubernetes.io/pod-uid"  # the uid in the extra fields of a user that is a pod
+# Whether a namespace has a LocalQueue of the default name; raises LookupFailed where there is no answer in time.
 HasDefaultQueue = Callable[[str], Awaitable[bool]]
 Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
@@ -48,8 +48,8 @@ class Reviews:
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
-        # A StatefulSet or its like may be part of another, whose pods are queued; of a job only what makes jobs can be the
-        # controller; and of pods it counts only where what is above them is queued for them.
+        # A StatefulSet or its like may be part of another object with queued pods. The controller of a job is a kind
+        # that makes jobs. For a pod it counts only if the objects above it are queued for it.
         self._lookup = Lookup(reviewed, find)
         self._lookup_of_jobs = Lookup(kinds, find)
         self._lookup_of_pods = LookupOfPods(kinds, find, pod_kinds(kinds))
@@ -67,10 +67,11 @@ class Reviews:
             self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
-        """The review's answer, in a span.
+        """Returns the review's answer, in a span.
 
-        A job's creation begins a trace, whatever the job says: its annotation may be a copy of another job's, or forged,
-        so that one is linked only. What follows is part of the trace that the annotation names.
+        A job's creation begins a trace, whatever trace its annotation names: the annotation may be a copy of another
+        job's, or forged, so that the named trace is only linked. Later reviews are part of the trace that the
+        annotation names.
         """
         known = metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
         begins = path in self._beginnings and request.operation == "CREATE"
@@ -94,7 +95,7 @@ class Reviews:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job = request.object
             if job is None or find_misshapen(kind.spec_shape, job):
-                return allowed(request)  # what is wrong with it, the validating review says
+                return allowed(request)  # the validating review reports what is wrong with it
             if isinstance(kind, Pod) and kind.is_left_alone(job):
                 return allowed(request)
             given, old = job, request.old_object
@@ -111,7 +112,7 @@ class Reviews:
                     return allowed(request)
                 if QUEUE_NAME_LABEL not in metadata_map(job, "labels"):
                     if request.operation != "CREATE":
-                        return patched(request, list(diff(given, job)))  # what nobody queued when it was made stays so
+                        return patched(request, list(diff(given, job)))  # an object without a queue at its creation stays so
                     what = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace"
                     queue = DEFAULT_LOCAL_QUEUE if await self._has_default_queue(request.namespace) else None
             except LookupFailed as error:
@@ -126,7 +127,7 @@ class Reviews:
         return handle
 
     async def _is_part_of_queued(self, kind: Reviewed, job: Json, request: AdmissionRequest) -> bool:
-        """Whether what made a new object was queued for it. A pod that names a queue was told to be queued itself."""
+        """Whether the object that made a new one was queued for it. A pod that names a queue itself is queued by itself."""
         if isinstance(kind, Pod):
             if QUEUE_NAME_LABEL in metadata_map(job, "labels"):
                 return False
@@ -175,8 +176,8 @@ class Reviews:
         return Rules(tuple(error for error in rules.errors if error.type is not ErrorType.TOO_MANY), rules.warnings)
 
     def _but_of_group(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
-        """Without the gate that a job has by its annotation: that it may not stand beside a queue says the review of groups, and of two
-        that refuse either may be the one who is heard."""
+        """Returns the rules without the gate that a job has by its annotation. The review of groups reports that the
+        gate excludes a queue; of two webhooks that refuse, the API server may report either."""
         if not self._groups.serves(kind, job):
             return rules
         return Rules(tuple(error for error in rules.errors if error.value != PODGROUP_GATE), rules.warnings)
@@ -189,7 +190,7 @@ class Reviews:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj = request.object
             if obj is None or find_misshapen(shape, obj):
-                return allowed(request)  # its schema has not been judged yet; it will say what is wrong
+                return allowed(request)  # its schema has not been checked yet; that check reports what is wrong
             return patched(request, list(diff(obj, default(obj))))
 
         return handle
@@ -210,12 +211,12 @@ class Reviews:
 
 
 def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
-    """Annotations and labels of the object itself, whose spec nobody has judged yet."""
+    """Checks annotations and labels of the object itself, before its spec is checked."""
     notes, before, labels, labels_before = (metadata_map(obj, part) for part in ("annotations", "labels") for obj in (job, old))
     if isinstance(kind, Pod):
         return validate_own(notes, before, None, labels, labels_before)
     places = Places(kind.kind, pods_alone=isinstance(kind, PodParent) and kind.pods_alone)
-    # Where the templates are is looked for only if it has to be told.
+    # The place of the templates is only computed if it must be reported.
     misplaced = any(map(places.has_no_use_for, (*notes, *labels)))
     if isinstance(kind, TemplatedKind | PodParent) and misplaced and not find_misshapen(kind.spec_shape, job):
         places = replace(places, templates=kind.annotations_shown(job))
@@ -278,5 +279,5 @@ def _describe(span: Span, answer: dict[str, Any]) -> None:
         return
     status = response["status"]
     span.set_attribute(t.MESSAGE, status["message"])
-    if status["code"] == UNAVAILABLE:  # no judgement: we could not say
+    if status["code"] == UNAVAILABLE:  # no decision: a look-up failed
         span.set_status(Status(StatusCode.ERROR, status["message"]))

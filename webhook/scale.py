@@ -1,4 +1,5 @@
-"""Reviews of the subresource `scale`, which shows a number of replicas and nothing of its object, so that this is looked up.
+"""Reviews of the subresource `scale`. It shows a number of replicas and nothing of its object, which is looked up
+therefore.
 
 A part of an admitted object has the pods that were admitted, and no more.
 """

@@ -34,7 +34,8 @@ LARGE_BODY_BYTES = 256 * 1024
 AT_ONCE = 2  # on threads, of each lane
 # Bodies that arrive, wait or are judged. Large ones and conversions have lanes of their own, so that they keep no small ones waiting.
 SMALL_BODIES_BYTES, LARGE_BODIES_BYTES, CONVERSION_BODIES_BYTES = 8 * 1024 * 1024, 2 * MAX_REVIEW_BYTES, MAX_CONVERSION_BYTES
-# What parsed bodies may take in memory at once, as `estimate_memory` says; with the above and the connections less than the chart's limit.
+# Memory for parsed bodies at once, by `estimate_memory`; with the above and the connections less than the chart's
+# limit.
 SMALL_JUDGED_BYTES, LARGE_JUDGED_BYTES, CONVERSIONS_JUDGED_BYTES = (mebibytes * 1024 * 1024 for mebibytes in (80, 128, 224))
 _OF_CONVERSION = 160  # bytes of memory by a byte that is converted: an assignment grows
 # API servers give a review 10 s in all.
@@ -42,11 +43,12 @@ READ_S, WAIT_S = 4.0, 4.0
 _LINGERING_S = 1.0  # for so long what comes of a refused body is read and thrown away
 _READ_BUFFER_BYTES = 64 * 1024
 _BUSY = "too many reviews at once; try again"
-_CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection is of no more use
+_CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection cannot be used any more
 # Converting is more work than parsing, and a small body may hold a large assignment.
 LARGE_CONVERSION_BYTES = 16 * 1024
-# Endpoints of a Service learn within a second or so that a pod stops. Who then asks no more will not ask later, either; whoever asks
-# at all, or did a moment ago, may pause longer than between two of its questions, on a busy machine, with a review on its way already.
+# Endpoints of a Service learn within a second or so that a pod stops. A client that has sent no request until then will
+# not send any later. A client that sends requests, or did a moment ago, may pause longer than between two of them, on a
+# busy machine, with a review on its way already.
 LINGER_S = 4.0
 LATELY_S = 5.0
 QUIET_S, QUIET_WHERE_ASKED_S = 0.25, 1.0
@@ -58,7 +60,7 @@ Judge = Callable[[str, bytes], Coroutine[Any, Any, tuple[str, web.Response]]]
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """Bytes of bodies, of memory for what is made of them, and threads that judge."""
+    """Limits on the bytes of bodies, on the memory for parsed objects, and on the threads of reviews."""
 
     bodies: Intake
     judged: SharedLimit
@@ -66,9 +68,11 @@ class _Lane:
 
 
 class AdmissionServer:
-    """Routes of the webhook; `ready` is what `/readyz` says, and `why_not_ready` may have a reason against it while it is true.
+    """Routes of the webhook; `ready` is the answer of `/readyz`, and `why_not_ready` may have a reason against it while
+    it is true.
 
-    `connections` follow the requests that come by them; `asks_for_certificate`: only clients with one are reviewed, which TLS has verified.
+    `connections` count the requests that come by them; `asks_for_certificate`: only clients with a certificate, which
+    TLS has verified, are reviewed.
     """
 
     def __init__(
@@ -102,7 +106,8 @@ class AdmissionServer:
         self.app.router.add_get("/readyz", self._readyz)
 
     def make_runner(self, *, shutdown_timeout_s: float) -> web.AppRunner:
-        """What serves it. A review is let go when its client has gone; a body that is not read yet takes little memory."""
+        """Returns the runner that serves it. A review is dropped when its client has gone; a body that is not read yet
+        takes little memory."""
         return web.AppRunner(
             self.app,
             access_log=None,
@@ -116,11 +121,12 @@ class AdmissionServer:
         )
 
     async def retire(self, connections: Callable[[], int] = int) -> None:
-        """Is not ready from now on, and lets clients go before nobody listens any more: each answer ends its connection, and `connections`
-        says how many are open.
+        """Is not ready from now on, and lets clients leave before the port closes: each answer ends its connection, and
+        `connections` returns the number of open ones.
 
-        API servers keep connections for the next review. One that is closed while a review is on its way takes that along, and an API
-        server does not ask twice. So where reviews come all are waited for that may come by a connection, for `LINGER_S` at most.
+        API servers keep connections for the next review. If one is closed while a review is on its way, that review is
+        lost, and an API server does not send it again. So while reviews come, it waits for all that may come by a
+        connection, for `LINGER_S` seconds at most.
         """
         self.ready, self._stops = False, True
         began = self._clock.monotonic()
@@ -289,7 +295,7 @@ def _answer_conversion(body: bytes) -> bytes:
     written = _dump(answer)
     if objects is None:
         return written
-    # One by one: the encoder lets nobody else run until it is through with what it was given.
+    # One by one: the encoder blocks all other tasks until it has encoded what it was given.
     return b'%b,"convertedObjects":[%b]}}' % (written.removesuffix(b"}}"), b",".join(map(_dump, objects)))
 
 

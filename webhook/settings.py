@@ -43,8 +43,8 @@ class Settings:
     own: CertificateTarget | None = None
     metrics_host: str = "0.0.0.0"
     metrics_port: int = METRICS_PORT  # 0: none
-    otlp_protocol: str | None = None  # None: as the environment says
-    trace_ratio: float | None = None  # None: as the environment says
+    otlp_protocol: str | None = None  # None: by the environment
+    trace_ratio: float | None = None  # None: by the environment
     trace_slow_s: float = SLOW_S
     gates: ChosenGates = NO_GATES
     client_ca_file: Path | None = None  # None: every client that reaches the port may ask
@@ -133,7 +133,7 @@ def _misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
     """What is missing, and what is not meant for a certificate of this kind."""
     mode = given.get("cert_mode")
     if given.has("cert_mode") and not given.layers.get("cert_mode"):
-        return  # no kind that there is
+        return  # an unknown kind
     needed, unwanted = (FILES, OWN | OWN_TIMES) if mode == "files" else (OWN, FILES)
     has_folder = mode == "files" and file.webhook.certificates is not None
     if missing := [flag for name, flag in needed.items() if not given.has(name) and not has_folder]:
@@ -151,7 +151,7 @@ def _wrong_gates(given: Given) -> Iterator[str]:
 
 
 def _pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
-    """The one gate that changes something here: whether all of them make sense together is for the reconciler to say."""
+    """Returns the one gate that changes something here; the reconciler checks whether all gates together make sense."""
     values = {**file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
         values |= read_gates(texts).values

@@ -22,7 +22,7 @@ POLL_S = 2.0
 
 
 class UnusableCertificate(Exception):
-    """The files cannot be served; the message names them and says why."""
+    """The files cannot be served; the message names them and the reason."""
 
 
 class HeldCertificate:
@@ -41,9 +41,9 @@ class HeldCertificate:
         self.context.sni_callback = self._hand_over
 
     def take(self, certificate: bytes, key: bytes) -> None:
-        """New handshakes get this pair from now on. Raises UnusableCertificate, and goes on with what it has."""
-        # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key leaves none; the file system may be
-        # read-only.
+        """Uses this pair for new handshakes from now on. Raises UnusableCertificate, and then keeps the present pair."""
+        # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key is not stored;
+        # the file system may be read-only.
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
             file.write(certificate.rstrip() + b"\n" + key)
             file.flush()
@@ -107,7 +107,7 @@ class ServingCertificate:
         self.context.sni_callback = self._hand_over
 
     def reload(self) -> bool:
-        """Serves the files' content if it has changed and is a good pair; says whether it did."""
+        """Serves the files' content if it has changed and is a good pair; returns whether it did."""
         try:
             content = self._read()
             digest = _digest(content)
@@ -118,7 +118,8 @@ class ServingCertificate:
             if self._read() != content:
                 return False  # still being written; the next look is soon
         except (OSError, UnusableCertificate) as error:  # ssl.SSLError is an OSError
-            # Half of a new pair may be there already; the good one goes on serving until the other half is. Told once, not at every look.
+            # Half of a new pair may be there already; the present one serves until the other half is. It is reported
+            # once, not at every check.
             complaint = self._describe(error)
             if complaint != self._complaint:
                 logger.warning("certificate not taken over", extra={"error": complaint})
@@ -154,7 +155,8 @@ class ServingCertificate:
 
 
 async def tell_of_end(certificate: HeldCertificate | ServingCertificate, clock: Clock) -> Never:
-    """Says in the log that the certificate that is served has ended, once for each that does: else only probes know, and API servers."""
+    """Logs that the served certificate has ended, once for each that does: otherwise only probes and API servers would
+    know. Never returns."""
     told: datetime | None = None
     while True:
         end = certificate.not_after
@@ -182,7 +184,7 @@ def _server_context(client_ca: Path | None) -> ssl.SSLContext:
         except OSError as error:
             raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_reason(error)}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.num_tickets = 0  # an API server does not resume sessions, and says nothing but reviews after the handshake
+    context.num_tickets = 0  # an API server does not resume sessions, and sends nothing but reviews after the handshake
     return context
 
 

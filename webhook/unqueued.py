@@ -1,4 +1,4 @@
-"""The policy that warns of objects which nobody will queue although somebody seems to have meant it."""
+"""The policy that warns of objects that are not queued although their annotations or labels suggest it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +11,11 @@ from webhook.policy_expressions import MANAGED, NOT_SYSTEM, Kind, controlling, i
 
 
 def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """An object without a queue which says how its pods are to be placed, or names a queue where nobody reads it, runs wherever
-    there is room. The webhook is not asked about it, so that a webhook that is down stops nobody who does not use it.
+    """Returns the policy for objects without a queue that describe the placement of their pods, or name a queue where
+    it has no effect. Such an object runs wherever there is room.
 
-    Only of new objects, and not of those that a controller makes: nobody reads what that is told.
+    The webhook gets no request for them, so that a webhook that is down blocks only objects that use it. The policy
+    applies to new objects only, and not to those that a controller creates: no user reads warnings for these.
     """
     so = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
     validations = [
@@ -51,7 +52,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
         asks = in_any(kind.spec_shape, "dyn(object).spec", "annotations", _asks)
         queued = in_any(kind.spec_shape, "dyn(object).spec", "labels", lambda there: f"'{QUEUE_NAME_LABEL}' in {there}")
         told = f"annotations of its pod template say how to place its pods, but {so}"
-        if kind in parents:  # whose pods are queued themselves where the template names the queue
+        if kind in parents:  # kinds with pods that are queued themselves where the template names the queue
             asks = f"{asks} && !({queued})"
         elif queued:
             message = f"the label {QUEUE_NAME_LABEL} does nothing on a pod template: set it in metadata.labels of the {kind.kind} itself"
@@ -61,7 +62,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
     rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents), ["CREATE"])]
     is_made_by_a_user = {"name": "is-made-by-a-user", "expression": f"size({controlling('object')}) == 0"}
     policy = policy_of("unqueued", rules, validations, [is_made_by_a_user])
-    policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be said is no reason to refuse anything
+    policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be evaluated is no reason to refuse anything
     unmanaged = {**MANAGED, "operator": "NotIn"}
     policy["spec"]["matchConstraints"] |= {
         "namespaceSelector": {"matchExpressions": [*NOT_SYSTEM["matchExpressions"], unmanaged]},
@@ -71,7 +72,7 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
 
 
 def _asks(annotations: str) -> str:
-    """Whether annotations say how close pods are to be."""
+    """Whether annotations define how close pods are to be."""
     return f"{annotations}.exists(k, k.startsWith('{PODSET}') || k.startsWith('{WORKLOAD}'))"
 
 

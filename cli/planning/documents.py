@@ -1,4 +1,4 @@
-"""Objects from YAML and JSON files: every mistake in all of them is told at once, with its file, document and field."""
+"""Objects from YAML and JSON files: the mistakes in all of them are reported together, each with its file, document and field."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
-    """All objects of all files; a List stands for its items. Mistakes are added to `wrong`."""
+    """Returns all objects of all files, with the items of each List. Mistakes are added to `wrong`."""
     found: list[Document] = []
     for path in paths:
         try:
@@ -101,7 +101,7 @@ def _load(path: Path) -> list[Any]:
         if text[:1] == b"{":  # what kubectl writes as JSON is YAML, too, but is read ten times as fast
             return [json.loads(text)]
     except ValueError:
-        pass  # YAML may begin so; it says what is wrong, and where
+        pass  # YAML may begin so; its parser reports what is wrong, and where
     try:
         found = list(yaml.load_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -122,7 +122,7 @@ def _take(value: object, where: str, found: list[Document], wrong: list[str]) ->
         return
     assert isinstance(value, dict)
     metadata = value.get("metadata") or {}
-    if any(name in metadata and metadata[name] is None for name in _TEXTS):  # null stands for nothing, as for the API server
+    if any(name in metadata and metadata[name] is None for name in _TEXTS):  # null means nothing, as for the API server
         kept = {name: part for name, part in metadata.items() if part is not None or name not in _TEXTS}
         value = {**value, "metadata": kept}
     if value["kind"].endswith(_LIST) and isinstance(value.get("items"), list):
@@ -141,7 +141,7 @@ def _name_of(obj: Mapping[str, Any]) -> str:
 
 
 def _misshapen(value: object) -> Iterator[Mistake]:
-    """What every object of Kubernetes has, and of which type."""
+    """Yields what is missing or has a wrong type of the fields that every object of Kubernetes has."""
     if not isinstance(value, dict):
         yield Mistake("", f"{shown(value)} is no object of Kubernetes; apiVersion, kind and metadata are expected")
         return
@@ -177,7 +177,7 @@ def _not_texts(value: object, path: str) -> Iterator[Mistake]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """Objects by resource, and what of the files is not looked at."""
+    """Objects by resource, and the documents of files that are not used."""
 
     objects: Mapping[Resource, Sequence[Obj]]
     others: tuple[Document, ...]
@@ -186,9 +186,10 @@ class ClusterFiles:
 def sort_out(
     documents: Iterable[Document], known: Iterable[Resource], namespace: str, wrong: list[str], specs: Mapping[Resource, Fields] = _NO_SPECS
 ) -> ClusterFiles:
-    """The objects of known resources as an API server would hold them: complete, of our stored version, in a namespace, each once.
+    """Returns the objects of known resources as an API server would hold them: complete, of our stored version, in a
+    namespace, each once.
 
-    `specs` say what the spec of a job's kind looks like. Mistakes are added to `wrong`.
+    `specs` have the shape of each job kind's spec. Mistakes are added to `wrong`.
     """
     by_api = {(resource.api_version, resource.kind): resource for resource in known}
     objects: dict[Resource, list[Obj]] = {}
@@ -226,7 +227,7 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
     name = f"{metadata['namespace']}/{metadata.get('name')}" if resource.namespaced else metadata.get("name")
     metadata = {"uid": f"{resource.kind}/{name}", "resourceVersion": "1", **metadata}
     if resource == r.NODES and isinstance(obj.get("status"), dict) and "conditions" not in obj["status"]:
-        # Who writes a node by hand means one that works; a kubelet always says.
+        # A node that was written by hand is meant to work; a kubelet always sets conditions.
         obj = {**obj, "status": {**obj["status"], "conditions": [{"type": "Ready", "status": "True"}]}}
     return {**obj, "metadata": metadata}
 
@@ -323,7 +324,7 @@ def _unknown_keys(model: type[BaseModel], value: object, path: str) -> Iterator[
         where = at(path, str(key))
         if key in fields:
             nested = _model_in(fields[key].annotation)
-            if nested is not None and where not in ("metadata", "status"):  # of which the models have what topogate reads
+            if nested is not None and where not in ("metadata", "status"):  # the models have only those parts of both that topogate reads
                 for index, item in enumerate(inner) if isinstance(inner, list) else ((None, inner),):
                     yield from _unknown_keys(nested, item, where if index is None else at(where, index))
         elif where not in ("metadata", "status"):

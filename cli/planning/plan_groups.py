@@ -31,7 +31,7 @@ _SHOWN = 3  # pods that are warned of
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What documents say of groups: pods that are members, and the groups of jobs that ask for one. `others`: all other documents."""
+    """The groups in documents: pods that are members, and the groups of jobs that ask for one. `others`: all other documents."""
 
     pods: list[Obj]
     groups: list[Obj]
@@ -52,7 +52,8 @@ def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str
 
 
 def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> bool:
-    """The pods that a document stands for, if they name a group or it asks for one; False if not. Raises BadInput."""
+    """Adds the pods that a document describes, if they name a group or it asks for one. Returns whether there are any.
+    Raises BadInput."""
     obj = complete(document.obj, r.resource_of(kind), namespace)
     asks = isinstance(kind, Grouping) and asked(obj) is not None
     if not asks and (QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) or not _has_key(obj, MEMBER_OF_LABEL)):
@@ -74,7 +75,7 @@ def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> b
 
 
 def _has_key(value: object, key: str) -> bool:
-    """Whether there is such a key anywhere: what a document stands for is only looked at where it may name a group."""
+    """Whether there is such a key anywhere: a document is only read as a group's where it may name one."""
     if isinstance(value, Mapping):
         return key in value or any(_has_key(inner, key) for inner in value.values())
     return isinstance(value, list) and any(_has_key(inner, key) for inner in value)
@@ -126,7 +127,7 @@ def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) ->
 
 
 def _waiting(observed: Observed, pod: Obj) -> Obj:
-    """As the API server would have it before anybody has looked at it."""
+    """Returns the pod as the API server would have it before any controller has changed it."""
     named = observed.priority_classes.store.get(pod["spec"].get("priorityClassName") or "")
     spec = pod["spec"] if named is None else {**pod["spec"], "priority": named["value"]}
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
@@ -144,7 +145,7 @@ def _plan_one(outlook: Outlook, key: GroupKey) -> Report:
     told |= {"replica": key.replica} if key.replica else {}
     group = outlook.observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
     made_for = controller_of(group) if group is not None else None
-    if made_for is not None:  # which tells more than a name that is not yet settled
+    if made_for is not None:  # the job is more useful than a name that is not final yet
         told["job"] = {"kind": made_for["kind"], "name": made_for["name"]}
     adrift = [member.key for member in members if member.is_live and not member.gated and not member.place]
     warnings = [f"pod {pod} has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits" for pod in adrift[:_SHOWN]]

@@ -67,7 +67,7 @@ class Planner:
         self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
     async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
-        """What becomes of jobs that are created in this order, at once.
+        """Returns what would happen to jobs that are created in this order, at once.
 
         Raises BadInput, which names every mistake in all of them behind those that were found before (`wrong`).
         """
@@ -132,7 +132,7 @@ class Planner:
         return [await self._of_pods(each, asked) for each, asked in wanted if asked is not None]
 
     async def _of_deployment(self, document: Document, kind: Deployment, namespace: str) -> list[Planned]:
-        """Each of its pods is a workload by itself, made of the pod as its template has it."""
+        """Plans each pod of a Deployment as a workload by itself, made from its template."""
         admitted = await self._reviewing.job(document, kind, namespace)
         deployment = _planned(document, kind.kind, admitted.obj, admitted.warnings)
         spec = admitted.obj["spec"]

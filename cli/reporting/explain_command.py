@@ -1,4 +1,4 @@
-"""What is known of one workload: how far it is, in the words of its condition, and what the engine has to say of it now."""
+"""What is known of one workload: its progress, by the message of its condition, and what the engine finds now."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ def _state(facts: WorkloadFacts) -> str:
 
 
 def _told(workload: Obj, facts: WorkloadFacts) -> Any:
-    """The condition that says how it came to its state."""
+    """Returns the condition that explains the state of a workload."""
     types: Sequence[str] = {
         "finished": (FINISHED,),
         "stopping": (EVICTED,),
@@ -102,13 +102,14 @@ def _told(workload: Obj, facts: WorkloadFacts) -> Any:
 
 
 def _broken(workload: Obj, kind: str) -> Report | None:
-    """What a condition says that is good while it is true."""
+    """Returns a condition that is normally True, if it is False; None otherwise."""
     found = find_condition(workload, kind)
     return {name: found.get(name, "") for name in ("type", "reason", "message")} if found and found.get("status") == "False" else None
 
 
 def _preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
-    """For whose sake it was stopped, while it is there: the condition names it by its uid alone, as Kueue's does."""
+    """Returns the workload for which this one was preempted, while it exists: the condition names it by its uid alone,
+    as Kueue's does."""
     named = _UID.search((find_condition(workload, PREEMPTED) or {}).get("message") or "")
     if named is None:
         return None

@@ -1,4 +1,4 @@
-"""A tree with who sits where: for a terminal (rich) and as an SVG file. The demo draws its last scene with it, too."""
+"""A tree with the jobs on its nodes: for a terminal (rich) and as an SVG file. The demo draws its last scene with it, too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Rows under headings, and per node, in the order of its seats, whose job each one is; FOREIGN and OUT, and None where it is free."""
+    """Rows under headings, and per node, in the order of its seats, the job of each seat; FOREIGN or OUT for other
+    uses, and None where it is free."""
 
     tree: Mapping[str, Sequence[Row]]  # heading -> its rows
     owners: Mapping[str, Sequence[str | None]]  # node -> one entry per seat
@@ -46,7 +47,7 @@ class Legend:
         self._places = {job: place for place, job in enumerate(jobs)}
 
     def colour(self, job: str) -> str:
-        """Of a job, grey for all that is nobody's."""
+        """Returns the colour of a job, grey for all other uses."""
         return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#bcaaa4" if job == OUT else "#888888"
 
     def letter(self, job: str) -> str:

@@ -36,7 +36,7 @@ def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Re
 
 
 def explain_group(outlook: Outlook, group: Obj) -> Report:
-    """All of it: what it asks for, its condition, and each replica of which there is a pod."""
+    """Returns the whole report: what the group asks for, its condition, and each replica with pods."""
     facts, metadata = read_pod_group(group), group["metadata"]
     report: Report = {"kind": r.POD_GROUPS.kind, "namespace": metadata["namespace"], "name": metadata["name"], "asks": _asks(facts)}
     report |= {"by": "kube-scheduler"} if is_native(group) else {}
@@ -146,7 +146,7 @@ def _draw_replica(console: Console, replica: Report, said: str, *, several: bool
 
 
 def _draw_now(console: Console, now: Report, said: str, indent: int) -> None:
-    """What would become of it now, where something would; what is said already is not said again."""
+    """Prints what would happen to a group now, if anything; a message that was printed already is left out."""
     if now["outcome"] == "placed" and "places" not in now and "placements" not in now:
         return
     if now["message"] != said:

@@ -1,4 +1,4 @@
-"""What the engine found as plain values, in the words of the wire, for `-o json` and for the terminal alike."""
+"""The results of the engine as plain values, with the names of the API, for `-o json` and for the terminal alike."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,13 +14,14 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
 Report = dict[str, Any]
-_NAMED_FIXES = 20  # nodes of one change that are told one by one
+_NAMED_FIXES = 20  # nodes of one change that are listed one by one
 
 
 def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
-    """Per pod set its flavors, and per domain its level values from the top, the pods there and the nodes it may stand for.
+    """Returns, per pod set, its flavors, and per domain its level values from the top, the pods there and its nodes.
 
-    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more than `count`.
+    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more
+    than `count`.
     """
     asked = {each.pod_set: {"asked": each.asked, "minimum": each.least} for each in list_shortfalls(facts, admission)} if facts else {}
     return [
@@ -70,7 +71,7 @@ def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
 
 
 def report_refusal(refusal: NotAdmissible) -> Report:
-    """Why there is no way now, what was tried, and who would have to go."""
+    """Returns why there is no way now, what was tried, and the workloads that would be preempted."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True

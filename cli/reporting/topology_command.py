@@ -40,7 +40,7 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of the topologies is to be seen: fits of which pods, nodes too, and who sits where (on the terminal, in a file)."""
+    """The parts of the topologies to show: fits of a pod, nodes, and the jobs on the nodes (on the terminal, in a file)."""
 
     pod: str | None = None
     hosts: bool = False
@@ -207,7 +207,7 @@ def _line(domain: Report) -> Text:
     return line.append(f"  fits {domain['fits']}", GOOD if domain["fits"] else BAD)
 
 
-# --- who sits where -----------------------------------------------------------------------------------
+# --- jobs on nodes ------------------------------------------------------------------------------------
 
 
 def seats(observed: Observed, view: FlavorView, resource: str) -> Seats:

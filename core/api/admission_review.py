@@ -47,7 +47,7 @@ class UserInfo(Wire):
 
 
 class AdmissionRequest(Wire):
-    """What somebody wants to do to an object. `object` is None on DELETE, `old_object` on CREATE."""
+    """A request of a client to change an object. `object` is None on DELETE, `old_object` on CREATE."""
 
     uid: str = Field(min_length=1)
     kind: GroupVersionKind
@@ -111,9 +111,10 @@ def denied(
     code: int = UNPROCESSABLE,
     retry_after_s: int | None = None,
 ) -> dict[str, Any]:
-    """No, and why. Newer kubectl lists the causes, other clients show the message alone, so both have all of it.
+    """Returns a refusal with its reason. Newer kubectl lists the causes, other clients show the message alone, so both
+    have all of it.
 
-    With `retry_after_s` the API server tells clients when to come again, and client-go does so by itself.
+    With `retry_after_s` the API server asks clients to come again after that time, and client-go does so by itself.
     """
     listed = causes[:MAX_CAUSES]
     lines = [message, *(f"{cause.field}: {cause.message}" for cause in listed)]

@@ -47,7 +47,7 @@ def converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> 
 
 
 def failed(request: ConversionRequest, message: str) -> dict[str, Any]:
-    """None of the objects, and why: the API server shows the message to whoever asked it for them."""
+    """Returns a failure for all objects, with the reason: the API server shows the message to the client that requested them."""
     return _review({"uid": request.uid, "result": {"status": "Failure", "message": shorten(message, MAX_MESSAGE_CHARS)}})
 
 

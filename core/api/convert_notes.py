@@ -1,7 +1,8 @@
-"""Notes: what one version of an object cannot say, kept as JSON in an annotation of the object in that version.
+"""Notes: what one version of an object cannot express, kept as JSON in an annotation of the object in that version.
 
-A note is only ever a supplement. Whoever reads one takes of it what agrees with the fields beside it and is valid by itself,
-and nothing else: anybody who may write the object may write its annotations, and old clients change fields and know of no notes.
+A note is only ever a supplement. A reader uses the parts of it that agree with the fields beside it and are valid by
+themselves, and nothing else: any client that may write the object may write its annotations, and old clients change
+fields and do not know notes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ Json = dict[str, Any]
 
 
 def take_note(obj: Json, name: str) -> Json:
-    """Removes the note from the object, whose metadata must be its own copy; what it said, nothing if it is none."""
+    """Removes the note from the object and returns it; empty if there is no valid one. The metadata of the object must
+    be its own copy."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or name not in annotations:

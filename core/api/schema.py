@@ -66,8 +66,7 @@ KINDS: Mapping[str, Sequence[Version]] = {
         WorkloadPriorityClass,
     )
 } | {model.__name__: (Version(OWN_VERSION, model, storage=True),) for model in (NodeTopology, PodGroup)}
-# Kinds of `CONVERTED` are converted by the webhook, the others by the API server itself, which changes no more than the version's name.
-# Whoever installs the CRDs says where the webhook really is, and adds its CA. As it stands nothing but v1beta1 is held up without it.
+# The installer of the CRDs sets the address of the webhook, and adds its CA. As it stands nothing but v1beta1 needs it.
 CONVERSION: Mapping[str, Any] = {
     "strategy": "Webhook",
     "webhook": {

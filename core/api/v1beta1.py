@@ -178,7 +178,7 @@ def _add_rules(node: Json, *marks: Mark) -> None:
 
 
 def _drop_rules(node: Json, word: str) -> None:
-    """Without the rules that speak of something."""
+    """Returns the rules without those that contain one of some texts."""
     node[RULES] = [one for one in node[RULES] if word not in one["rule"]]
     if not node[RULES]:
         del node[RULES]

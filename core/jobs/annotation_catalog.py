@@ -1,6 +1,8 @@
-"""Names under our prefixes that users write: where each counts, and which of them a name that is not known was meant to be.
+"""Names under our prefixes that users write: where each has an effect, and which of them an unknown name was probably
+meant to be.
 
-Others may use the prefixes, too (the peer's other features do), so a name that is like none of these is nobody's mistake.
+Other programs may use the prefixes, too (other features of Kueue do), so a name that resembles none of these is not
+reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +60,7 @@ _PREFIXES = (names.GROUP, "topogate.dev")
 # What topogate itself writes is known as well: templates and pods carry it while they run.
 _KNOWN = frozenset(value for value in vars(names).values() if isinstance(value, str)) | frozenset(DRAFTS)
 _BY_REST = {name.partition("/")[2]: name for name in (*ANNOTATIONS, *LABELS, POD_GROUP_NAME)}
-# Two letters of `queue-name`, or a word more behind `priority-class`; `cluster-queue` is further from all of them.
+# Two letters of `queue-name`, or one more part behind `priority-class`; `cluster-queue` is further from all of them.
 _LIKENESS = 0.8
 MOST_UNKNOWN = 32
 """Unknown names of a map that are compared with those that are known: each takes 0.1 ms, and a user chooses how many there are."""
@@ -70,9 +72,11 @@ def is_of_template(name: str) -> bool:
 
 
 def find_meant(name: str) -> str | None:
-    """The name that a label or an annotation of an unknown name was meant to have, None where it may well be somebody else's.
+    """Returns the known name that an unknown label or annotation was probably meant to be; None where another program
+    may use the name.
 
-    The peer has no other names that begin with `podset-`, so for one of these the nearest is named however far it is.
+    Kueue has no other names that begin with `podset-`, so for one of these the nearest is returned, however different
+    it is.
     """
     prefix, _, rest = name.partition("/")
     if prefix not in _PREFIXES or name in _KNOWN:
@@ -130,7 +134,8 @@ def warn_of_own(annotations: Mapping[str, Any], labels: Iterable[str], places: P
 
 
 def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> Iterator[str]:
-    """Nothing reads them on the job itself, which would then run wherever there is room, and nobody would know why."""
+    """Warns of annotations on the job itself that no component reads there; the job would run without them, and the
+    reason would not be visible."""
     for name in written:
         if places is not None and name in ANNOTATIONS and places.has_no_use_for(name):
             yield f"{OWN}[{name}]: has no effect on the {places.kind} itself: set it on the {places.shown}"
@@ -167,7 +172,7 @@ def _on_the_job_itself(meant: str) -> str:
 
 
 def _warn_of_unknown(path: str, name: str, where: Callable[[str], str] | None) -> Iterator[str]:
-    """`where` says in which other place a name counts than in the one that is judged."""
+    """Warns of a name without an effect at `path`. `where` describes the other place in which a name has an effect."""
     what, other, others = ("label", "annotation", ANNOTATIONS) if path.endswith("labels") else ("annotation", "label", LABELS)
     meant = find_meant(name)
     if meant is not None:
@@ -186,9 +191,9 @@ def _warn_of_drafts(path: str, annotations: Mapping[str, Any]) -> Iterator[str]:
 
 
 def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[str, str], *, is_job: bool) -> Iterator[str]:
-    """Names on a pod template whose annotations are at `path`; `is_job`: each of its pods is a workload by itself.
+    """Warns of names on a pod template with annotations at `path`; `is_job`: each of its pods is a workload by itself.
 
-    Of a pod itself `warn_of_own` tells all but what is read on it as on a template.
+    For a pod, `warn_of_own` reports all but the names that are read on it as on a template.
     """
     is_own = path == OWN
     if not is_own:

@@ -81,9 +81,11 @@ def topology_request(
     sub_group_count: int | None = None,
     default_slice_size: int | None = None,
 ) -> dict[str, Any] | None:
-    """`topologyRequest` of a pod set from valid annotations; present with the index labels alone where there are none.
+    """Returns the `topologyRequest` of a pod set from valid annotations; with the index labels alone where there are
+    none.
 
-    What the rules refuse is left out: the webhook tells the user, and a job that slipped past it still gets a workload.
+    Annotations that the rules refuse are left out: the webhook reports them to the user, and a job that was created
+    without the webhook still gets a workload.
     """
     request: dict[str, Any] = {}
     if annotations.get(REQUIRED_TOPOLOGY):
@@ -152,7 +154,8 @@ def _validate_of_the_job(path: str, annotations: Mapping[str, Any], new: Mapping
 
 
 def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:
-    """A level for all pod sets together; whether it is at or above theirs, only the topology tells."""
+    """Checks the level for all pod sets together. Whether it is at or above their own levels depends on the topology,
+    and is not checked here."""
     ties = [name for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY) if name in annotations]
     if len(ties) > 1 and any(name in new for name in ties):
         yield FieldError(ErrorType.INVALID, path, ", ".join(ties), "these annotations exclude each other; keep one of them")
@@ -339,7 +342,8 @@ def _validate_groups(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[FieldErr
 
 
 def _asked(pod_set: PodSetAnnotations) -> tuple[str | None, str | None]:
-    """Level asked for, required or else preferred; that both exclude each other is told where they stand."""
+    """Returns the required and the preferred level, of which at most one is set; that they exclude each other is
+    reported elsewhere."""
     required = pod_set.annotations.get(REQUIRED_TOPOLOGY)
     return (required, None) if required else (None, pod_set.annotations.get(PREFERRED_TOPOLOGY))
 
@@ -379,7 +383,7 @@ def _divisors(count: int) -> str:
 
 
 class _NotReadable(ValueError):
-    """A text that is no JSON; the message says where."""
+    """A text that is no JSON; the message has the position."""
 
 
 def _load(text: str) -> Any:
@@ -407,7 +411,7 @@ def _layers(text: str | None) -> list[tuple[str, int]]:
 
 
 def _layer(entry: Mapping[str, Any]) -> tuple[Any, int | None]:
-    """Level and size of a layer, in whatever case its keys are written, as the peer reads them."""
+    """Returns the level and the size of a layer; the case of its keys is ignored, as in Kueue."""
     read = {key.lower(): value for key, value in entry.items()}
     topology, size = read.get("topology"), read.get("size")
     return "" if topology is None else topology, _size(0 if size is None else size)

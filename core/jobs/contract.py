@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 
 
 class ErrorType(Enum):
-    """What is wrong with a field, in the words of the Kubernetes API."""
+    """What is wrong with a field, as the Kubernetes API names it."""
 
     INVALID = "FieldValueInvalid"
     FORBIDDEN = "FieldValueForbidden"
@@ -58,7 +58,7 @@ class PodSetTemplate:
     count: int
     template: Json
     topology_request: Json | None
-    min_count: int | None = None  # the fewest pods the job can do with
+    min_count: int | None = None  # the fewest pods with which the job can run
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"name": self.name, "count": self.count, "template": self.template}
@@ -70,8 +70,8 @@ class PodSetTemplate:
 class PodSetStart:
     """What a pod set's template gets when its job starts.
 
-    `gated` says whether the topology gate belongs on it: kept for a topology-aware flavor, taken away else. `count` is how many
-    pods were admitted of a pod set that can do with fewer, None of all others.
+    `gated`: whether the topology gate belongs on it; it is kept for a topology-aware flavor and removed otherwise.
+    `count` is the number of admitted pods of a pod set that can run with fewer, None for all others.
     """
 
     name: str
@@ -138,10 +138,10 @@ class Reference:
 
 @runtime_checkable
 class Referring(Protocol):
-    """A kind whose jobs do not hold their pod templates but refer to an object that does.
+    """A kind of job that refers to an object with its pod templates, instead of holding them.
 
-    Reconciler and webhook look that object up and hand it to `expanded`; all other functions take the job as that
-    returns it, and leave alone what it has added.
+    Reconciler and webhook look that object up and pass it to `expanded`. All other functions take the job that
+    `expanded` returns, and do not change what it has added.
     """
 
     related: ClassVar[tuple[RelatedKind, ...]]
@@ -155,14 +155,17 @@ class Referring(Protocol):
         ...
 
     def own_counts(self, job: Json) -> Mapping[str, int]:
-        """Pods per pod set where the job itself says how many: what the object says may change while the job runs by what it
-        said at its admission."""
+        """Returns the pods per pod set where the job itself sets the number.
+
+        Numbers of the object to which it refers are left out: that object may be edited for later jobs, and a running job
+        keeps the numbers of its admission.
+        """
         ...
 
 
 @runtime_checkable
 class Reclaiming(Protocol):
-    """A kind whose status says that some pods have done their work and come no more, while others of the job run on."""
+    """A kind with a status that counts pods which have finished and are not replaced while other pods of the job run."""
 
     def reclaimable_pods(self, job: Json) -> Mapping[str, int]:
         """How many such pods each pod set has; pod sets that have none may be left out."""
@@ -171,16 +174,16 @@ class Reclaiming(Protocol):
 
 @runtime_checkable
 class Resizable(Protocol):
-    """A kind of which jobs may be resized while they run, where they say so."""
+    """A kind of job that may be resized while it runs, if the job allows it."""
 
     def is_resizable(self, job: Json) -> bool:
-        """Whether a job says that it may be resized while it runs."""
+        """Whether a job may be resized while it runs."""
         ...
 
 
 @runtime_checkable
 class ResizedByPart(Resizable, Protocol):
-    """A kind of which jobs may be resized through an object that their controller made, as a RayJob through its RayCluster."""
+    """A kind of job that may be resized through an object that its controller made, as a RayJob through its RayCluster."""
 
     part: ClassVar[RelatedKind]
 
@@ -194,10 +197,10 @@ class ResizedByPart(Resizable, Protocol):
 
 
 class JobKind(Protocol):
-    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` is what of its spec is read;
-    `defaults_updates`: its defaults are renewed with every change.
+    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` describes the fields of its spec
+    that are read; `defaults_updates`: its defaults are applied with every change.
 
-    What changes a job returns it changed; who writes it makes a patch of the difference.
+    A function that changes a job returns the changed job; the caller writes a patch of the difference.
     """
 
     kind: ClassVar[str]
@@ -254,12 +257,13 @@ class JobKind(Protocol):
         ...
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Pods that its status says it still runs or is ending; of the latter `dropped` are over but for their finalizers."""
+        """Returns the pods that its status counts as running or ending; of the latter `dropped` have ended and only
+        wait for their finalizers."""
         ...
 
     def pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where that does not tell,
-        and its pods are looked at."""
+        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where the status does
+        not show it, so that its pods are counted."""
         ...
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:

@@ -9,12 +9,12 @@ _FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 
 
 def is_elastic(job: Json) -> bool:
-    """Whether a job says that it may be resized while it runs."""
+    """Whether a job may be resized while it runs, by its annotation."""
     return _said(job) == "true"
 
 
 def rules_of_elastic(job: Json) -> Iterator[FieldError]:
-    """What is wrong with what a new job says."""
+    """Yields what is wrong with the annotation of a new job."""
     said = _said(job)
     if said is not None and said not in ("true", "false"):
         yield FieldError(ErrorType.INVALID, _FIELD, said, '"true" or "false" is expected')

@@ -1,4 +1,4 @@
-"""The label that says for how long a job may be admitted: read, and judged."""
+"""The label for how long a job may be admitted: reading and checks."""
 
 import re
 from collections.abc import Iterator, Mapping

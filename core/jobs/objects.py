@@ -16,7 +16,8 @@ from core.jobs.templated import Path, get
 from core.model.quantity import canonical, parse_quantity
 from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, QUOTA_RESERVED, SLICE_NAME
 
-# What a ClusterQueue may say and nobody acts on yet, and the value by which it says nothing (the server's default).
+# Fields of a ClusterQueue that are not implemented yet, with the value that has no effect (the default of the API
+# server).
 _NOT_SERVED: Mapping[Path, Any] = {
     ("admissionScope",): None,
     ("concurrentAdmissionPolicy",): None,
@@ -53,7 +54,7 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Requests that can be counted, slices that divide, and nothing asked for anew under a reservation."""
+    """Checks that requests can be counted, that slices divide, and that no fixed field changes under a reservation."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):
@@ -167,14 +168,17 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 
 
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
-    """Every resource and every flavor in one group only; a quota for each covered resource, never below 0. What is not
-    served yet draws a warning: an administrator who trusted in it would learn otherwise too late."""
+    """Checks that every resource and every flavor is in one group only, and that each covered resource has a quota of
+    at least 0.
+
+    Fields that are not served yet give a warning, so that an administrator does not rely on them.
+    """
     spec = queue.get("spec") or {}
     return Rules((*_quota_errors(spec), *_weight_errors(spec)), tuple(_not_served(spec)))
 
 
 def validate_cohort(cohort: Json, old: Json | None) -> Rules:
-    """As of a ClusterQueue, and nobody is their own parent."""
+    """Checks the same as for a ClusterQueue, and that a cohort is not its own parent."""
     spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
     errors = [*_quota_errors(spec), *_weight_errors(spec)]
     if spec.get("parentName") and spec["parentName"] == name:
@@ -207,7 +211,7 @@ def validate_admission_check(check: Json, old: Json | None) -> Rules:
 
 
 def _weight_errors(spec: Json) -> Iterator[FieldError]:
-    """Shares are divided by the weight; below 0 whoever had most would be served first."""
+    """Checks the weight by which shares are divided: below 0, the queue with the largest usage would be served first."""
     weight = get(spec, ("fairSharing", "weight"))
     if weight is None:
         return

@@ -1,6 +1,7 @@
-"""Who places the pods of the PodGroup that a job asks for: topogate, unless the job says that kube-scheduler shall.
+"""Which component places the pods of a job's PodGroup: topogate, unless the job names kube-scheduler.
 
-Pods are members of kube-scheduler's own PodGroup (Kubernetes 1.36, alpha) by `spec.schedulingGroup`, and wait by it, not by a gate of ours.
+There, pods are members of kube-scheduler's own PodGroup (Kubernetes 1.36, alpha) by `spec.schedulingGroup`, and wait
+because of it, without a gate of topogate's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +20,17 @@ _INSTEAD = f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
 
 
 def placer(job: Json) -> str:
-    """What a job says of who places its pods."""
+    """Returns the component that a job names to place its pods; topogate if it names none."""
     annotations = (job.get("metadata") or {}).get("annotations")
     return str(annotations.get(PODGROUP_PLACED_BY, TOPOGATE)) if isinstance(annotations, Mapping) else TOPOGATE
 
 
 def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
-    """The spec of a pod template whose pods wait until their group is placed. A PodGroup of kube-scheduler's own that it named before is
-    read as it is where topogate places them, and was copied from another job where it does not."""
+    """Returns the spec of a pod template with pods that wait until their group is placed.
+
+    Where topogate places the pods, a PodGroup of kube-scheduler that the spec named before is kept. Otherwise it was
+    copied from another job and is replaced.
+    """
     gates = spec.get("schedulingGates") or []
     others = [gate for gate in gates if gate.get("name") != PODGROUP_GATE]
     if placed_by != KUBE_SCHEDULER:
@@ -63,7 +67,8 @@ def rules_of_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
 
 
 def find_dropped(roles: Sequence[Role], job: Json) -> Iterator[FieldError]:
-    """Templates that were made members and do not name the PodGroup any more: pods of them would be placed by nobody together."""
+    """Yields an error for each template that was made a member and does not name the PodGroup any more: its pods would
+    not be placed together."""
     if placer(job) != KUBE_SCHEDULER:
         return
     for role in roles:

@@ -152,7 +152,7 @@ def _list_host_ports(spec: Json, container: Any) -> list[Any]:
 
 
 def _list_pod_terms(spec: Json) -> Iterator[Any]:
-    """Terms of affinity between pods; a preferred one stands in `podAffinityTerm` beside its weight."""
+    """Yields terms of affinity between pods; a preferred one is in `podAffinityTerm` beside its weight."""
     for name in ("podAffinity", "podAntiAffinity"):
         rules = _get(spec.get("affinity"), name)
         for kind in POD_TERMS:

@@ -29,7 +29,7 @@ _HASH = 8
 
 @runtime_checkable
 class Grouping(Protocol):
-    """A kind whose pods can be placed as PodGroups, without a queue."""
+    """A kind with pods that can be placed as PodGroups, without a queue."""
 
     kind: ClassVar[str]
     group: ClassVar[str]
@@ -47,7 +47,7 @@ class Grouping(Protocol):
 
 
 def asked(job: Json) -> str | None:
-    """What a job says in the annotation; None where it has none."""
+    """Returns the value of the annotation of a job; None where it has none."""
     text = _map(job, "annotations").get(PODGROUP_TOPOLOGY)
     return None if text is None else str(text)
 
@@ -69,8 +69,8 @@ def group_name(kind: Grouping, job: Json, seed: str) -> str:
 
 
 def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
-    """A job whose pods are members of a group from their creation, and wait for their places. A template that names another group was
-    copied from another job."""
+    """Returns the job with pods that are members of a group from their creation, and wait for their places. A template
+    that names another group was copied from another job; the name is replaced."""
     changed = copy_object(job)
     for role in kind.roles(changed):
         if not isinstance(get(changed, role.path), dict):

@@ -9,21 +9,22 @@ from core.jobs.contract import ErrorType, FieldError
 from core.names import PODGROUP_TOPOLOGY
 
 MAX_LEVELS = 16  # of a PodGroup
-REQUIRED, PREFERRED = "Required", "Preferred"  # as a PodGroup says it
+REQUIRED, PREFERRED = "Required", "Preferred"  # as in a PodGroup
 SHOWN = f"{OWN}[{PODGROUP_TOPOLOGY}]"
 _LEVEL_EXPECTED = "a node label such as cloud.provider.com/topology-rack is expected, or the name that a NodeTopology gives one"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedLevel:
-    """A node label, or an alias of one, whose domain the pods share; with PREFERRED where that can be."""
+    """A node label, or an alias of one, that names the domain which the pods share; with PREFERRED where that is possible."""
 
     name: str
     mode: str = REQUIRED
 
 
 def read_levels(text: str) -> tuple[RequestedLevel, ...]:
-    """The levels, the widest first; none where the rules refuse one of them: nobody is placed by a part of what was asked for."""
+    """Returns the levels, the widest first; none where the rules refuse one of them: pods are not placed by a part of
+    their request."""
     found = [_read_level(part) for part in text.split(",")]
     return tuple(level for level in found if isinstance(level, RequestedLevel)) if not any(rules_of_levels(text)) else ()
 

@@ -1,4 +1,4 @@
-"""Jobs that name a Workload which somebody else has made, or will make, for them: the name read, and judged."""
+"""The label by which a job names a Workload that was, or will be, created for it by another component: reading and checks."""
 
 import re
 from collections.abc import Iterator
@@ -38,13 +38,13 @@ def rules_of_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
 
 
 def warnings_of_pods(job: Json) -> tuple[str, ...]:
-    """What is told where pods, or objects that are queued through their pods, name a Workload."""
+    """Returns a warning for pods, or objects that are queued through their pods, that name a Workload."""
     found = _said(job)
     return (f"{_field(found[0])}: has no effect: a Workload is made for these pods all the same",) if found is not None else ()
 
 
 def _said(job: Json) -> tuple[str, str] | None:
-    """Where the name is said, and what it is."""
+    """Returns the field that has the name, and the name; None where none has it."""
     metadata = job.get("metadata") or {}
     for part in ("labels", "annotations"):
         if PREBUILT_WORKLOAD in (metadata.get(part) or {}):

@@ -39,7 +39,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A map with known fields, of which each may be absent that is not `needed`; others are not looked at.
+    """A map with known fields; those that are not `needed` may be absent, and others are not checked.
 
     Never null: defaults are written into it.
     """
@@ -85,7 +85,7 @@ _TOPOLOGY_REQUEST = Fields(
 _QUOTAS = ListOf(Fields({"name": TEXT}))
 _RESOURCE_GROUPS = ListOf(Fields({"coveredResources": ListOf(TEXT), "flavors": ListOf(Fields({"name": TEXT, "resources": _QUOTAS}))}))
 
-_SPECS: dict[str, Fields] = {  # of our own kinds; a job's kind says its own
+_SPECS: dict[str, Fields] = {  # of our own kinds; each kind of job has its own
     "Workload": Fields(
         {
             "podSets": ListOf(
@@ -114,7 +114,8 @@ def spec_shape_of(kind: str) -> Fields:
 
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
-    """Every place at which an object whose spec has that shape is not of the JSON type that topogate takes for granted."""
+    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that
+    topogate expects."""
     needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
     return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))
 

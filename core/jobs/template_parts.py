@@ -1,4 +1,4 @@
-"""Pod templates of which a kind keeps only parts: those that a start adds to, and a stop gives back."""
+"""Pod templates of kinds that keep only parts of them: those that a start adds to, and a stop restores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ PARTS = Fields(
 
 
 def copy_object(obj: Json) -> dict[str, Any]:
-    """The object anew, with all that is in it."""
+    """Returns a copy of the object, with all that is in it."""
     return {name: copy_value(value) for name, value in obj.items()}
 
 

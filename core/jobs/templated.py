@@ -1,7 +1,7 @@
-"""Kinds whose objects hold the templates of their pods and can be suspended: what is the same for all of them.
+"""Kinds with objects that hold the templates of their pods and can be suspended: the code that all of them share.
 
-A kind says where its templates are and how many pods each makes; the rest - defaults, rules, start, stop, giving the
-templates back - follows.
+A kind defines where its templates are and how many pods each makes. The rest - defaults, rules, start, stop, restoring
+the templates - is derived from that.
 """
 
 import re
@@ -22,8 +22,8 @@ from core.names import MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, TOPOLOGY_GATE, T
 
 MAX_POD_SETS = 18  # of a Workload
 MOST_ROLES = MAX_POD_SETS + 1
-"""Templates of an object that are looked at. One that has more is refused for that, and no Workload can be made of it: each template costs
-a copy, and a user chooses how many there are."""
+"""The number of templates of an object that are read. An object with more is refused for that, and no Workload can be
+made from it: each template costs a copy, and a user chooses how many there are."""
 MAX_POD_SET_NAME = 63  # the name is the value of a label of the pods, too
 _POD_SET_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")  # a DNS label (RFC 1123)
 Path = tuple[str | int, ...]  # keys of maps and places of lists, from the object down
@@ -76,22 +76,23 @@ class TemplatedKind(ABC):
     defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
     keeps_start_with: ClassVar[str] = ""  # the annotation without which the webhook puts nothing back that a manifest applied again lacks
 
-    # --- what a kind says of itself -------------------------------------------------------------------
+    # --- what a kind defines --------------------------------------------------------------------------
 
     @abstractmethod
     def roles(self, job: Json) -> list[Role]:
-        """The pod templates of a job, in order; of an object that nobody has judged yet, too."""
+        """Returns the pod templates of a job, in order. The object may not have been validated yet."""
 
     @abstractmethod
     def finished(self, job: Json) -> Finish | None:
         """How the job ended, None while it has not."""
 
     def active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Pods that the job's status says it still runs or is ending; pods that are observed count besides."""
+        """Returns the pods that the job's status counts as running or ending; observed pods count as well."""
         return 0
 
     def pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods are ready or have succeeded by the job's status; None where it does not tell, as most do not."""
+        """Whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as
+        for most kinds."""
         return None
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class TemplatedKind(ABC):
         if QUEUE_NAME_LABEL not in labels and defaults.default_queue:
             metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
         if QUEUE_NAME_LABEL not in (metadata.get("labels") or {}):
-            return changed  # nobody asked us to queue it
+            return changed  # the job is not to be queued
         put(changed, self.suspend_path, True)
         if self.gates_at_creation:
             for role in self.roles(changed):
@@ -282,7 +283,7 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def finish_by_condition(job: Json, succeeded: str, failed: str) -> Finish | None:
-        """How a job ended whose status says so by one of two conditions."""
+        """Returns how a job ended, from the first of two conditions in its status that is true; None while neither is."""
         for condition in (job.get("status") or {}).get("conditions") or ():
             if condition.get("type") in (succeeded, failed) and condition.get("status") == "True":
                 done = condition["type"] == succeeded
@@ -292,7 +293,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
-        """The same of a job of jobs, by how many Jobs of each role its status says are ready; None where it says of none."""
+        """Returns the same for a job of jobs, by the number of ready Jobs of each role in its status; None where it has
+        no numbers."""
         counts = {
             status.get("name"): int(status["ready"]) + int(status.get("succeeded") or 0)
             for status in statuses
@@ -304,7 +306,7 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def jobs_done(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
-        """Pods per pod set of a job of jobs that belong to Jobs which have succeeded, by what its status says of these."""
+        """Returns the pods per pod set of a job of jobs that belong to succeeded Jobs, by its status."""
         counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
         done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}

@@ -79,7 +79,7 @@ def started(template: Json, start: PodSetStart) -> dict[str, Any]:
     """The template with exact gate, labels, annotations, node labels and tolerations."""
     changed = with_gate(template) if start.gated else without_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
-    if SLICE_NAME in (metadata.get("annotations") or {}):  # by which pods are found: nobody else may say it
+    if SLICE_NAME in (metadata.get("annotations") or {}):  # pods are found by this annotation, so only a start sets it
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != SLICE_NAME}
     if MANAGED in (metadata.get("labels") or {}):  # by which pods of groups are known: a pod of a job that had it would pass for one
         metadata["labels"] = {key: value for key, value in metadata["labels"].items() if key != MANAGED}

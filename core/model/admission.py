@@ -21,7 +21,7 @@ class PodSetAdmission:
     count: int
     assignment: TopologyAssignment | None = None
     delayed: str | None = None  # whether the assignment is to follow (Pending), or came, in a second pass (Ready)
-    # Nodes that are kept free for it, by name; `status.admission` has no word for them (core.model.spare_nodes).
+    # Nodes that are kept free for it, by name; `status.admission` has no field for them (core.model.spare_nodes).
     spares: tuple[str, ...] = ()
     # Of its own nodes, as its assignment calls them, those that are another's spares and lent to it: nor has it for these.
     borrowed: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a configuration file says, as values: `core.api.files.configuration_file` reads it, the reconciler acts by it."""
+"""The content of a configuration file as values: `core.api.files.configuration_file` reads it, the reconciler uses it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,14 +21,16 @@ class SecondPass:
     timeout_s: float = 300.0
 
     def pause_s(self, attempt: int) -> float | None:
-        """The pause after a failed attempt, of which 1 is the first; None if the workload is evicted before it is over."""
+        """Returns the pause (s) after a failed attempt; the first is 1. None if the workload is evicted before the
+        pause is over."""
         pause = self.base_delay_s * 2.0 ** (attempt - 1)
         return pause if 2 * pause - self.base_delay_s < self.timeout_s else None
 
     def until_next_s(self, waited_s: float) -> float | None:
-        """How long until the next attempt, `waited_s` after the first; None if the workload is evicted before.
+        """Returns the seconds until the next attempt, `waited_s` after the first; None if the workload is evicted
+        before.
 
-        A function of time alone, so that whoever starts anew keeps to the same times.
+        It depends on time alone, so that a restarted process has the same times.
         """
         attempt, at = 0, 0.0
         while at <= waited_s:
@@ -80,9 +82,10 @@ class ResourceRules:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRules:
-    """How the leader is elected; times in seconds. What is None was not said.
+    """How the leader is elected; times in seconds. None: the file does not set it.
 
-    Shorter times than component-base's 15, 10 and 2: a leader that was killed is to be followed within 15 s, its successor's look included.
+    Shorter times than component-base's 15, 10 and 2: a leader that was killed is to be followed within 15 s, including
+    the time in which its successor checks the lease.
     """
 
     elects: bool | None = None
@@ -94,8 +97,10 @@ class LeaseRules:
 
 @dataclass(frozen=True, slots=True)
 class PodGroupRules:
-    """How groups of pods are placed. Pods of one that says how many there will be are waited for `desired_count_wait_s` since the last
-    one came; `counts_desired`: whether anybody looks at what it says of that (the gate of it).
+    """How groups of pods are placed.
+
+    If a group has a desired count, missing pods are waited for up to `desired_count_wait_s` seconds after the last one
+    came. `counts_desired`: whether the desired count is used (its feature gate).
     """
 
     desired_count_wait_s: float = 5.0
@@ -112,7 +117,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class WebhookRules:
-    """Where reviews are answered, and the folder with `tls.crt` and `tls.key`. What is None was not said."""
+    """Where reviews are answered, and the folder with `tls.crt` and `tls.key`. None: the file does not set it."""
 
     host: str | None = None
     port: int | None = None
@@ -121,10 +126,10 @@ class WebhookRules:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A whole file. What is None was not said and stands at the default of the process.
+    """A whole file. None: the file does not set it, and the default of the process applies.
 
-    `gates` are those that `core.model.gates` knows. `warnings` say what the file holds that has no effect, or another one than its
-    author will expect.
+    `gates` are those that `core.model.gates` knows. `warnings` describe what in the file has no effect, or another one
+    than its author will expect.
     """
 
     pods_ready: PodsReadyRules | None = None

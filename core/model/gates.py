@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 
 class Stage(Enum):
-    """How far a gate is in the peer; the last two draw a warning."""
+    """The stage of a gate in Kueue; the last two give a warning."""
 
     ALPHA = "alpha"
     BETA = "beta"
     DEPRECATED = "deprecated"
     REMOVED = "removed"
-    OWN = "alpha, topogate's own"  # no gate of the peer
+    OWN = "alpha, topogate's own"  # no gate of Kueue
 
 
 class Effect(Enum):
@@ -28,7 +28,7 @@ class Effect(Enum):
 
 
 class Gate(NamedTuple):
-    """A gate's default in the peer (off where it is removed or not the peer's), its stage there and its effect here."""
+    """A gate's default in Kueue (off where it is removed or not one of Kueue), its stage there and its effect here."""
 
     default: bool
     stage: Stage
@@ -87,7 +87,7 @@ GATES: Mapping[str, Gate] = {
 
 
 class BadGates(ValueError):
-    """Gates that cannot be had; the message says which, and what would be accepted."""
+    """Gates that cannot be set so; the message names them, and what would be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ NO_GATES = ChosenGates({})
 
 
 def read_gates(texts: Iterable[str]) -> ChosenGates:
-    """Gates as components of Kubernetes take them, `Name=true,Other=false`; the last word on a name holds. Raises BadGates."""
+    """Reads gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds.
+    Raises BadGates."""
     values = dict(_read(part.strip()) for text in texts for part in text.split(",") if part.strip())
     on = [name for name in PROFILE_GATES if values.get(name)]
     if len(on) > 1:

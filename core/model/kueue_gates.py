@@ -1,12 +1,13 @@
-"""Feature gates of the peer that switch nothing here: a file that sets them is read all the same.
+"""Feature gates of Kueue that have no effect here: a file that sets them is accepted all the same.
 
 Gates that have to do with placement are in `core.model.gates`; there a name is either served or refused.
 """
 
-# With this one on, the peer waits for no pods whatever `waitForPodsReady` says; a file that sets it means the same here.
+# With this one on, Kueue waits for no pods whatever `waitForPodsReady` contains; a file that sets it means the same
+# here.
 DISABLE_PODS_READY = "DisableWaitForPodsReady"
 
-# The peer's of today, those of `core.model.gates` aside.
+# Kueue's gates of today, those of `core.model.gates` aside.
 _OTHER = """
     AdmissionFairSharing AdmissionGatedBy AllAlpha AllBeta AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
     ConcurrentAdmission CustomMetricLabels DeferRayServiceFinalizationForRedisCleanup DisableWaitForPodsReady
@@ -28,7 +29,7 @@ _OTHER = """
 """
 OTHER_GATES = frozenset(_OTHER.split())
 
-# What older releases of the peer knew: a file that was written for one of them may still name these.
+# Gates of older releases of Kueue: a file that was written for one of them may still name these.
 _FORMER = """
     AdmissionCheckValidationRules ConfigurableResourceTransformations DynamicResourceAllocation ExposeFlavorsInLocalQueue
     FlavorFungibilityImplicitPreferenceDefault HierarchicalCohorts KeepQuotaForProvReqRetry LendingLimit LocalQueueDefaulting

@@ -19,10 +19,10 @@ class StormRules:
     longest_s: float = 1800.0
 
     def find(self, since: Sequence[datetime], nodes: int, now: datetime) -> tuple[int, datetime] | None:
-        """How many of `nodes` are part of a storm and until when it counts at most; None if there is none.
+        """Returns how many of `nodes` are part of a storm and until when it counts at most; None if there is none.
 
-        `since` has, of each node that is not ready now, when it turned so: what is told depends on nothing else, so that a reconciler
-        that has just started tells the same.
+        `since` has the time since when each node that is not ready now is so. The result depends on nothing else, so
+        that a restarted reconciler gets the same.
         """
         times = sorted(since)
         needed = max(self.min_nodes, int(self.share * nodes) + 1)
@@ -39,7 +39,8 @@ class StormRules:
 class RequeueRules:
     """How long a workload waits that is evicted for lost nodes time after time; times in seconds.
 
-    The first time it does not wait, since other domains may have room. One that has run for `forget_after_s` before begins anew.
+    The first time it does not wait, since other domains may have room. One that has run for `forget_after_s` before
+    counts from the first time again.
     """
 
     base_s: float = 10.0
@@ -72,7 +73,7 @@ class HealthRules:
     leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
 
     def with_gates(self, gates: ChosenGates) -> "HealthRules":
-        """The same, as the gates say."""
+        """Returns the same rules with the values of the gates."""
         return replace(
             self,
             on_pod_termination=gates.is_on(REPLACE_ON_POD_TERMINATION),

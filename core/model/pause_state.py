@@ -1,8 +1,8 @@
-"""An administrator's stop button: what is paused, since when, by whom and why.
+"""An administrator's stop button: what is paused, since when, by which user and why.
 
-It stands in one ConfigMap, whose data has a key for each thing that can be paused: who pauses one need not know of the other. A key that
-is missing pauses nothing. One that is there pauses, whatever it says: who wrote it wanted something stopped, and what cannot be read
-says no more than that.
+It is stored in one ConfigMap, with a key for each thing that can be paused, so that pausing one does not affect the
+other. A missing key pauses nothing. A key that exists pauses, whatever its value: its author wanted a stop, even if the
+value cannot be read.
 """
 
 import json
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 ADMISSIONS, EVICTIONS = PAUSABLE = ("admissions", "evictions")
-_MAX_REASON, _MAX_NAME = 200, 100  # characters that are told: it is repeated on every workload that waits
+_MAX_REASON, _MAX_NAME = 200, 100  # characters that are shown: they are repeated on every pending workload
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One thing that is paused. `since` is a time as the API writes it; `problem` says why the rest is not known, where it is not."""
+    """One thing that is paused. `since` is a time as the API writes it; `problem` is the reason why the other fields
+    are unknown, where they are."""
 
     what: str
     since: str = ""
@@ -45,7 +46,7 @@ class Stop:
 
     @property
     def story(self) -> str:
-        """By whom, since when and why, as far as that is known."""
+        """The user, the time and the reason of the pause, as far as they are known."""
         if self.problem:
             return f"as its key {self.what} says, which cannot be read: {self.problem}"
         by = f"by {self.by}" if self.by else "by somebody"
@@ -54,7 +55,7 @@ class Stop:
 
     @property
     def sentence(self) -> str:
-        """What is told to who waits for it to end."""
+        """The message for workloads that wait for the end of the pause."""
         return f"{self.what} are paused {self.story}; `topogate resume {self.what}` ends that"
 
 
@@ -67,7 +68,7 @@ class Pause:
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> "Pause":
-        """As the ConfigMap says. Never fails: what cannot be read pauses."""
+        """Reads the ConfigMap. Never fails: a value that cannot be read pauses."""
         said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 

@@ -18,7 +18,7 @@ def run_whole(pieces: Pieces[T]) -> T:
 
 
 def run_piece(pieces: Pieces[T], is_enough: Callable[[], bool]) -> tuple[T] | None:
-    """Goes on with work until `is_enough` or its end. Returns its result in a tuple of one; None where there is more to do."""
+    """Continues work until `is_enough` or its end. Returns its result in a tuple of one; None where there is more to do."""
     while True:
         try:
             next(pieces)

@@ -8,18 +8,21 @@ Place = TypeVar("Place", str, tuple[str, ...])
 
 
 def ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counter[Place]:
-    """Pods per place that have succeeded under the present admission. `ended` are all, each with its creation; the `before` eldest of
-    them ran under an earlier one, and say nothing of the places of this.
+    """Returns the number of pods per place that have succeeded under the present admission.
+
+    `ended` are all succeeded pods, each with its creation; the `before` eldest of them ran under an earlier admission,
+    and do not count for the places of this one.
     """
     return Counter(place for _, place in sorted(ended)[max(0, before) :])
 
 
 def give_up(empty: Sequence[int], ended: Sequence[int], surplus: int) -> list[int]:
-    """How many of the `empty` places per domain are given up, where `surplus` of the pods that were assigned come no more.
+    """Returns how many of the `empty` places per domain are given up, where `surplus` of the assigned pods are not
+    expected any more.
 
-    `ended` are pods per domain that have succeeded there: theirs go, in the order of the domains, and no others. Where that is fewer
-    than the surplus the end of a pod has not been seen yet, and any empty place may be one that a pod is on its way to. A pod that
-    failed is made again, and finds its own place.
+    `ended` are pods per domain that have succeeded there: their places are given up, in the order of the domains, and
+    no others. Where these are fewer than the surplus the end of a pod has not been seen yet, and any empty place may be
+    one that a pod is on its way to. A pod that failed is recreated, and finds its own place.
     """
     given = []
     for here, done in zip(empty, ended, strict=True):

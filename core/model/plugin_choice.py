@@ -1,4 +1,4 @@
-"""Which plugins place groups of pods, as a configuration says it: names, weights, arguments, and limits of those of other packages."""
+"""The configured plugins that place groups of pods: names, weights, arguments, and limits of those of other packages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ ROOM_EVENTS = frozenset({GroupEvent.POD_GONE, GroupEvent.PLACE_RETURNED, GroupEv
 
 
 class Which(NamedTuple):
-    """A plugin in one of its roles: whoever does both is two, with arguments and a process for each."""
+    """A plugin in one of its roles: a plugin with both counts as two, with arguments and a process for each."""
 
     role: str
     name: str
@@ -63,8 +63,8 @@ class PluginLimits:
 
 @dataclass(frozen=True, slots=True)
 class GroupPluginRules:
-    """All that take part, generators in the order in which each parts what those before it made. `feasible_limit`: so many feasible
-    placements are enough to choose from; None: all are looked at."""
+    """All configured plugins; generators are in the order in which each splits the placements of those before it.
+    `feasible_limit`: so many feasible placements are enough to choose from; None: all are checked."""
 
     generators: tuple[PluginChoice, ...] = (PluginChoice("TopologyPlacement"),)
     scorers: tuple[PluginChoice, ...] = (PluginChoice("PodCount"), PluginChoice("BinPacking"))

@@ -67,7 +67,8 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
-    """Names of resources of which the containers of this spec ask for zero, and nothing else does for more; `requests` are its pod's."""
+    """Returns the names of resources that containers of this spec request with zero, and no container with more;
+    `requests` are those of its pod."""
     named = {name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _container_requests(each)}
     return tuple(sorted(named - requests.keys()))
 

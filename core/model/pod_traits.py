@@ -15,7 +15,7 @@ _NO_LABELS: Labels = MappingProxyType({})
 HARD_SPREAD = "topologySpreadConstraints"
 ANY_IP = "0.0.0.0"  # what Kubernetes writes for no hostIP
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-# Labels that controllers put on pods when they make them, so that no template tells their values.
+# Labels that controllers put on pods when they create them, so that no template has their values.
 _SET_LATER = ("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/")
 
 
@@ -27,7 +27,7 @@ class HostPort(NamedTuple):
     ip: str = ANY_IP
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether no two pods with these can be on one node: no IP stands for all of them."""
+        """Whether no two pods with these can be on one node; no IP means all IPs."""
         return self[:2] == other[:2] and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def selects(selector: Selector, labels: Labels) -> bool:
 
 
 class PodTerm(NamedTuple):
-    """A required (anti-)affinity term: pods of some namespaces and labels, and the node label that says what near is."""
+    """A required (anti-)affinity term: pods of some namespaces and labels, and the node label that defines what near is."""
 
     key: str
     namespaces: frozenset[str]
@@ -77,7 +77,7 @@ class PodTerm(NamedTuple):
     selector: Selector
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
-        """Whether it speaks of a pod."""
+        """Whether the term selects a pod."""
         if not selects(self.selector, labels):
             return False
         if namespace in self.namespaces:
@@ -121,7 +121,7 @@ NO_TRAITS = PodTraits()
 
 
 def traits_of_template(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
-    """Traits of the pods that will be made of a template, with the labels that it will have got by then."""
+    """Returns the traits of the pods that will be created from a template, with the labels that it has then."""
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
     near, apart = terms_of(spec, "podAffinity", namespace, labels), terms_of(spec, "podAntiAffinity", namespace, labels)

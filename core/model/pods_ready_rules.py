@@ -1,11 +1,12 @@
-"""waitForPodsReady: how long pods may take to be ready, and what becomes of a workload whose pods are not (KEP-349)."""
+"""waitForPodsReady: how long pods may take to be ready, and what happens to a workload with pods that are not (KEP-349)."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Scope(Enum):
-    """Among whom one workload is admitted at a time; wider scopes stop more. Values are those of `blockAdmissionScope`."""
+    """The scope in which one workload is admitted at a time; wider scopes block more. Values are those of
+    `blockAdmissionScope`."""
 
     CLUSTER = "Cluster"
     COHORT = "Cohort"
@@ -21,11 +22,11 @@ class RequeueTime(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodsReadyRules:
-    """The feature is on; times in seconds, defaults are those of KEP-349.
+    """The settings of waitForPodsReady, if it is on; times in seconds, defaults are those of KEP-349.
 
-    `timeout_s` runs from the job's start, `recovery_timeout_s` (None: for ever) from the moment at which pods that had been ready are
-    not. After `backoff_limit` evictions (None: never) the workload is deactivated. `blocks`: no other workload of the scope is admitted
-    before the pods of the last one are ready; None if it blocks nobody.
+    `timeout_s` runs from the job's start, `recovery_timeout_s` (None: for ever) from the moment at which pods that had
+    been ready are not. After `backoff_limit` evictions (None: never) the workload is deactivated. `blocks`: no other
+    workload of the scope is admitted before the pods of the last one are ready; None if it blocks no workload.
     """
 
     timeout_s: float = 300.0

@@ -1,4 +1,4 @@
-"""Pod sets and what they ask of the topology, as the algorithms speak of them."""
+"""Pod sets and their topology requests, in the terms of the algorithms."""
 
 import re
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ def read_spares(text: str) -> int | None:
 
 
 def read_lends(text: str) -> bool | None:
-    """Whether an annotation says that spares are lent; None for what is written otherwise."""
+    """Returns whether an annotation allows that spares are lent; None for any other text."""
     return {"true": True, "false": False}.get(text)
 
 

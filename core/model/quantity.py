@@ -56,7 +56,7 @@ def exact_quantity(text: str) -> Fraction:
     return value
 
 
-@lru_cache(4096)  # nodes and pods say the same few over and over
+@lru_cache(4096)  # nodes and pods have the same few quantities over and over
 def _parse(written: str, milli: bool) -> int | None:
     value = _read(written, cuts=True)
     if value is None:

@@ -1,8 +1,10 @@
-"""Quota of ClusterQueues and cohorts as a tree: what is nominal, lent, borrowed and left (Kueue API, ClusterQueue and Cohort).
+"""Quota of ClusterQueues and cohorts as a tree: what is nominal, lent, borrowed and left (Kueue API, ClusterQueue and
+Cohort).
 
-Of the quota in its subtree a node keeps what is above its lending limit to itself (all that it lends if it has none); the
-rest is its parent's to give to whoever needs it. What a node uses beyond what it keeps is used of the parent's, and so on up.
-A node may use more than the quota of its subtree by its borrowing limit, if its parent has so much left.
+Of the quota in its subtree a node keeps what is above its lending limit to itself (it lends all if it has no limit).
+The rest is available to its parent, for any queue below the parent. What a node uses beyond what it keeps counts as
+used of the parent's, and so on up. A node may use more than the quota of its subtree by its borrowing limit, if its
+parent has so much left.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,9 +38,10 @@ class QuotaOwner:
 
 
 class Share(NamedTuple):
-    """A dominant share (KEP-1714), dimensionless; greater means further beyond what is one's own.
+    """A dominant share (KEP-1714), dimensionless; greater means further beyond the own quota.
 
-    Whoever borrows at weight zero has an infinite share: beyond all others, and of two of these the one of the larger ratio.
+    A node that borrows at weight zero has an infinite share: beyond all others. Of two of these the one with the larger
+    ratio is further beyond.
     """
 
     is_infinite: bool
@@ -46,12 +49,13 @@ class Share(NamedTuple):
 
     @property
     def is_zero(self) -> bool:
-        """Whether nothing is borrowed that anybody lends."""
+        """Whether the node borrows nothing that the cohort lends."""
         return not self.is_infinite and not self.value
 
     @property
     def weighted(self) -> int:
-        """In thousandths, rounded up; what `status.fairSharing.weightedShare` holds, whose largest stands for the infinite."""
+        """The share in thousandths, rounded up, as in `status.fairSharing.weightedShare`; its largest value stands for
+        the infinite."""
         return 2**63 - 1 if self.is_infinite else ceil(1000 * self.value)
 
 
@@ -70,7 +74,7 @@ class _Node:
         self.changes = 0  # counted at the root
         self.usage: dict[FlavorResource, int] = {}
         self.subtree: dict[FlavorResource, int] = {}  # nominal of all below, as far as it is lent
-        self.own: dict[FlavorResource, int] = {}  # of `subtree` what it lends to nobody
+        self.own: dict[FlavorResource, int] = {}  # of `subtree`, what it does not lend
         self.lendable: dict[str, int] = {}  # by resource, what its children could have if nothing were in use; as asked for so far
 
     def settle(self) -> None:
@@ -118,7 +122,8 @@ class _Node:
         return self.lendable.get(resource, 0)
 
     def limiting(self, name: FlavorResource, *, empty: bool = False) -> "_Node | None":
-        """Itself or the nearest cohort above it whose borrowing limit is why no more is left; None where so much is there no more."""
+        """Returns itself or the nearest cohort above it with the borrowing limit that prevents more usage. None where no
+        borrowing limit is the reason: there is no more quota."""
         return next((node for node, _, is_limited in reversed(self._walk_left(name, empty=empty)) if is_limited), None)
 
     def _walk_left(self, name: FlavorResource, *, empty: bool) -> list[tuple["_Node", int, bool]]:
@@ -142,7 +147,8 @@ class _Node:
 
 
 class QuotaTree:
-    """Who may still use how much. Queues that belong to a cohort whose ancestors go round in a circle are on their own.
+    """The usage of quota, and how much each queue may still use. Queues in a cohort that is part of a cycle are on
+    their own.
 
     Cohorts need no object of their own: one that is only named has no quota and no parent.
     """
@@ -217,9 +223,10 @@ class QuotaTree:
         return self._queues[queue].left(name, empty=True)
 
     def limited_by(self, queue: str, name: FlavorResource, *, empty: bool = False) -> tuple[str | None, int] | None:
-        """The borrowing limit for which a queue may use no more: whose it is (None: its own; else a cohort's), and how much it lets borrow.
+        """Returns the borrowing limit that prevents a queue from using more: the name of the cohort that has it (None:
+        the queue itself), and the amount.
 
-        None where none is the reason. `empty`: if nothing were in use.
+        None where no limit is the reason. `empty`: as if no quota were in use.
         """
         node = self._queues[queue].limiting(name, empty=empty)
         if node is None:

@@ -1,15 +1,15 @@
 """Spares: nodes that are kept free for a pod set, to take its pods in one step when a node fails.
 
-Each holds as many pods as the fullest node of the assignment. Which they are is kept in an annotation of the Workload, so that whoever
-decides next keeps the same; there they stand by the pod set's name:
+Each holds as many pods as the fullest node of the assignment. An annotation of the Workload names them by pod set, so that
+the next decision, also in another process, keeps the same nodes:
 
     topogate.dev/spares: {"workers":["node-7","node-9"]}
 
-Who stands on such nodes of another, lent to it, says so in the same way (`topogate.dev/borrowed-spares`), with the names that its
-assignment has for them; of these those count which it uses.
+A workload on such nodes of another one, lent to it, has an annotation of the same form (`topogate.dev/borrowed-spares`), with
+the names of nodes that its assignment has; only those that the assignment uses count.
 
-Of what stands there only so many count as are asked for, and none that the assignment itself uses: a node that was swapped in is a spare
-no more, without another write.
+At most the requested number of these nodes counts, and none that the assignment itself uses: a node that was swapped in is no
+spare any more, without another write.
 """
 
 import json
@@ -46,8 +46,11 @@ def show_borrowed(admission: Admission) -> str | None:
 
 
 def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
-    """Whether what is written is not what an admission holds. A replacement has used some up, which its assignment says: only where others
-    are spares no more, too, what is written has to be changed."""
+    """Whether the written annotation differs from the spares of an admission.
+
+    A replacement has used some up, which its assignment shows: the annotation has to change only where others are
+    spares no more, too.
+    """
     if replaces and with_spares(admission, read_held_spares(said), asked) == admission:
         return False
     return show_held_spares(admission) != said

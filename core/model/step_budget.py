@@ -1,8 +1,9 @@
-"""How much work one decision may be: a count of steps that all searches of the decision share.
+"""The work of one decision: a number of steps that all searches of the decision share.
 
-A step is worth about a microsecond of processor time, so that a count stands for a time without reading a clock: the same question
-gets the same answer on every machine. The first try of each search is counted and made in any case; what is tried beyond it is tried
-as long as there are steps left. A search that stops for want of steps returns the best answer that it has.
+A step is worth about a microsecond of processor time, so that a number stands for a time without reading a clock: the
+same question gets the same answer on every machine. The first try of each search is counted and made in any case;
+further ones are made as long as there are steps left. A search that stops for want of steps returns its best answer so
+far.
 """
 
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ SENTENCE = "The search stopped at its limit of steps; there may be a fit that it
 
 @dataclass(slots=True)
 class StepBudget:
-    """Steps that are left, those of the whole where it is a part of another budget.
+    """The steps that are left, and the whole where it is a part of another budget.
 
-    `ran_out` says whether a search has stopped for it.
+    `ran_out`: whether a search has stopped because none were left.
     """
 
     left: int = PLACEMENT_STEPS

@@ -1,6 +1,6 @@
-"""What would make a refused pod set fit: changes to the request or to nodes, as values and in words.
+"""Changes to a request or to nodes that would make a refused pod set fit, as values and as text.
 
-remedy.py looks for them and says which is the smallest.
+core/placement/explain/suggested_changes.py finds them and the smallest of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,9 +30,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class NodeFix:
-    """What must change on one node, all of it: it becomes ready, is uncordoned, loses taints, and has amounts freed on it.
+    """All changes to one node that are needed: it becomes ready, is uncordoned, loses taints, and has amounts freed on
+    it.
 
-    Taints that Kubernetes takes away itself with the cordon or once the node is ready are not named.
+    Taints that Kubernetes itself removes with the cordon or once the node is ready are not named.
     """
 
     node: str
@@ -43,7 +44,7 @@ class NodeFix:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What would have to be so, in words; `{}` is for the names of the nodes."""
+        """The conditions that would have to hold, as text; `{}` stands for the names of the nodes."""
         steps = ["{} were ready"] if self.ready else []
         steps += ["{} were uncordoned"] if self.uncordon else []
         steps += [f"taint {show_taint(taint)} were removed from {{}}" for taint in self.taints]
@@ -58,7 +59,7 @@ def show_taint(taint: Taint) -> str:
 
 
 class NodeFixes(Sequence[NodeFix]):
-    """What must change on some nodes, kept as arrays: it may be thousands of nodes, of which a sentence names three."""
+    """The changes to some nodes, as arrays: there may be thousands of nodes, of which a sentence names three."""
 
     __slots__ = ("_classes", "_cordoned", "_freed", "_names", "_ready", "_resources", "_taints")
 
@@ -71,8 +72,8 @@ class NodeFixes(Sequence[NodeFix]):
         taints: Mapping[int, tuple[Taint, ...]],
         freed: Mapping[str, Indices],
     ) -> None:
-        """Per node its name, whether it is ready and cordoned now, the class of its taints, and what to free of each resource;
-        `taints` are those of a class that are in the way."""
+        """Stores, per node, its name, whether it is ready and cordoned now, the class of its taints, and what to free
+        of each resource. `taints` are those of a class that exclude the pods."""
         self._names, self._ready, self._cordoned, self._classes, self._taints = names, ready, cordoned, classes, taints
         self._resources = tuple(freed)
         self._freed = np.array(list(freed.values()), dtype=np.int64).reshape(len(freed), len(names))

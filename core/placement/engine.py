@@ -41,10 +41,10 @@ def place(
     free: Matrix | None = None,
     together: OneDomain | None = None,
 ) -> Decision:
-    """Places pod sets one after the other, each seeing what those before it take; if that fails, all at once.
+    """Places pod sets one after the other, each with the room that those before it leave; if that fails, all at once.
 
-    `free` replaces the view's own free matrix (what-if); it is not changed. `together` ties all pod sets to
-    one domain. Where the searches ran out of the view's budget of steps, a refusal says so.
+    `free` replaces the view's own free matrix (what-if); it is not changed. `together` ties all pod sets to one domain.
+    Where the searches ran out of the view's budget of steps, the refusal reports it.
     """
     if view.budget is UNLIMITED:
         view = view.within(StepBudget())

@@ -15,7 +15,7 @@ _SINGLE = ("NotReady", "unschedulable", "taint")  # reasons that are about singl
 
 
 class RefusalKind(Enum):
-    """Kinds of refusal; all but NOT_FIT and NO_SPARES say that the request itself cannot be served by this topology."""
+    """Kinds of refusal; all but NOT_FIT and NO_SPARES mean that this topology cannot serve the request at all."""
 
     NOT_FIT = "not_fit"
     UNKNOWN_LEVEL = "unknown_level"
@@ -76,7 +76,7 @@ class Exclusion:
 class Explanation:
     """The facts behind one refusal of one pod set.
 
-    `changes` are what would make it fit, each by itself, the smallest first; `never` says why there are none.
+    `changes` would make it fit, each by itself, the smallest first; `never` is the reason why there are none.
     """
 
     pod_set: str
@@ -91,7 +91,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class NotFit:
-    """A refusal: what kind, in which numbers, and the facts behind it; `group` names all pod sets refused together."""
+    """A refusal: its kind, its numbers, and the facts behind it; `group` names all pod sets refused together."""
 
     kind: RefusalKind
     pod_set: str

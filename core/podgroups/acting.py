@@ -1,5 +1,7 @@
-"""What is to be done for one group now: from the group, its pods and the nodes. Gate and pin: a place is kept for every pod that gets one
-before the first of them is let go, so that nobody takes the place of a later one (KEP-5732; reference, Option G).
+"""The next step for one group, from the group, its pods and the nodes.
+
+Gate and pin: a place is kept for every pod that gets one before the first of them is ungated, so that no other pod
+takes the place of a later one (KEP-5732; reference, Option G).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +28,12 @@ NONE_FOR_OTHERS = "the places that are kept for some of its pods leave none for 
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """What to do, in this order: places to give back, places to keep, pods to let go; and what to say of the group.
+    """What to do for a group, in this order: places to give back, places to keep, pods to ungate; and the condition to
+    report.
 
-    `hand_over`: the PodGroup of kube-scheduler's own that there is to be first. `waits`: whether somebody waits for room, or for anything
-    else that others may bring. `retry_s`: when to look again though nothing has changed; None: only when something has. `explanation`: what
-    each placement lacks, where pods wait for one.
+    `hand_over`: the PodGroup of kube-scheduler that must exist first. `waits`: whether a pod waits for room, or for
+    another change that other objects may bring. `retry_s`: seconds until the next attempt although nothing has changed;
+    None: only a change can help. `explanation`: what each placement lacks, where pods wait for one.
     """
 
     is_scheduled: bool
@@ -117,13 +120,15 @@ def _give_back_lost(placed: Sequence[Member], view: FreeCapacity) -> GroupStep |
 
 
 def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> GroupStep:
-    """A gang that is not all there: nobody is let go, and no place is kept from others for it, unless it had been whole."""
+    """Returns the step for a gang with pods missing: no pod is ungated, and no place is kept for it, unless the gang
+    was complete before."""
     kept = tuple(member for member in placed if member.gated)
     return GroupStep(False, WAITING, f"{here} of at least {wanted} pods are there", give_back=kept if len(kept) == len(placed) else ())
 
 
 def _scattered(placed: Sequence[Member], where: str) -> GroupStep:
-    """Nodes were relabelled underneath. While nobody was let go all begin anew; else pods stay where they are, and none is left behind."""
+    """Returns the step for a group with nodes that were relabelled. While no pod is ungated, all pods are placed again;
+    otherwise pods stay where they are, and the gated ones are ungated."""
     kept = tuple(member for member in placed if member.gated)
     if len(kept) == len(placed):
         return GroupStep(False, SCATTERED, f"the places that were kept for {_pods(len(kept))} are {where}", give_back=kept, waits=True)
@@ -132,11 +137,11 @@ def _scattered(placed: Sequence[Member], where: str) -> GroupStep:
 
 
 def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> GroupStep:
-    """Everybody who waits for nothing else is let go, lowest rank first."""
+    """Returns the step that ungates every placed pod that is still gated, lowest rank first."""
     let_go = tuple((member, member.place) for member in placed if member.gated)
     stuck = [member for member in (*placed, *adrift) if not member.gated and not member.node and member.unschedulable]
     if stuck:
-        to = stuck[0].place or stuck[0].sent  # without the first whoever sent it there has forgotten, or was somebody else
+        to = stuck[0].place or stuck[0].sent  # `place` is empty if its record is lost, or if another component pinned the pod
         where = f"to node {to}, where its place is" if to else "anywhere"
         message = f"kube-scheduler does not bind pod {stuck[0].key} {where}: {stuck[0].unschedulable}"
         return GroupStep(False, UNSCHEDULABLE, message, let_go=let_go, waits=True)

@@ -33,8 +33,8 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was decided. Without a choice `tried` are the placements there were, all ranks together, and `why` is what a plugin says
-    of those there were not."""
+    """The decision. Without a choice `tried` are the placements there were, all ranks together, and `why` is the reason
+    that a plugin gives for missing ones."""
 
     chosen: Chosen | None
     tried: tuple[Placements, ...] = ()
@@ -66,7 +66,7 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
 
 
 def _feasible(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
-    """Those that take enough, at most so many as the limit says, in the order of their names."""
+    """Returns the placements with room for enough pods, at most as many as the limit, in the order of their names."""
     missing, limit = group.missing, plugins.feasible_limit
     if not len(placements):
         return check(cycle, group, placements)

@@ -1,4 +1,4 @@
-"""The plugins that topogate brings along, made as a configuration says."""
+"""The built-in plugins, created as configured."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

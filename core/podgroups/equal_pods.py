@@ -6,9 +6,10 @@ from core.placement.topology.tree import Indices
 
 
 def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
-    """Positions and counts: the nodes with most room first; what is left over goes to the tightest that holds it.
+    """Returns positions and counts: the nodes with most room first; what is left over goes to the tightest that holds
+    it.
 
-    At most as many as fit. Ties go by position.
+    At most as many pods as fit are counted. Ties are resolved by position.
     """
     total = int(fits.sum())
     wanted = min(wanted, total)
@@ -27,7 +28,7 @@ def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
 
 
 def spread_each(fits: Indices, starts: Indices, wanted: int) -> Indices:
-    """Counts by position as `spread` has them, for each of the runs that begin at `starts`, none of which is empty."""
+    """Returns counts by position as `spread` does, for each of the runs that begin at `starts`; no run is empty."""
     sizes = np.diff(starts, append=len(fits))
     run, totals = np.arange(len(starts)).repeat(sizes), np.add.reduceat(fits, starts)
     order = np.lexsort((-fits, run))

@@ -38,8 +38,8 @@ class Limits(Protocol):
 
 @dataclass(slots=True)
 class PlacementCycle:
-    """One decision. `closed` are nodes that a plugin's assumption keeps from the group meanwhile, `limits` what else it leaves it; `notes`
-    is for plugins, and `why` says what a generator has to say of placements that are not there."""
+    """One decision. `closed` are nodes that a plugin's assumption excludes for the group meanwhile, `limits` what else
+    restricts it. `notes` is for plugins, and `why` is the reason that a generator gives for missing placements."""
 
     view: FreeCapacity
     closed: Flags | None = None
@@ -64,7 +64,7 @@ class FeasiblePlacements(Protocol):
 
     placements: Placements
     pods: Indices  # how many of the group's pods each takes
-    room: Indices  # the same, pods that are still to come among them, up to desired_count
+    room: Indices  # the same with pods that are still expected, up to desired_count
 
     def assignment(self, at: int) -> PodGroupAssignment:
         """Where the pods of one placement would go; worked out when asked for."""
@@ -94,7 +94,7 @@ def list_events(plugin: object) -> Set[GroupEvent]:
 
 
 class PlacementState(Protocol):
-    """Phase 2: what is taken for granted while a placement is checked, and taken back afterwards."""
+    """Phase 2: what is assumed while a placement is checked, and reverted afterwards."""
 
     @property
     def name(self) -> str: ...

@@ -21,11 +21,13 @@ class TopologyConstraint:
 
 @dataclass(frozen=True, slots=True)
 class PodGroupInfo:
-    """Pods without a node, by equal ones, in the order in which they are placed; consecutive pods of a set are consecutive ranks.
+    """Pods without a node, in sets of equal pods, in the order in which they are placed; consecutive pods of a set are
+    consecutive ranks.
 
-    `min_count`: so many pods of the group must have a place, those of `running` among them, or none gets one (gang; 1 for the basic
-    policy). `desired_count`: how many pods there will be; a placement with room for them is the better one. `constraints`: coarse to fine.
-    `running`: pods of the group by the node they are on. `claims`: what the pods of each set name, where anybody asks for that.
+    `min_count`: this many pods of the group, including those of `running`, must have a place, or none gets one (gang; 1
+    for the basic policy). `desired_count`: how many pods are expected; a placement with room for them is preferred.
+    `constraints`: coarse to fine. `running`: pods of the group by their node. `claims`: the claims that the pods of
+    each set name, where a plugin needs them.
     """
 
     namespace: str

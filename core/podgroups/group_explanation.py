@@ -42,10 +42,11 @@ class PlacementFact:
 
 @dataclass(frozen=True, slots=True)
 class GroupExplanation:
-    """Why no placement takes `wanted` of the group's `count` pods; `facts` has the placement that takes most first.
+    """Why no placement has room for `wanted` of the group's `count` pods; `facts` begins with the placement with room
+    for most.
 
-    `why`: what a plugin says of placements that are not there, or of what it leaves out. There were `placements`; where the steps of the
-    decision do not last for all, `facts` has those of which most could be hoped for.
+    `why`: the reason that a plugin gives for missing placements, or for what it leaves out. There were `placements`;
+    where the steps of the decision are not enough for all, `facts` has the most promising ones.
     """
 
     group: str
@@ -91,7 +92,7 @@ class GroupExplanation:
 def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
-    """The facts for the placements of the lowest rank that there are: those that were wanted most. Raises InvalidSelector."""
+    """Returns the facts for the placements of the lowest rank: those that are preferred. Raises InvalidSelector."""
     budget = StepBudget() if view.budget is UNLIMITED else view.budget
     view = view.within(budget.part(_STEPS))
     cycle = PlacementCycle(view)

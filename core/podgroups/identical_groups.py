@@ -10,9 +10,9 @@ from core.podgroups.group import PodGroupInfo
 
 
 def decide_replicas(view: FreeCapacity, group: PodGroupInfo, count: int, plugins: Plugins) -> list[Chosen]:
-    """Places `count` replicas of a group, or as many as there is room for; the view is as it was afterwards.
+    """Places `count` replicas of a group, or as many as there is room for; the view is unchanged afterwards.
 
-    The first that has no place ends it: those behind it are its equals. Raises InvalidSelector.
+    The first replica without a place ends it: later ones are equal to it. Raises InvalidSelector.
     """
     found: list[Chosen] = []
     try:

@@ -1,7 +1,8 @@
-"""Pods that say which group they belong to: what they ask for, where they are, and where a place is kept for them.
+"""Pods that name a group: what they request, where they are, and where a place is kept for them.
 
-All that is known of a group's placement stands on its pods, so that whoever starts anew knows the same: a pod that waits has our gate, one
-that has a place has it as `status.nominatedNodeName` while it has the gate, and in a node affinity by `metadata.name` once it has none.
+The pods themselves record the whole placement of a group, so that a restarted process knows the same. A pod that waits
+has topogate's gate. A gated pod with a place has it in `status.nominatedNodeName`; an ungated one has it in a node
+affinity by `metadata.name`.
 """
 
 import re
@@ -37,7 +38,7 @@ MOST_PODS, MOST_SETS, MOST_TERMS = 20_000, 256, 288
 
 
 class GroupTooLarge(Exception):
-    """A group asks for more than is placed together, in words."""
+    """A group requests more than is placed together; the message describes the limit."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,10 +55,11 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of a group. `request` is of one pod, its name without meaning.
+    """A pod of a group. `request` is of one pod; its name has no meaning.
 
-    `node`: where it is bound; `sent`: where alone it may go, without the gate; `kept`: where a place is kept for it. Only where a place is
-    kept has the pod been sent by topogate: anybody may write what node a pod wants, but not for which one it is nominated.
+    `node`: where it is bound; `sent`: the only node that it may go to, without the gate; `kept`: where a place is kept
+    for it. Only a pod with a `kept` place was pinned by topogate: any user may write the node that a pod must use, but
+    not the one for which it is nominated.
     """
 
     key: str
@@ -74,9 +76,9 @@ class Member:
     leaving: bool = False
     priority: int = 0
     created: str = ""
-    unschedulable: str = ""  # what kube-scheduler said of it, without the gate
+    unschedulable: str = ""  # the message of kube-scheduler about it, without the gate
     claims: tuple[PodClaim, ...] = ()
-    native: bool = False  # whether kube-scheduler places it, by its own PodGroup: what topogate has let go names its node
+    native: bool = False  # whether kube-scheduler places it, by its own PodGroup: an ungated pod of topogate's is pinned to its node
     part: tuple[str, int] = ("", 0)  # of a JobSet: the replicated job, and which of its Jobs
     kind: str = ""  # equal pods but for their labels have the same
 
@@ -92,10 +94,12 @@ class Member:
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """The group that a pod names; None where it names none, is queued, or has its place by a workload. A replica that is no number is -1.
+    """Returns the group that a pod names; None where it names none, is queued, or has its place by a workload. A
+    replica that is no number is -1.
 
-    Of a LeaderWorkerSet, whose templates cannot know it, the replica is the one of that, unless the pod says another: its webhook, or its
-    controller a moment later, labels the pod, and until then it is no member.
+    The templates of a LeaderWorkerSet cannot contain the replica: it is the group index of the LeaderWorkerSet, unless
+    the pod names another. Its webhook, or its controller a moment later, labels the pod; until then the pod is no
+    member.
     """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
@@ -160,7 +164,7 @@ def _request_of(pod: Json, namespace: str) -> PodSetRequest:
 
 
 def _shared_labels(pod: Json) -> dict[str, str]:
-    """Labels without those by which equal pods are told apart."""
+    """Returns the labels without those that differ between equal pods."""
     labels = pod["metadata"].get("labels") or {}
     own = (*INDEX_LABELS, "statefulset.kubernetes.io/pod-name")
     return {key: value for key, value in labels.items() if key not in own}
@@ -186,8 +190,8 @@ def _named(term: Json) -> str:
 
 
 def pin(spec: Json, node: str) -> dict[str, Any]:
-    """The node affinity of a pod that may go to one node only, whatever else it asks for. Terms that match nothing stay as they are: the
-    API server lets nobody add to them."""
+    """Returns the node affinity of a pod that may go to one node only, in addition to its other terms. Terms that match
+    nothing stay as they are: the API server accepts no additions to them."""
     affinity = dict((spec.get("affinity") or {}).get("nodeAffinity") or {})
     terms: list[dict[str, Any]] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}

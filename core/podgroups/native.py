@@ -19,11 +19,11 @@ from core.podgroups.required_domain import count_there, find_domain, tell_spread
 
 
 class NotNative(ValueError):
-    """A group that kube-scheduler cannot be told of; the message names all that it lacks."""
+    """A group that a PodGroup of kube-scheduler cannot express; the message names all that it lacks."""
 
 
 def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
-    """The PodGroup of scheduling.k8s.io that says the same of one replica of ours. Raises NotNative."""
+    """Returns the PodGroup of scheduling.k8s.io that is equivalent to one replica of ours. Raises NotNative."""
     lacks = []
     if len(levels) > 1:
         lacks.append(f"{len(levels)} levels (it takes one)")
@@ -46,7 +46,8 @@ def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key
 
 
 def native_name(key: GroupKey) -> str:
-    """How kube-scheduler's group of one replica is called: as ours, with the number of the replica behind it but for the first."""
+    """Returns the name of kube-scheduler's group of one replica: the name of topogate's, followed by the number of the
+    replica but for the first."""
     return f"{key.name}-{key.replica}" if key.replica else key.name
 
 
@@ -58,8 +59,11 @@ def native_step(
     view: FreeCapacity,
     plugins: Plugins,
 ) -> GroupStep:
-    """What kube-scheduler has made of one replica of a group, and why it may have made nothing of it. Nothing is to be done. Raises
-    InvalidSelector, TooLarge."""
+    """Returns a step without actions, with the state of one replica that kube-scheduler places, and why it may have
+    placed none of its pods.
+
+    Raises InvalidSelector, TooLarge.
+    """
     view = view.within(StepBudget())
     live = in_order(member for member in members if member.is_live)
     bound, pending = [m for m in live if m.node in view.tree.index], [m for m in live if not m.node]

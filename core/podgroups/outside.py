@@ -1,8 +1,9 @@
-"""Plugins of other packages, as a decision sees them: it asks, is broken off, and is made anew once the answer is there.
+"""Plugins in other processes, as a decision uses them: it asks, is interrupted, and is repeated once the answer has
+arrived.
 
-A decision is one moment: nothing may change between its steps, and an answer takes longer than that. So it is made from the beginning
-with the answers that there are by then, on the nodes as they are then; only what it goes by in the end counts. An answer is kept as long
-as it is about the same group and the same placements.
+A decision is one moment: nothing may change between its steps, and an answer takes longer than that. So it is repeated
+from the beginning with the answers that have arrived, on the nodes as they are then; only the answers that it uses in
+the end count. An answer is kept as long as it is about the same group and the same placements.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +38,8 @@ class _Generated:
 
 
 class Answers:
-    """What has been answered for one decision, and which plugins it is made without: `passed_over` says why, `missed` are those of them
-    that would have been asked. `times` is how often a question was asked."""
+    """The answers for one decision, and the plugins without which it is made: `passed_over` has the reasons, `missed`
+    are those of them that would have been asked. `times` is the number of questions."""
 
     def __init__(self, passed_over: Mapping[Which, str] | None = None) -> None:
         self._passed_over = dict(passed_over or {})

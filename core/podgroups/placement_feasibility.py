@@ -76,15 +76,19 @@ def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) ->
 
 
 def are_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> bool:
-    """Whether placements can be checked at once: they share no node, and nothing but what is free on a node decides what it takes."""
+    """Whether placements can be checked at once: they share no node, and only the free amounts on a node decide how
+    many pods fit."""
     if cycle.closed is not None or cycle.limits is not None or any(pods.traits.is_particular for pods in group.pod_sets):
         return False
     return len(np.unique(placements.order)) == len(placements.order)
 
 
 def check_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
-    """What placements take that `are_apart`, those of which the most can be hoped for first; those beyond the budget are not
-    there. Raises InvalidSelector."""
+    """Returns how many pods fit on placements that `are_apart`, the most promising ones first; those beyond the budget
+    are left out.
+
+    Raises InvalidSelector.
+    """
     hopes = bound_by_amounts(cycle, group, placements)
     ends = placements.starts + np.diff(placements.starts, append=len(placements.order))
     pods, room = np.zeros(len(placements), dtype=np.int64), np.zeros(len(placements), dtype=np.int64)
@@ -107,7 +111,7 @@ def check_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placemen
 
 
 def _check_chunk(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> tuple[Indices, Indices]:
-    """How many pods some placements take, and how many with those that are still to come."""
+    """Returns how many pods fit on each placement, and how many with those that are still expected."""
     view, nodes, starts = cycle.view, placements.order, placements.starts
     free = view.free[:, nodes].copy()
     pods, more = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
@@ -157,7 +161,7 @@ def check_one(
             break
         more = int(per_node.sum() - counts.sum())
         if number + 1 == len(group.pod_sets):
-            break  # nobody sees what it takes
+            break  # no later pod set needs what is left
         if limits is not None:
             limits = limits.after(number, _spread_out(len(per_node), where, counts))
         if free is None:
@@ -186,9 +190,11 @@ def _fits(cycle: PlacementCycle, view: FreeCapacity, pods: PodSetRequest, free: 
 
 
 def upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """At least so many pods as any check finds room for: each set by itself, all of them by their sum of each resource (the pre-filter).
+    """Returns an upper bound of the pods that any check finds room for: of each set by itself, and of all by their sum
+    of each resource (the pre-filter).
 
-    What plugins assume only takes away from that."""
+    What plugins assume can only lower it.
+    """
     alone = np.zeros(len(placements), dtype=np.int64)
     view = cycle.view
     for pods in group.pod_sets:

@@ -1,6 +1,7 @@
-"""PodGroups as the API servers have them, in one form: ours (topogate.dev/v1alpha1) and Kubernetes' own (scheduling.k8s.io/v1alpha2).
+"""PodGroups in one form: topogate's (topogate.dev/v1alpha1) and Kubernetes' own (scheduling.k8s.io/v1alpha2).
 
-Kubernetes' own says one required level by `schedulingConstraints.topology[].key`; ours has what KEP-5732's text has beside it.
+Kubernetes' own has one required level in `schedulingConstraints.topology[].key`; topogate's has the other fields of
+KEP-5732's text as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ KUBERNETES = "scheduling.k8s.io/v1alpha2"
 
 
 class UnknownAlias(ValueError):
-    """A level that is no label key and no alias of any NodeTopology; the message says which there are."""
+    """A level that is no label key and no alias of any NodeTopology; the message lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def read_pod_group(obj: Json) -> PodGroupFacts:
 
 
 def made_from(obj: Json) -> tuple[str, str] | None:
-    """The Workload of Kubernetes' own, and its template, that a PodGroup says it was made from; None where it says nothing."""
+    """Returns the Workload of Kubernetes' own, and its template, from which a PodGroup was made; None where it names none."""
     named = ((obj.get("spec") or {}).get("podGroupTemplateRef") or {}).get("workload") or {}
     return (str(named["workloadName"]), str(named.get("podGroupTemplateName") or "")) if named.get("workloadName") else None
 
@@ -89,7 +90,8 @@ def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
 
 
 def resolve(levels: Sequence[TopologyConstraint], aliases: Mapping[str, str]) -> tuple[TopologyConstraint, ...]:
-    """Levels as node labels. A word without a slash or a dot that is no alias is taken for one that is missing. Raises UnknownAlias."""
+    """Returns levels as node labels. A name without a slash or a dot that is no alias is taken for a missing alias.
+    Raises UnknownAlias."""
     unknown = [one.level for one in levels if one.level not in aliases and "/" not in one.level and "." not in one.level]
     if unknown:
         near = [close for level in unknown for close in get_close_matches(level, sorted(aliases), n=1)]

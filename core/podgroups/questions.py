@@ -1,7 +1,7 @@
-"""What a plugin in another process is asked, and what it may answer, as plain data: lists, numbers, texts. Nodes go by their place in
-the tree; `reconciler.podgroups.plugin_child` puts names in, as docs/development/adding-a-plugin.md has it.
+"""The questions to a plugin in another process, and its valid answers, as plain data: lists, numbers, strings.
 
-Whoever answers is not trusted: whatever does not make sense is refused with one sentence.
+Nodes are identified by their index in the tree; `reconciler.podgroups.plugin_child` adds names, as described in
+docs/development/adding-a-plugin.md. A plugin is not trusted: an invalid answer is refused with one sentence.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +23,16 @@ _RANKS = 2**31
 
 
 class Nonsense(ValueError):
-    """An answer that answers nothing; says in a few words why."""
+    """An invalid answer; the message has the reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked is as things were when it was made; `compose` says it, whenever and in whichever thread: of many nodes that takes a
-    while. Places in it are of `tree`. `asked` are the placements that it is about: to be parted, or to be scored."""
+    """A question about the state at the time when it was made.
+
+    `compose` builds its text, at any time and in any thread: with many nodes that takes a while. Indexes in it are of
+    `tree`. `asked` are the placements that it is about: to be split, or to be scored.
+    """
 
     which: Which
     group: PodGroupInfo

@@ -10,7 +10,7 @@ from core.podgroups.group import PodGroupInfo
 
 
 class PodCount:
-    """A hundred points for each pod that a placement takes, those that are to come counted, too.
+    """A hundred points for each pod that fits on a placement, including expected ones.
 
     So one pod more always outweighs how full a placement is, whatever the size of the group.
     """
@@ -22,10 +22,10 @@ class PodCount:
 
 
 class BinPacking:
-    """0 to 100: how much of a placement is used once the group is there, on average over all resources that its pods ask for, or of
-    these over those that are named, by their weights.
+    """0 to 100: the used share of a placement once the group is there, on average over all resources that its pods
+    request, or over the named resources by their weights.
 
-    Nodes that are not ready or cordoned do not count: what is on them helps nobody.
+    Nodes that are not ready or cordoned do not count: pods cannot use what is left on them.
     """
 
     name = "BinPacking"

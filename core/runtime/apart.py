@@ -1,4 +1,4 @@
-"""Work on very many objects in a thread, so that the event loop goes on meanwhile."""
+"""Work on very many objects in a thread, so that the event loop can run meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,9 +10,9 @@ FEW = 2_000
 
 
 async def run_apart(count: int, work: Callable[[], Result]) -> Result:
-    """What `work` returns, which looks at `count` objects; in a thread if these are many.
+    """Returns the result of `work`, which reads `count` objects; in a thread if these are many.
 
-    `work` may only read objects as they were observed, and facts of them: these are never changed. The caller looks anew at what else was
-    observed meanwhile.
+    `work` may only read objects as they were observed, and facts of them: these are never changed. The caller has to
+    check for what was observed meanwhile.
     """
     return work() if count <= FEW else await asyncio.to_thread(work)

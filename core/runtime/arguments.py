@@ -18,7 +18,8 @@ OTLP_PROTOCOLS = ("grpc", "http/protobuf")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 BAD_INPUT = 2
 _BOOLEANS = {"true": True, "false": False}
-# Kubernetes gives a container the address of each Service `some-name` as SOME_NAME_PORT, and does not ask whether somebody else uses that.
+# Kubernetes sets the address of each Service `some-name` as SOME_NAME_PORT in a container, also where that name has
+# another use.
 _OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://\S+")
 
 
@@ -48,7 +49,7 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, "".join([f"{self.prog}: {first}{hint}\n", *(f"  {line}\n" for line in more)]))
 
     def read(self, arguments: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> Given:
-        """What is said; ends the process only for --help. None: the process's own command line and environment."""
+        """Returns the given values; ends the process only for --help. None: the process's own command line and environment."""
         given = Given({action.dest: action.default for action in self.flags})
         for action in self.flags:
             self._read_variable(given, action, os.environ if environ is None else environ)
@@ -95,12 +96,12 @@ def is_repeatable(action: argparse.Action) -> bool:
 
 @dataclass(eq=False)
 class Given:
-    """What has been said, by whichever means, and what is wrong with it. `get` and the like go by the names of argparse."""
+    """The values given as flags, variables or a file, and the mistakes in them. `get` and the like use the names of argparse."""
 
     defaults: Mapping[str, Any]
     mistakes: list[str] = field(default_factory=list)
     layers: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
-    """Of what was said of a flag: where, and the value; the last holds."""
+    """Per flag: each place where it is given, and the value; the last one holds."""
     is_whole: bool = False
     """Whether the command line could be taken apart: else what seems to be missing may be there."""
     _refused: set[str] = field(default_factory=set)
@@ -112,11 +113,11 @@ class Given:
         return self.defaults[name] if in_file is None else in_file
 
     def has(self, name: str) -> bool:
-        """Whether anything was said of it, right or wrong."""
+        """Whether it is given at all, right or wrong."""
         return name in self.layers or name in self._refused
 
     def where(self, name: str) -> str:
-        """Where it was said, the strongest first: for what is wrong with a value beside others."""
+        """Returns the places where it is given, the strongest first: for a message about a conflict with another value."""
         return ", with ".join(where for where, _ in reversed(self.layers[name]))
 
     def refuse(self, action: argparse.Action, mistake: str) -> None:
@@ -153,7 +154,7 @@ class _Splitter(argparse.ArgumentParser):
 
 
 def _split(parser: OneLineParser, arguments: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """The texts of each flag that is given, and words that are none: argparse itself would stop at the first bad value."""
+    """Returns the texts of each given flag, and arguments that are none: argparse itself would stop at the first bad value."""
     splitter = _Splitter(parser.prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     splitter.add_argument("-h", "--help", action="store_true")
     for action in parser.flags:
@@ -209,7 +210,7 @@ def seconds(text: str) -> float:
 
 
 def _number(text: str, least: float, most: float, told: str) -> float:
-    """Of `least` to `most`, and not endless; else `told`, behind the text, is why not."""
+    """Returns a number from `least` to `most`. Raises ArgumentTypeError with the text and an explanation for any other text."""
     try:
         value = float(text)
     except ValueError:

@@ -2,10 +2,10 @@
 
 =====================  ==========================================================================
 `Done`                 forgotten: its next failure counts as its first
-`RequeueAfter(s)`      forgotten, and back after s seconds
+`RequeueAfter(n)`      forgotten, and back after n seconds
 raises `Terminal`      forgotten and logged as an error: trying again unchanged would fail again
 raises `Deferred`      put aside until `resume` is called, or something changes
-raises `Conflict`      back by its own backoff, at debug level: the copy was stale, that is life
+raises `Conflict`      back by its own backoff, at debug level: the copy was stale, which is expected
 raises anything else   back by its own backoff; with a traceback unless it is a `Retryable` or an
                        answer of the API server, which explain themselves
 =====================  ==========================================================================
@@ -48,7 +48,7 @@ OnResult = Callable[[Item, str, float], None]
 
 
 class Retryable(Exception):
-    """It did not work out this time, and the message says why."""
+    """The reconcile failed this time; the message has the reason."""
 
 
 class Terminal(Exception):
@@ -56,7 +56,7 @@ class Terminal(Exception):
 
 
 class Deferred(Exception):
-    """It is not to be done now, and the message says why; who lets it be done again calls `Controller.resume`."""
+    """The key is not to be reconciled now; the message says why. `Controller.resume` allows it again."""
 
 
 OUTCOMES = ("conflict", "deferred", "done", "error", "requeue_after", "retry", "terminal")
@@ -64,10 +64,10 @@ OUTCOMES = ("conflict", "deferred", "done", "error", "requeue_after", "retry", "
 
 
 class Controller:
-    """`workers` at a time, never two for one key (the queue sees to it).
+    """Runs `workers` reconciles at a time, never two for one key (the queue ensures that).
 
-    `on_error` hears of every failure but conflicts, `on_result` of every run with its outcome and seconds; neither may raise. `results`
-    counts by outcome from zero.
+    `on_error` is called with every failure but conflicts, `on_result` with the outcome and the seconds of every run;
+    neither may raise. `results` counts runs by outcome from zero.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Controller:
         self._has_ended = asyncio.Event()  # one of their runs
 
     def resume(self) -> None:
-        """What was put aside is looked at again."""
+        """Adds all deferred keys to the queue again."""
         for key in self._deferred:
             self.queue.add(key, "resumed")
         self._deferred.clear()
@@ -128,7 +128,7 @@ class Controller:
                 self.queue.done(item.key)
                 self._busy -= 1
                 self._has_ended.set()
-            # A reconcile that never had to wait must not keep the loop from everybody else.
+            # A reconcile that never had to wait must not keep other tasks off the event loop.
             await asyncio.sleep(0)
 
     async def _run(self, item: Item) -> None:

@@ -1,7 +1,10 @@
-"""The collector of cycles looks at every object that lives, and nothing else runs meanwhile: most of a second for some tens of thousands of
-pods, again and again while they are listed. What a server's lists leave behind stays, and has no cycles: it need not be looked at.
+"""Settings of the garbage collector and of the C allocator.
 
-And the C library keeps pages that have become free between others, until it is told to give them back."""
+The collector of cycles examines every live object while nothing else runs: most of a second for some tens of thousands
+of pods, again and again while they are listed. What the lists of the API server leave behind stays alive and has no
+cycles, so that it need not be examined. The C library keeps free pages between used ones until it is asked to return
+them.
+"""
 
 import ctypes
 import gc
@@ -15,10 +18,10 @@ LONG_S = 0.01
 
 
 def spare_what_lives() -> None:
-    """What lives now is left out of all collections to come; it still goes when nobody refers to it any more.
+    """Excludes all live objects from later collections; each is still freed when its last reference ends.
 
-    Cheap, whatever there is. Of what lives now what later hangs together in a cycle stays for ever: to be called a bounded number of
-    times in the life of a process. What has no use any more and is young is collected before.
+    Cheap, whatever there is. A cycle that these objects form later is never freed: call it a bounded number of times
+    per process. Young objects without use are collected first.
     """
     gc.collect(1)
     gc.freeze()

@@ -1,8 +1,9 @@
-"""One leader at a time by a coordination.k8s.io/v1 Lease, and never a leader whose work is dead.
+"""One leader at a time by a coordination.k8s.io/v1 Lease; a leader with a failed work loop gives it up.
 
-`Election` is the pure part. It trusts no clock but its own monotonic one: another holder's time counts from when its last change was *seen
-here*, not from the wall time written in the Lease, and our own leadership ends `renew_deadline_s` after the last renewal was *sent*. Since
-that is shorter than the time others wait, two leaders never overlap, however wrong the wall clocks are.
+`Election` is the pure part. It uses only its own monotonic clock: the time of another holder counts from when its last
+change was *observed here*, not from the wall time in the Lease, and our own leadership ends `renew_deadline_s` after
+the last renewal was *sent*. Since that is shorter than the time for which others wait, two leaders never overlap,
+however wrong the wall clocks are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RELEASE_TIMEOUT_S = 5.0
 """Giving the lease back saves the next leader a wait of `lease_duration_s`; it is not worth more than this at exit."""
 
 COMPLAIN_EVERY_S = 60.0
-"""An API server may be down for hours; one line a minute says so to whoever looks, and fills no disk."""
+"""An API server may be down for hours; one line a minute reports that, and fills no disk."""
 
 _RECORD = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions", "leaseDurationSeconds")
 
@@ -59,7 +60,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as far as we have seen; empty when nobody does."""
+        """The holder of the lease as far as it is observed; empty when there is none."""
         return str(self._spec.get("holderIdentity") or "")
 
     @property
@@ -124,7 +125,8 @@ class Election:
             self._renewed_at = sent_at
 
     def release(self, wall: str) -> Obj | None:
-        """The Lease to write in order to give it up at once; None when it is not ours. We lead no more from now on."""
+        """Returns the Lease to write in order to give it up at once; None when it is not ours. The process leads no
+        more from now on."""
         self._renewed_at = None
         if self._lease is None or self.holder != self.identity:
             return None
@@ -151,13 +153,16 @@ def _read_term(lease: Obj | None) -> tuple[Any, ...]:
 
 
 class LeaderElection:
-    """Runs work from the moment in which the lease is ours until another process holds it. The identity must be unique to the process.
+    """Runs work from the moment in which the lease is ours until another process holds it. The identity must be unique
+    to the process.
 
-    While the lease cannot be renewed, the work goes on and `count_seconds_left` is 0: a writer has to look at it, as `Client.fence` does.
-    Once the API server answers again and the lease was not taken meanwhile, the same work leads on.
+    While the lease cannot be renewed, the work continues and `count_seconds_left` is 0: a writer has to check it, as
+    `Client.fence` does. Once the API server answers again and the lease was not taken meanwhile, the same work
+    continues as leader.
 
-    With `connect` renewals are made on a thread with a connection of their own, so that neither a long step of the event loop nor a flood
-    of requests costs the lease. They are made only while the loop turns: a leader that stands still for `PROGRESS_S` loses its lease.
+    With `connect` renewals are made on a thread with a connection of their own, so that neither a long step of the
+    event loop nor a flood of requests costs the lease. They are made only while the loop runs: a leader that stands
+    still for `PROGRESS_S` seconds loses its lease.
     """
 
     def __init__(
@@ -195,7 +200,7 @@ class LeaderElection:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as last seen."""
+        """The holder of the lease as last observed."""
         return self._election.holder
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -225,7 +230,8 @@ class LeaderElection:
             await self._clock.sleep(self._retry_period_s * (1 + 0.2 * self._chance()))
 
     def _complain(self, error: KubeError | TimeoutError) -> None:
-        """Whoever wonders why nothing happens is told; that another candidate was faster is nothing to warn of."""
+        """Logs why the lease cannot be acquired or renewed, as a warning at most once a minute. That another candidate
+        was faster is no warning."""
         told = {"lease": self._name, "error": str(error) or "timeout"}
         if isinstance(error, Conflict):
             logger.info("lease not acquired", extra=told)
@@ -323,7 +329,7 @@ class LeaderElection:
         try:
             return await self._write()
         except (Conflict, NotFound):
-            # Somebody touched it: another holder, or only a label. Look once, and decide by what is there.
+            # The Lease was changed: by another holder, or only in a label. Read it once, and decide by what is there.
             await self._look()
             return await self._write()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 
 class BrokenPlugin(Exception):
-    """An entry point that cannot be used; the message says which, of what package, and why."""
+    """An entry point that cannot be used; the message has its name, its package and the reason."""
 
 
 def load(group: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a process may do, as rules of RBAC: verbs by group and resource, said one by one and written together."""
+"""The rights of a process as RBAC rules: verbs by group and resource, listed one by one and written together."""
 
 from __future__ import annotations
 

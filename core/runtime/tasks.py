@@ -19,7 +19,7 @@ class EternalTaskEnded(Exception):
 
 
 def eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
-    """Start a task of which only cancellation is a good end; any other takes the group, and with it the process, down."""
+    """Starts a task that must end only by cancellation; any other end stops the group, and with it the process."""
 
     async def guarded() -> Never:
         await work
@@ -37,13 +37,14 @@ async def run_until_stopped(
     signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
     abort: Callable[[int], object] = os._exit,
 ) -> None:
-    """Run `main` with the root TaskGroup until it and all tasks of the group end, or a signal asks to stop.
+    """Runs `main` with the root TaskGroup until it and all tasks of the group end, or a signal asks to stop.
 
-    `before` runs first, with signals heeded already: who listens by it is never killed by one. What it raises is raised as it is.
+    `before` runs first, with signal handlers installed already, so that no signal kills the process at its start.
 
-    On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled; both together get
-    `grace_s`. Returns when all has ended in good order. A second signal, or tasks that outlive the grace, end the process at once through
-    `abort`: a process that hangs at exit keeps its lease from the next. Whatever crashes a task is raised, as the group's exception.
+    On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled; both together
+    get `grace_s` seconds. Returns when all has ended in good order. A second signal, or tasks that outlive the grace, end the process
+    at once through `abort`: a process that hangs at exit keeps its lease from the next. The error of a task is raised, as the group's
+    exception.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -107,7 +108,8 @@ async def _stop(running: asyncio.Task[None], on_stop: Callable[[], Awaitable[Non
 
 
 class LoopLag:
-    """How late the event loop is: what a blocking call anywhere costs everybody. `on_lag` is told each time that it is asked."""
+    """How late the event loop is, in seconds: what a blocking call anywhere costs all tasks. `on_lag` is called with
+    each measurement."""
 
     def __init__(self, clock: Clock | None = None, *, interval_s: float = 0.5, on_lag: Callable[[float], None] | None = None) -> None:
         self._clock = clock or SystemClock()

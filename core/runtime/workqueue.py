@@ -1,7 +1,8 @@
-"""A queue of keys: each at most once in it, at most once being worked on, most urgent first, later when told so.
+"""A queue of keys: each at most once in it, and worked on at most once at a time; the most urgent first, or after a
+delay.
 
-`QueueState` is the whole behaviour and is given the time; `WorkQueue` adds waiting. Nothing is ever handed over through a future, so a
-`get` that is cancelled has taken nothing.
+`QueueState` is the whole behaviour and is given the time; `WorkQueue` adds waiting. Nothing is ever handed over through
+a future, so a `get` that is cancelled has taken nothing.
 """
 
 from __future__ import annotations
@@ -75,9 +76,10 @@ class QueueState:
         self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)
 
     def add_rate_limited(self, key: Hashable, reason: str, now: float, priority: int = 0) -> float:
-        """Add after a delay that doubles with each failure of this key since `forget`, and say how long that is.
+        """Adds a key after a delay that doubles with each of its failures since `forget`. Returns the delay (s).
 
-        Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back together.
+        Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come
+        back together.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -196,7 +198,7 @@ class WorkQueue:
             self._changed.set()
 
     def add_rate_limited(self, key: Hashable, reason: str, priority: int = 0) -> float:
-        """Says after how many seconds the key comes back."""
+        """Returns the seconds after which the key comes back."""
         if self._shut_down:
             return 0.0
         delay = self._state.add_rate_limited(key, reason, self._clock.monotonic(), priority)

@@ -50,7 +50,7 @@ class RetryStrategy:
 
     def delay_s(self, attempt: int) -> int:
         """How long to wait after attempt number `attempt`, from 1."""
-        # No power of two that large is ever needed, and nobody should have to wait for one.
+        # No power of two that large is ever needed, and no workload should have to wait that long.
         return min(self.base_s << min(attempt - 1, 31), self.max_s)
 
 

@@ -1,7 +1,7 @@
-"""The cluster folded from events, once: what the scheduler, the ungater, status writers and the CLI all read.
+"""The state of the cluster, built from events: the scheduler, the ungater, status writers and the CLI read it.
 
-Every `observe_*` takes the object's facts (None: gone) and may come in any order. State is a fold:
-forgetting all of it and observing the same objects again gives the same state.
+Every `observe_*` method takes the facts of an object (None: it is gone), in any order. The state depends on the present
+objects alone: observing the same objects in a new state gives an equal one.
 """
 
 import math
@@ -31,7 +31,8 @@ from core.state.workload_state import add_usage
 from core.state.workloads import Workloads
 
 T = TypeVar("T")
-# What a workload holds, who owns its pods, what they ask for; by which key they are found, and whose place it takes.
+# What a workload holds, the owner of its pods, what they ask for; the key by which they are found, and the workload
+# that it replaces.
 _Held = tuple[Admission | None, str | None, tuple[PodSetFacts, ...], str, str | None]
 NodesByPodSet = Mapping[str, Sequence[tuple[str, int]]]  # pod set -> (node, pods): where the engine counted them
 _NOTHING: NodesByPodSet = {}
@@ -40,11 +41,11 @@ _NOTHING: NodesByPodSet = {}
 class ClusterState:
     """Nodes, pods, queues and workloads, and the ledger of what they use.
 
-    `changes` counts events that could help a workload that waits: nodes that came or changed,
-    capacity or quota given back, queues and flavors edited. `config_changes` counts those of them that
-    are neither of nodes nor of what uses them; `quota.changes` those of quota given back, and of
-    workloads that can be preempted now and could not before. With `reserve_daemon_sets` nodes keep room
-    for the pods that DaemonSets are about to put there. `resource_rules` say how quota counts requests.
+    `changes` counts events that could help a pending workload: nodes that came or changed, capacity or quota given
+    back, queues and flavors edited. `config_changes` counts those of them that are neither of nodes nor of what uses
+    them; `quota.changes` those of quota given back, and of workloads that can be preempted now and could not before.
+    With `reserve_daemon_sets` nodes keep room for the pods that DaemonSets are about to put there. `resource_rules`
+    define how quota counts requests.
     """
 
     def __init__(self, *, reserve_daemon_sets: bool = True, resource_rules: ResourceRules | None = None) -> None:
@@ -64,10 +65,11 @@ class ClusterState:
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
         self.ledger = Ledger(self._node_labels, self.namespaces.get)
-        self.on_free: list[Callable[[], None]] = []  # called when what no event of an informer says may help a workload that waits
+        self.on_free: list[Callable[[], None]] = []  # called when a change that is no informer event may help a pending workload
         self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
-        self._former_views: dict[str, FlavorView] = {}  # the last ones of flavors of which only nodes have come, gone or moved since
+        # The last views of flavors with nodes that have come, gone or moved since, and no other change.
+        self._former_views: dict[str, FlavorView] = {}
         # Which workloads have reservations that depend on the nodes of a domain, or on a node: by level values, or `(node name,)`.
         self._by_place: dict[tuple[str, ...], dict[str, None]] = {}
         self._places: dict[str, Admission] = {}  # by workload: what it is in `_by_place` for
@@ -77,9 +79,9 @@ class ClusterState:
         self._beside: dict[str, list[PodSetKey]] = {}  # what is claimed for workloads beside what they hold
         self.stuck: dict[str, NodesByPodSet] = {}  # by workload: pods that nodes do not take, though they serve others of it
         self._leaving: dict[str, list[PodSetKey]] = {}  # what is counted where decisions on their way take pods from
-        self._lending: set[str] = set()  # those who lend nodes, as far as that is known to have been noted
+        self._lending: set[str] = set()  # keys of workloads that are recorded as lending nodes
         self._quota_is_old = False
-        self._dropped: set[str] = set()  # flavors whose view events have dropped, until the next refresh
+        self._dropped: set[str] = set()  # flavors with a view that events have dropped, until the next refresh
 
     # --- folding ----------------------------------------------------------------------------------
 
@@ -132,7 +134,7 @@ class ClusterState:
             self.changes += 1
 
     def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
-        """Pods of a workload turned out to be stuck, or are so no more."""
+        """Records the stuck pods of a workload; None: it has none any more."""
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
@@ -229,7 +231,7 @@ class ClusterState:
                 left: PodSetKey = (facts.pods_key, f"{pod_set.name} before", facts.owner_uid)
                 self._leaving.setdefault(key, []).append(left)
                 self.ledger.reserve(left, Reservation(with_pod(pod_set.requests), tuple(nodes)))
-        # Where the hostname is the lowest level the assignment says it all; a plan kept by names keeps no tree alive.
+        # Where the hostname is the lowest level the assignment has all nodes; a plan by names keeps no tree alive.
         durable = {name: tuple(nodes) for name, nodes in plan.items() if not (isinstance(nodes, NodeCounts) and nodes.tree.is_hostname)}
         if durable:
             self._plans[key] = durable
@@ -300,17 +302,17 @@ class ClusterState:
             self.ledger.reserve(one, reservation)
 
     def lift_beside(self, key: str) -> None:
-        """Takes back the last: whoever claimed it is judged anew."""
+        """Removes what `claim_beside` has reserved for a workload; the workload that reserved it is decided on again."""
         for one in self._beside.pop(key, ()):
             self.ledger.reserve(one, None)
 
     def note_unclaimed(self, cluster_queue: str) -> None:
-        """What somebody was to be given is others' to have: that could help who was refused for it."""
+        """Records that a reservation ended: other workloads may use what was reserved, so that a refused one may fit."""
         self.changes += 1
         self.quota.note_change(cluster_queue)
 
     def drop_claims(self) -> None:
-        """Nothing is claimed any more; for those who wait nothing has changed by that."""
+        """Removes all reservations; this is no change that could help pending workloads."""
         for key in self._claims:
             before = self._held(key)
             self.workloads.forget(key)
@@ -321,7 +323,8 @@ class ClusterState:
             self.lift_beside(key)
 
     def starting(self) -> Iterator[tuple[str, str]]:
-        """Workloads whose pods are not ready yet, and their ClusterQueues; claims have no pods to come."""
+        """Yields the keys of workloads with pods that are not ready yet, and their ClusterQueues; reservations have no
+        pods to wait for."""
         return ((key, queue) for key, queue in self.workloads.starting().items() if key not in self._claims)
 
     def _node_labels(self, name: str) -> Mapping[str, str]:
@@ -362,7 +365,7 @@ class ClusterState:
             self._reserve(key, now[0])
 
     def _note_lending(self, key: str) -> None:
-        """Who begins to lend nodes may help somebody who waits."""
+        """Records that a workload lends nodes: when it begins to, that may help a pending workload."""
         if not self.workloads.lends(key):
             self._lending.discard(key)
         elif key not in self._lending:
@@ -384,7 +387,7 @@ class ClusterState:
         return view
 
     def view_at_hand(self, flavor_name: str) -> FlavorView | None:
-        """The same, for who would rather do without than build it."""
+        """The same, but None where the view is not built yet."""
         return self._views.get(flavor_name)
 
     def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
@@ -462,7 +465,7 @@ class ClusterState:
             view = self.view(flavor) if flavor is not None else None
             pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
             spares_key: PodSetKey = (facts.pods_key, spares_of(pod_set.name), facts.owner_uid)
-            # Whatever stood there must not stand in the way of its own plan.
+            # Former reservations of a workload must not block its own plan.
             self.ledger.reserve(pod_set_key, None)
             self.ledger.reserve(spares_key, None)
             if given.assignment is None or view is None:
@@ -519,7 +522,7 @@ class ClusterState:
 
 
 def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
-    """What decides whether somebody who holds quota may be preempted."""
+    """Returns the facts that decide whether a workload that holds quota may be preempted; None for one that holds none."""
     if facts is None or facts.admission is None:
         return None
     return facts.priority, facts.evicted, facts.finished, facts.deleting

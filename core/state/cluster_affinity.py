@@ -178,7 +178,7 @@ class ClusterNeighbours:
                     self._speaks_of.get(namespace, {}).pop(term, None)
 
     def observe_pod(self, key: str, old: PodFacts | None, new: PodFacts | None) -> bool:
-        """Follows a pod whose facts changed. Says whether that may help a pod set that asked for pods like it."""
+        """Applies a change of a pod's facts. Returns whether that may help a pod set that asked for pods like it."""
         for facts, sign in ((old, -1), (new, 1)):
             if facts is not None and facts.traits is not None and facts.holds:
                 self.count(facts.traits, facts.node, sign)
@@ -287,7 +287,7 @@ class ClusterNeighbours:
 
 
 def _add(table: dict[K, Counter[str]], key: K, node: str, times: int) -> bool:
-    """Counts, and drops what came to nothing. Says whether the key is still there."""
+    """Counts, and drops counts of 0. Returns whether the key is still there."""
     counter = table.setdefault(key, Counter())
     counter[node] += times
     if not counter[node]:

@@ -157,7 +157,7 @@ class DaemonSets:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
-        """Folds a DaemonSet's present facts (None: gone). Says whether they are new."""
+        """Applies a DaemonSet's present facts (None: gone). Returns whether they are new."""
         old = self.sets.get(key)
         if old == facts:
             return False
@@ -197,7 +197,7 @@ class DaemonSets:
             self._settle(facts, name)
 
     def observe_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
-        """Follows a pod whose facts changed."""
+        """Applies a change of a pod's facts to the pods bound per node."""
         for facts, sign in ((new, 1), (old, -1)):
             if facts is None or not facts.of_daemon_set or not facts.holds or facts.owner_uid is None:
                 continue
@@ -211,7 +211,7 @@ class DaemonSets:
             if key is not None:
                 gone = facts.node in self.nodes and not self._bound.get(facts.owner_uid, Counter())[facts.node]
                 if gone and _is_covered(facts.requests, self.sets[key].requests):
-                    self._open(key, facts.node)  # its controller makes another in its stead, which takes no more than this one did
+                    self._open(key, facts.node)  # its controller creates a replacement, which uses no more than this one did
                 self._settle(self.sets[key], facts.node)
 
     def _settle(self, facts: DaemonSetFacts, name: str) -> None:

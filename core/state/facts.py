@@ -101,21 +101,22 @@ def condition_is_true(obj: Json, kind: str) -> bool:
 
 
 def family_of_pod(pod: Json) -> str | None:
-    """Name of the workload that a pod names. Pods of an elastic job outlive the workload by which they were started: they go by
-    the first one of the job's."""
+    """Returns the name of the workload that a pod names; None if it names none. Pods of an elastic job outlive the
+    workload that started them: for these it is the name of the job's first workload."""
     notes = pod["metadata"].get("annotations") or {}
     return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
 
 def family_of(workload: Json) -> str:
-    """Key of the workload by whose name the pods of a workload are found: its own, of an elastic job that of the first one."""
+    """Returns the key by which the pods of a workload are found: its own key; for an elastic job that of the first workload."""
     metadata = workload["metadata"]
     name = (metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"]
     return f"{metadata.get('namespace')}/{name}"
 
 
 def replaced_by(workload: Json) -> str | None:
-    """Key of the workload whose pods and place a workload of an elastic job takes over, None where it takes over none."""
+    """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place; None
+    where it replaces none."""
     name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
     if not name:
         return None
@@ -124,7 +125,7 @@ def replaced_by(workload: Json) -> str | None:
 
 
 def reclaimed_pods(workload: Json) -> dict[str, int]:
-    """Pods per pod set of a Workload that have done their work and come no more."""
+    """Returns the pods per pod set of a Workload that have finished and are not replaced."""
     return {entry["name"]: int(entry.get("count") or 0) for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
 
 
@@ -140,7 +141,7 @@ class NodeFacts:
     name: str
     labels: Mapping[str, str]
     state: NodeState
-    taint_keys: frozenset[str] = frozenset()  # of all its taints, those that keep nobody away included
+    taint_keys: frozenset[str] = frozenset()  # of all its taints, including those that exclude no pod
     created: float = math.inf  # seconds since 1970; unknown: later than everything
 
     @classmethod
@@ -163,7 +164,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """A pod: where it is, what it takes, and whose it says it is."""
+    """A pod: where it is, what it uses, and the owner that it names."""
 
     key: str
     uid: str
@@ -178,14 +179,14 @@ class PodFacts:
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
     traits: PodTraits | None = None  # of a pod that keeps others away
-    coordinates: tuple[str, ...] = ()  # labels and annotations it has of those that say where a pod is
+    coordinates: tuple[str, ...] = ()  # its labels and annotations that describe where a pod is
     of_daemon_set: bool = False
     succeeded: bool = False
     rejected: str = ""  # why the kubelet of its node refused it, if it did
     unschedulable_since: str = ""  # when kube-scheduler first found no node for it, while that is so
-    unschedulable: str = ""  # what it said
+    unschedulable: str = ""  # the message of kube-scheduler
     created: str = ""
-    dropped: bool = False  # deleted, and nobody waits for its end any more: what is left of it is finalizers
+    dropped: bool = False  # deleted, and no kubelet has to end it any more: only finalizers keep the object
 
     @property
     def holds(self) -> bool:
@@ -304,12 +305,12 @@ class PodSetFacts:
     node_selector: Mapping[str, str]
     affinity: Json | None
     tolerations: tuple[Json, ...]
-    index_offset: int | None = None  # where the ranks of its pods start, if that is said (annotation pod-index-offset)
+    index_offset: int | None = None  # where the ranks of its pods start, if given (annotation pod-index-offset)
     group: str | None = None  # the group it belongs to, also where the rest of its request is nothing
     traits: PodTraits = NO_TRAITS
-    none_of: tuple[str, ...] = ()  # resources of which it asks for zero: they get a flavor, too
-    min_count: int | None = None  # the fewest pods it can do with; None: all
-    reclaimed: int = 0  # pods that have done their work and come no more (status.reclaimablePods)
+    none_of: tuple[str, ...] = ()  # resources that it requests with an amount of zero: they get a flavor, too
+    min_count: int | None = None  # the fewest pods with which it may run; None: all
+    reclaimed: int = 0  # pods that have finished and are not replaced (status.reclaimablePods)
     spares: int = 0  # nodes to be kept free beside those that its pods get
     lends: bool = False  # these, to workloads of lower priority, until it needs them
 
@@ -336,7 +337,7 @@ class PodSetFacts:
             zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
-            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that come no more
+            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that are not replaced
             read_lends(notes.get(LEND_SPARES, "")) or False,
         )
 
@@ -391,7 +392,7 @@ class WorkloadFacts:
     queue: str  # key of its LocalQueue
     priority: int
     created: str
-    queued_since: str  # what FIFO goes by: creation, or the latest eviction
+    queued_since: str  # the time for FIFO order: creation, or the latest eviction
     active: bool
     deleting: bool
     owner_uid: str | None
@@ -406,26 +407,27 @@ class WorkloadFacts:
     together: OneDomain | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
     reserved_at: str = ""  # since when it holds quota
-    preempted: bool = False  # for another's sake
+    preempted: bool = False  # whether another workload preempted it
     evicted_for: str | None = None  # the reason of its eviction, while it is evicted
     requeue_at: str | None = None  # before then it is not to be admitted
     pods_ready: bool = False
     checks: tuple[CheckState, ...] = ()
-    remade: bool = True  # whether something makes lost pods anew; not where a pod is all that it stands for
+    remade: bool = True  # whether a controller recreates lost pods; false for a pod without a controller
     family: str = ""  # key by which its pods are found, where it is not its own
-    replaces: str | None = None  # key of the workload of the same job whose pods and place it takes over
+    replaces: str | None = None  # key of the workload of the same job that it replaces, with its pods and its place
     refused: str = ""  # why the API server would refuse its pods, if it would
     on_hold: bool = False  # its StatefulSet has no replicas
     made_by: str = ""  # of a pod that is alone: uid of the controller that makes another, with a Workload of its own, when that is gone
 
     @property
     def runs(self) -> bool:
-        """Whether its pods may run: admitted, and neither told to go nor at its end."""
+        """Whether its pods may run: it is admitted, and neither evicted nor finished."""
         return self.admitted and not self.evicted and not self.finished
 
     @property
     def party(self) -> str:
-        """What it is in preemptions: one with all that its controller makes anew in the same queue and of the same priority."""
+        """The party that it is in preemptions: one with all workloads that its controller recreates in the same queue
+        and with the same priority."""
         return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property
@@ -459,7 +461,7 @@ class WorkloadFacts:
             int(spec.get("priority") or 0),
             created,
             since,
-            # Whoever is to be deactivated is as good as that: between the two writes it must not be admitted once more.
+            # A workload to be deactivated counts as inactive: between the two writes it must not be admitted once more.
             spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
@@ -485,7 +487,7 @@ class WorkloadFacts:
             on_hold=is_on_hold(workload),
             made_by=str((metadata.get("annotations") or {}).get(MADE_BY) or ""),
         )
-        return facts if remade else facts.without_spares()  # nobody would ever go to a node that is kept free for a lone pod
+        return facts if remade else facts.without_spares()  # a node that is kept free for a single pod would never be used
 
     def without_spares(self) -> "WorkloadFacts":
         """As if it asked for no nodes to be kept free."""

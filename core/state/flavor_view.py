@@ -136,7 +136,7 @@ def reservation_of(
 
 
 def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], count: int) -> tuple[tuple[str, int], ...]:
-    """A plan for pods of a domain whose decision this process did not make: the first node that has room first."""
+    """Returns a plan for the pods of a domain that another process decided on: nodes with room are filled in order."""
     capacity, places = view.capacity, view.find_domain_places(values)
     room = np.full(len(places), count, dtype=np.int64)
     for resource, amount in with_pod(pod_set.requests).items():
@@ -148,7 +148,7 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], 
     used = np.flatnonzero(here)
     plan = {capacity.tree.names[int(places[at])]: int(here[at]) for at in used.tolist()}
     left = count - int(ends[-1])
-    if left:  # they fit no more, but they are coming: counted somewhere
+    if left:  # they do not fit, but they are coming: counted somewhere
         last = capacity.tree.names[int(places[-1])]
         plan[last] = plan.get(last, 0) + left
     return tuple(plan.items())

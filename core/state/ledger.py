@@ -11,8 +11,8 @@ Every pod is in exactly one counter until it is gone:
 A reservation is what an assignment still expects on a node: pods assigned less pods of that pod set
 bound there, never below zero. So a pod that is bound moves from one counter to the other in one step.
 
-A pod that ends leaves its place to the one that is made in its stead. Where a pod set has a `surplus`, that many come no more,
-and their places are given up: those of pods that were seen to succeed (core.model.places, by which the ungater goes, too).
+A pod that ends leaves its place to its replacement. Where a pod set has a `surplus`, that many are not expected any more,
+and their places are given up: those of pods that were seen to succeed (core.model.places, which the ungater uses, too).
 Since each end of a pod may move that choice, it is made again by `settle`; until then more is counted, never less.
 """
 
@@ -38,7 +38,7 @@ from core.state.daemonsets import DaemonSetFacts, DaemonSets, Windows
 from core.state.facts import PodFacts
 from core.state.usage import Usage, UsageTable
 
-Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and what a recount says
+Drift = Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]  # node -> its usage, and that of a recount
 PodSetKey = tuple[str, str, str | None]  # workload key, pod set name, uid of the owner of its pods
 K = TypeVar("K", str, PodSetKey)
 
@@ -61,10 +61,11 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a pod set with an assignment was given; `requests` are of one pod, its one of `pods` included, `surplus` pods that are
-    assigned and come no more, `done_before` those that had succeeded before it was assigned.
+    """What a pod set with an assignment was given. `requests` are of one pod, including one of `pods`. `surplus` is the
+    number of assigned pods that are not expected any more, `done_before` that of pods that had succeeded before it was
+    assigned.
 
-    `pinned` are pods per node, each named once, in domains of that node alone, `domains` those that have several.
+    `pinned` are pods per node, each named once, in domains of that node alone; `domains` are those with several nodes.
     """
 
     requests: Resources
@@ -118,10 +119,10 @@ class Ledger:
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
-        self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # of those bound, by key, that nobody waits for any more
+        self._left_behind: dict[PodSetKey, dict[str, PodFacts]] = {}  # bound pods, by key, that were deleted by force
         self._rejected: dict[PodSetKey, dict[str, PodFacts]] = {}  # those that a kubelet has refused, by key
         self._ending: dict[str, dict[str, PodFacts]] = {}  # of those bound, by node and by key, that are ending
-        self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, whose pods have changed since it was given up
+        self._stale: dict[PodSetKey, None] = {}  # of those with a surplus, where pods have changed since it was given up
 
     @property
     def usage(self) -> Usage:
@@ -135,13 +136,14 @@ class Ledger:
         view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
     def detach(self, view: FreeCapacity) -> None:
-        """Forgets a view."""
+        """Removes a view."""
         self._table.detach(view)
 
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Folds a pod's present facts (None: gone). Says whether that may help someone: capacity freed, or a neighbour waited for."""
+        """Applies a pod's present facts (None: gone). Returns whether that may help a workload: it frees capacity, or
+        is a neighbour that was waited for."""
         old = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
@@ -181,7 +183,7 @@ class Ledger:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
     def left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Pods of a pod set that is assigned nothing which take their node's room though nobody waits for their end."""
+        """Returns the pods of an unassigned pod set that were deleted by force and still use their nodes."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def rejected(self, key: PodSetKey) -> Collection[PodFacts]:
@@ -202,7 +204,7 @@ class Ledger:
                 self._stale[key] = None
 
     def settle(self) -> None:
-        """Gives up the places of pods that come no more, where pods have ended or come since that was last done."""
+        """Gives up the places of pods that are not expected any more, where pods have ended or come since the last call."""
         for key in [key for key in self._stale if key in self._taken]:
             self.reserve(key, self._taken[key].reservation)
         self._stale.clear()
@@ -253,7 +255,7 @@ class Ledger:
             self.neighbours.reserve(key, taken.reservation.traits, taken.reservation.nodes)
 
     def _left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
-        """Places per pinned node, and then per wider domain, that nobody comes to any more."""
+        """Returns, per pinned node and then per wider domain, the number of places for which no pod is expected any more."""
         if not reservation.surplus:
             return np.zeros(len(pinned) + len(reservation.domains), dtype=np.int64)
         ended = ended_since(self._succeeded.get(key, {}).values(), reservation.done_before)
@@ -362,7 +364,7 @@ class Ledger:
         return found
 
     def ending_on(self, node: str) -> dict[str, int]:
-        """What pods take on a node that are ending, and of whose workload nothing is expected any more."""
+        """Returns what ending pods use on a node, of workloads that are expected to use nothing any more."""
         total: dict[str, int] = {}
         for pod in self._ending.get(node, {}).values():
             if _pod_set_of(pod) not in self._taken:
@@ -389,14 +391,15 @@ class Ledger:
         now = Counter(self._bound.get(key, Counter()))
         now.update(taken.wide)
         now.update(dict(zip((name for name, _ in taken.reservation.pinned), taken.pinned.tolist(), strict=True)))
-        # More are bound than were assigned while old pods end: the plan says where those are that stay.
+        # More are bound than were assigned while old pods end: the plan has the places of those that stay.
         counted = now if now.total() == planned.total() else planned
         return [(name, count) for name, count in counted.items() if count]
 
     # --- invariant --------------------------------------------------------------------------------
 
     def audit(self) -> Iterator[Drift | None]:
-        """What `drift` says of the moment of the first step, at the last, however much happens between them: each counts one thing anew."""
+        """Yields None, and at last the `drift` at the moment of the first step, however much happens between the steps:
+        each counts one thing again."""
         self.settle()
         nodes, sets = list(self.daemons.nodes.items()), list(self.daemons.sets.items())
         pods, reserved = list(self._pods.items()), [(key, taken.reservation) for key, taken in self._taken.items()]
@@ -426,7 +429,8 @@ class Ledger:
         return {node: {**usage.get(node, {}), **others.get(node, {})} for node in usage.keys() | others.keys()}
 
     def drift(self) -> Drift:
-        """Nodes whose usage differs from that of a ledger made anew from the facts alone, with both; empty when all is well."""
+        """Returns the nodes with usage that differs from that of a ledger built from the facts alone, with both
+        amounts; empty if there is no difference."""
         return next(found for found in self.audit() if found is not None)
 
 

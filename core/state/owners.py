@@ -1,4 +1,4 @@
-"""Who belongs to whom: a pod of a JobSet is owned by a Job that is owned by the JobSet, and it is the JobSet that was queued."""
+"""The owners of pods: a pod of a JobSet is owned by a Job that is owned by the JobSet, and it is the JobSet that was queued."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,12 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
-    """Whether a workload was made for an object that was deleted without it (`kubectl delete --cascade=orphan`): nobody
-    owns it any more. One that was made by hand never had an owner, and one of a plain pod group needs none. One that a manager of
-    several clusters has copied here has the label of a job there, and waits for its job to follow."""
+    """Whether a workload was created for an object that was deleted without it (`kubectl delete --cascade=orphan`), so
+    that it has no owner now.
+
+    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a
+    manager of several clusters has copied here has the label of a job there, and waits for its job to follow.
+    """
     labels = workload["metadata"].get("labels") or {}
     return controller_of(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 

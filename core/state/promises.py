@@ -15,7 +15,8 @@ Missing = Mapping[str, str]  # key of a workload -> what is not reserved for it
 
 
 def find_missing(state: ClusterState) -> Iterator[Missing | None]:
-    """Judges one workload at each step, each as things are then; at the last step all workloads of which something is not reserved."""
+    """Checks one workload at each step, by the state at that step; the last step yields all workloads of which
+    something is not reserved."""
     missing: dict[str, str] = {}
     tables = _Tables(state)
     for key in list(state.workloads.facts):

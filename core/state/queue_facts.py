@@ -10,7 +10,7 @@ from core.model.quota_tree import FlavorResource, Quota, QuotaOwner
 from core.state.facts import object_key, profile_of
 
 Json = Mapping[str, Any]
-NEVER, LOWER_PRIORITY, LOWER_OR_NEWER, ANY = "Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"  # whom to preempt
+NEVER, LOWER_PRIORITY, LOWER_OR_NEWER, ANY = "Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"  # which workloads to preempt
 TRY_NEXT, STOP = "TryNextFlavor", "MayStopSearch"  # what to do with a flavor that would serve, at a price
 GOES_ON, HOLD_AND_DRAIN = "None", "HoldAndDrain"  # stopPolicy; Hold is the third
 _OLD_NAMES = {"Borrow": STOP, "Preempt": STOP}  # as v1beta1 wrote them
@@ -26,16 +26,16 @@ class ResourceGroup:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Whose workloads may be preempted (ClusterQueue, spec.preemption)."""
+    """Which workloads may be preempted (ClusterQueue, spec.preemption)."""
 
     within_queue: str = NEVER
     reclaim: str = NEVER  # of quota that others of the cohort have borrowed
     while_borrowing: str = NEVER  # by a workload that borrows itself
-    highest_priority: int | None = None  # of those whom one that borrows may preempt
+    highest_priority: int | None = None  # highest priority of a workload that a borrowing workload may preempt
 
     @property
     def is_possible(self) -> bool:
-        """Whether anybody may be preempted at all."""
+        """Whether any workload may be preempted at all."""
         return self.within_queue != NEVER or self.reclaim != NEVER
 
 
@@ -56,7 +56,7 @@ class _Stoppable:
 
     @property
     def stopped(self) -> bool:
-        """Whether it admits nobody more."""
+        """Whether it admits no more workloads."""
         return self.stop_policy != GOES_ON
 
     @property
@@ -70,7 +70,7 @@ class ClusterQueueFacts(_Stoppable):
     """A ClusterQueue: its quota and in which order it serves."""
 
     name: str
-    strict: bool  # StrictFIFO: what cannot be admitted blocks what is behind it
+    strict: bool  # StrictFIFO: a workload that cannot be admitted blocks those behind it
     groups: tuple[ResourceGroup, ...]
     namespace_selector: Json | None
     stop_policy: str

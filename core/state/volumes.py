@@ -1,8 +1,9 @@
-"""Where pods of a pod set can be for the sake of their volumes: the node affinity of PersistentVolumes that are bound to their claims.
+"""Where pods of a pod set can be because of their volumes: the node affinity of PersistentVolumes that are bound to
+their claims.
 
 A PersistentVolumeClaim that is bound names a PersistentVolume. kube-scheduler binds pods to nodes that match its
 `spec.nodeAffinity.required`. That is joined to the required node affinity of the pod set. A claim that is not bound yet
-(`WaitForFirstConsumer`) is named as not judged.
+(`WaitForFirstConsumer`) is listed as not considered.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from core.placement.topology.topology_spread import count_expressions, require_t
 from core.state.facts import PodSetFacts, WorkloadFacts, controller_of
 
 Json = Mapping[str, Any]
-Terms = tuple[Json, ...]  # node selector terms of which a node has to meet one
+Terms = tuple[Json, ...]  # node selector terms; a node has to meet one of them
 VOLUME_CLAIM, OF_STATEFUL_SET = "volumes.persistentVolumeClaim", "volumeClaimTemplates"
 MOST_OF_STATEFUL_SET = 1_000  # claims of all pods of one StatefulSet
 MOST_JOINED = 64  # different node affinities of the volumes of one pod

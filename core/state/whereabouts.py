@@ -1,4 +1,4 @@
-"""Where a workload's pods are, in a few words: of its last admission beside its next."""
+"""A short text about where a workload's pods are, for messages about its last admission and its next."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,8 +13,12 @@ Path = tuple[str, ...]
 
 
 def describe_place(state: ClusterState, admission: Admission) -> str:
-    """The lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes there; empty where
-    nothing is placed by topology. Of nodes that are gone it is not known any more in which domain they were: those that are there tell."""
+    """Returns the lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes
+    there.
+
+    Empty where nothing is placed by topology. The domain of a node that is gone is not known any more; nodes that exist
+    are used.
+    """
     places = state.find_places(admission.pod_sets)
     names, paths, levels = dict[str, None](), dict[Path, None](), Path()
     for given in admission.pod_sets:

@@ -1,5 +1,5 @@
-"""All nodes of the cluster as one view, and places that are kept on them for single pods: what groups of pods are placed on, whom no
-flavor confines (KEP-5732)."""
+"""All nodes of the cluster as one view, with places that are kept on them for single pods. Groups of pods that are not
+limited to a flavor are placed on it (KEP-5732)."""
 
 from collections.abc import Callable, Mapping
 
@@ -50,7 +50,7 @@ class WholeView:
         return self._kept.get((f"podgroup {group}", pod, None))
 
     def keep(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
-        """Keeps a place on a node for a pod that is not bound yet (None: no more)."""
+        """Keeps a place on a node for a pod that is not bound yet; None removes it."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:
             return

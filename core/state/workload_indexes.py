@@ -66,7 +66,7 @@ class HeldQuota:
         self.tree.add(queue, amounts, sign)
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
-        """The tree of quota made anew, with all that is in use."""
+        """Builds the quota tree again, with all present usage."""
         self.tree = QuotaTree(queues, cohorts)
         for queue, total in self._usage.items():
             self.tree.add(queue, total)
@@ -175,14 +175,14 @@ class Lending:
 
 
 class Heirs:
-    """Workloads of elastic jobs, and the ones of which they take over pods and places."""
+    """Workloads of elastic jobs, and the workloads that they replace."""
 
     def __init__(self) -> None:
         self._elders: dict[str, str] = {}
-        self._heirs: dict[str, dict[str, None]] = {}  # the other way round: all that say so
+        self._heirs: dict[str, dict[str, None]] = {}  # the other way round: all workloads that replace one
 
     def put(self, key: str, elder: str | None) -> str | None:
-        """The workload that one says it takes over from; returns the one that it said before, if that is another one now."""
+        """Records the workload that another one replaces. Returns the one that was recorded before, if it is another."""
         before = self._elders.pop(key, None)
         if before is not None:
             del self._heirs[before][key]
@@ -198,7 +198,7 @@ class Heirs:
         return self._elders.get(key)
 
     def list_heirs(self, key: str) -> Iterable[str]:
-        """Workloads that say they take over from one."""
+        """Returns the workloads that replace one."""
         return self._heirs.get(key, ())
 
 

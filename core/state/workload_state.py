@@ -37,12 +37,12 @@ class Standing:
 
     @property
     def unhealthy(self) -> WorkloadFacts | None:
-        """Its facts, if it runs, or is about to, and some of its nodes are said to have failed."""
+        """Its facts, if it runs, or is about to, and some of its nodes are reported as failed."""
         return self.facts if self.is_kept and self.facts is not None and self.facts.unhealthy_nodes else None
 
     @property
     def starting(self) -> str | None:
-        """Its ClusterQueue, if it holds something and its pods are not said to be ready."""
+        """Its ClusterQueue, if it holds quota and its pods are not reported as ready."""
         if self.held is None or self.facts is None or self.is_leaving or self.facts.pods_ready:
             return None
         return self.held.cluster_queue
@@ -65,8 +65,8 @@ class Standing:
 
 
 def judge_standing(facts: WorkloadFacts | None, assumed: Admission | None, *, is_replaced: bool, counts_spares: bool) -> Standing:
-    """How a workload stands by its facts and by what was decided and is not observed. `counts_spares`: nodes that are kept free for it use
-    quota, too."""
+    """Returns the standing of a workload by its facts and by decisions that are not observed yet. `counts_spares`:
+    nodes that are kept free for it use quota, too."""
     held = assumed
     if held is None and facts is not None and not facts.finished:
         held = facts.admission
@@ -84,8 +84,8 @@ def _count_needed(admission: Admission, facts: WorkloadFacts, *, counts_spares: 
 
 
 def less_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
-    """An admission that uses no quota for pods that have done their work and come no more (KEP-78). The pods of a pod set are
-    alike, so that what each uses is what all were given by their number."""
+    """Returns an admission without the quota of pods that have finished and are not replaced (KEP-78). The pods of a
+    pod set are alike, so that each uses the amount of all divided by their number."""
     needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
     if all(given.count <= needed.get(given.name, given.count) for given in admission.pod_sets):
         return admission

@@ -18,7 +18,7 @@ class _Assumed:
 
 
 class Workloads:
-    """Facts per workload; an assumed decision stands in until an event at least as new as its write is seen."""
+    """Facts per workload; an assumed decision counts until an event at least as new as its write is observed."""
 
     def __init__(self, *, counts_spares: bool = False) -> None:
         self._counts_spares = counts_spares  # nodes that are kept free for a workload use quota, too
@@ -50,7 +50,7 @@ class Workloads:
         self._settle(key)
 
     def elder(self, key: str) -> str | None:
-        """The workload of the same job whose pods and place a workload takes over."""
+        """Returns the key of the workload of the same job that a workload replaces."""
         return self._heirs.get_elder(key)
 
     def is_replaced(self, key: str) -> bool:
@@ -68,7 +68,8 @@ class Workloads:
         self._update(key)
 
     def is_assumed_for(self, key: str, uid: str | None) -> bool:
-        """Whether a decision on its way was made for the workload of a uid (None: of whichever): another may have its name by now."""
+        """Whether a decision that is being written was made for the workload of a uid (None: of any): another workload
+        may have its name now."""
         assumed = self._assumed.get(key)
         return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
@@ -80,7 +81,7 @@ class Workloads:
             self._settle(key)
 
     def forget(self, key: str) -> None:
-        """Drops an assumed decision whose write failed."""
+        """Drops an assumed decision that could not be written."""
         self._assumed.pop(key, None)
         self._update(key)
 
@@ -91,7 +92,7 @@ class Workloads:
         self._update(key)
 
     def _update(self, key: str) -> None:
-        """Brings what is kept per key in line with facts and decisions; of what it takes over, too."""
+        """Updates what is stored per key by facts and decisions; also for the workload that it replaces."""
         held = self.holding(key) is not None
         self._update_alone(key)
         elder = self._heirs.get_elder(key)
@@ -110,7 +111,7 @@ class Workloads:
         return self._indexes.quota.tree
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
-        """The tree of quota made anew, with all that is in use."""
+        """Builds the quota tree again, with all present usage."""
         self._indexes.quota.arrange(queues, cohorts)
 
     def is_assumed(self, key: str) -> bool:
@@ -147,7 +148,7 @@ class Workloads:
         return set(self._indexes.leaving)
 
     def starting(self) -> Mapping[str, str]:
-        """Workloads that hold something and whose pods are not said to be ready, and their ClusterQueues."""
+        """Workloads that hold quota and have pods that are not reported as ready, and their ClusterQueues."""
         return self._indexes.starting
 
     def lenders(self) -> Sequence[str]:
@@ -172,7 +173,7 @@ class Workloads:
         return list(self._indexes.awaiting.values())
 
     def unhealthy(self) -> list[WorkloadFacts]:
-        """Workloads that run, or are about to, of whose nodes some are said to have failed."""
+        """Returns workloads that run, or are about to, with nodes that are reported as failed."""
         return list(self._indexes.unhealthy.values())
 
     def arrival(self, key: str) -> int:

@@ -1,7 +1,8 @@
-"""Events: on objects, and on what a Workload was made for. Nothing waits for one to be written, and nothing fails for one that is lost.
+"""Events: on objects, and on the object for which a Workload was made. No caller waits for an event, and none fails if
+one is lost.
 
-Where more happens than people read, events would take the API server's time from what they report: then only so many are written a
-second, and of minor ones none. Conditions say it all in any case.
+Where more happens than users read, events would take the API server's time from what they report: then only a limited
+number is written a second, and of minor ones none. Conditions contain all of it in any case.
 """
 
 import asyncio
@@ -66,7 +67,8 @@ class Reporter:
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """An event on what a Workload was made for: users look at their job, and need not know that there is a Workload."""
+        """Emits an event on the object for which a Workload was made: users look at their job, and need not know that
+        there is a Workload."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.event(*made_for, reason, message, warning=warning)
@@ -122,7 +124,8 @@ class Reporter:
             logger.warning("event could not be written", extra={**about, "error": str(error)})
 
     def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
-        """What a Workload stands for: its owner. A pod group has none: its oldest pod, which is one event however many they are."""
+        """Returns the object for which a Workload was made: its owner. A pod group has none: its oldest pod, which is
+        one event however many there are."""
         owner = controller_of(workload)
         if self._observed is None:
             return None

@@ -62,7 +62,7 @@ class Paused(Deferred):
 
 
 class Executor:
-    """Executes plans through one client, but for what `paused` says to be paused."""
+    """Executes plans through one client, but for what the present pause (`paused`) holds back."""
 
     def __init__(self, client: Client, clock: Clock, reporter: Reporter, paused: Callable[[], Pause] = Pause) -> None:
         self._client, self._clock, self.reporter, self._paused = client, clock, reporter, paused
@@ -74,7 +74,7 @@ class Executor:
         return from_time(self._clock.now())
 
     def is_moving(self, workload: str) -> bool:
-        """Whether a write is under way by which pods of a Workload get other places than it says now, or fewer."""
+        """Whether a write is under way that gives pods of a Workload other places than its present ones, or fewer."""
         return workload in self._moving
 
     async def read(self, resource: Resource, namespace: str | None, name: str) -> Obj:
@@ -122,8 +122,8 @@ class Executor:
                 assert_never(write)
 
     async def write_in_turn(self, write: Write) -> Obj:
-        """The same for one of many writes: as many are under way at once, of all controllers together, as the API server takes. What it
-        sheds is sent again when it says so."""
+        """Writes the same for one of many writes: as many are under way at once, of all controllers together, as the
+        API server accepts. A write that it sheds is sent again when it allows that."""
         return await self._throttle.run(lambda: self.write(write))
 
     @property
@@ -231,7 +231,7 @@ class Executor:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self.most_at_once, len(steps))):
                     group.create_task(work())
-        except BaseExceptionGroup as errors:  # nothing goes on behind the plan's back
+        except BaseExceptionGroup as errors:  # no task continues after the plan has ended
             raise errors.exceptions[0] from None
         if not failed:
             return None
@@ -254,10 +254,11 @@ class Executor:
             )
 
     async def _write_again(self, write: Patch | Apply | Delete, explain: Callable[[Obj], str]) -> Obj:
-        """Writes to an object that others write to at the same time, or of which the watch is behind: as it was seen, then as it is now.
-        `explain` says of it why it is to be left alone, empty where it is not.
+        """Writes to an object that other clients write to at the same time, or with a watch that is behind: as it was
+        seen, then as it is now.
 
-        Raises Conflict with that reason, or where it is changed again and again, and NotFound where the one that was seen is gone.
+        `explain` returns why an object is to be left alone, empty where it is not. Raises Conflict with that reason, or
+        where the object is changed again and again, and NotFound where the one that was seen is gone.
         """
         now = write.seen
         for attempt in range(ATTEMPTS):
@@ -272,7 +273,7 @@ class Executor:
         raise conflict
 
     async def _read_same(self, write: Write) -> Obj:
-        """The object of a write as it is now. Raises NotFound where another has its name."""
+        """Returns the present object of a write. Raises NotFound where another one has its name."""
         metadata = write.seen["metadata"]
         now = await self.read(write.resource, metadata.get("namespace"), metadata["name"])
         if now["metadata"]["uid"] != metadata["uid"]:

@@ -27,7 +27,7 @@ class Recorder:
     # --- the scheduler ------------------------------------------------------------------------------
 
     def cycle(self, *, succeeded: bool, seconds: float) -> None:
-        """A cycle in which something was decided is over; it succeeded if somebody got quota."""
+        """Counts a cycle in which a decision was made; it succeeded if a workload got quota."""
         result = m.SUCCESS if succeeded else m.INADMISSIBLE
         self._sink.add(m.ADMISSION_ATTEMPTS, result)
         self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
@@ -43,11 +43,11 @@ class Recorder:
                 self._sink.record(m.EXCESS_DOMAINS, choice.excess, choice.level, traceparent=traceparent)
 
     def written(self, seconds: float, traceparent: str | None) -> None:
-        """An admission stands in the API, so long after it was decided."""
+        """Records the seconds from the decision on an admission until it was written."""
         self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
 
     def preempted(self, by_queue: str | None, reason: str) -> None:
-        """A workload was told to go for another's sake."""
+        """Counts a workload that is preempted by another."""
         self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
 
     # --- the lives of workloads -----------------------------------------------------------------------

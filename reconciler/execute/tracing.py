@@ -1,5 +1,8 @@
-"""Spans of a workload's life. All are children of the admission request that its `topogate.dev/traceparent` names,
-so that one trace tells the story from `kubectl apply` to bound pods; work done for many workloads at once is linked."""
+"""Spans of a workload's life.
+
+All are children of the admission request that its `topogate.dev/traceparent` names, so that one trace has every step
+from `kubectl apply` to bound pods. Work done for many workloads at once is linked.
+"""
 
 import time
 from collections import OrderedDict
@@ -25,7 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
 _PLANNED_NS = 250_000_000  # for so long before its span begins what a step writes may have been planned, with its time
 _STORIES_REMEMBERED = 4096
-_CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps by which a wait begins of which the API tells only the second
+_CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps that begin a wait; the API has their times in whole seconds only
 MOST_LINKS = 32
 # By traceparent: when the latest of those, or the first step that was seen, began and ended.
 _cause: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -50,7 +53,7 @@ def traceparent_of(obj: Mapping[str, Any]) -> str | None:
 
 
 def decision_of(obj: Mapping[str, Any]) -> str | None:
-    """The traceparent of the latest decision on a workload that this process made, else of its story; to be linked to."""
+    """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target."""
     story = traceparent_of(obj)
     return _decision.get(story, story) if story is not None else None
 
@@ -74,11 +77,11 @@ def step(
     end: datetime | None = None,
     links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
-    """A span of one workload's story, linked to the cycle it is part of and to `links`; ends with an error status if the step raises.
+    """Opens a span in the trace of one workload, linked to the present cycle and to `links`; it ends with an error
+    status if the step raises.
 
-    `start` and `end` are for what has happened already; `links` are traceparents of what it was caused by.
-
-    A workload without a story of its own (nothing was traced when its job came) is told of inside of the cycle.
+    `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload
+    without a trace of its own (nothing was traced when its job was created) the span is part of the cycle.
     """
     traceparent, began = traceparent_of(obj), time.time_ns()
     story = context_from(traceparent)
@@ -121,7 +124,7 @@ def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
 
 @contextmanager
 def cycle() -> Iterator[Span]:
-    """A span of a decision cycle over many workloads, which says in VERDICT_COUNT how many.
+    """Opens a span of a decision cycle over many workloads; VERDICT_COUNT has their number.
 
     Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
     """
@@ -137,8 +140,8 @@ def cycle() -> Iterator[Span]:
 
 
 def explain(span: Span, workload: Mapping[str, Any], outcome: Admissible | NotAdmissible) -> None:
-    """Puts a decision's explanation on its span: each flavor tried, per level the best domain, what excludes nodes, where it goes or
-    will go, and who has to go for it. What follows from it can be linked to it from now on."""
+    """Adds the explanation of a decision to its span: each flavor tried, per level the best domain, the reasons that
+    exclude nodes, the chosen nodes, and the victims. Later spans can be linked to this one."""
     if not span.is_recording():
         return
     story, here = traceparent_of(workload), current_traceparent()

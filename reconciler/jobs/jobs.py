@@ -1,5 +1,5 @@
-"""Jobs and their Workloads: looked at one at a time, whenever something of them has changed. What is to be done is planned in
-`core.plan.jobs.jobs`."""
+"""Jobs and their Workloads: reconciled one at a time, whenever one of them has changed. `core.plan.jobs.jobs` plans
+what is to be done."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +49,7 @@ class Jobs:
         self._is_elastic_on, self._is_elastic_with_topology = is_elastic, with_topology
         self._suspensions = Suspensions(clock)
         self._refused_starts = RefusedStarts(clock)
-        self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs of which pods run on
+        self._left: dict[str, tuple[str, str]] = {}  # by family of workloads: finished jobs with pods that run on
         self.controller = build_controller("jobs", self._reconcile, clock, workers=8)
         self._queue = self.controller.queue
         for key, informer in observed.jobs.items():
@@ -70,7 +70,7 @@ class Jobs:
             self._queue.add((r.key_of(above), f"{change.obj['metadata']['namespace']}/{owner['name']}"), "a part changed")
 
     def _on_pod(self, change: Change) -> None:
-        """Jobs of whose pods somebody must take care; others tell of their pods by their status."""
+        """Queues the jobs with pods that need an action; the status of other jobs describes their pods."""
         for left in (self._left[family] for family in workloads_of_pod(change.obj) if family in self._left):
             self._queue.add(left, "pod of a finished job changed")
         key = self._observed.job_of_pod(change.new) if change.new is not None and is_unmarked(change.new) else None
@@ -100,7 +100,7 @@ class Jobs:
                 self._queue.add((kind_key, object_key(job)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
         owner = controller_of(change.obj)
         if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
-            return  # of pods, or of nobody
+            return  # owned by pods, or without an owner
         namespace = change.obj["metadata"]["namespace"]
         key = r.key_of_owner(owner), f"{namespace}/{owner['name']}"
         self._queue.add(key, "workload changed", INITIAL_PRIORITY if change.initial else 0)
@@ -119,7 +119,7 @@ class Jobs:
         try:
             return await self._reconcile_job(kind, job)
         except (Invalid, Retryable) as error:
-            # Nobody reads our log: what keeps a job from going on is told on the job.
+            # Users do not read the log of topogate, so the obstacle is reported on the job.
             self._executor.reporter.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
 

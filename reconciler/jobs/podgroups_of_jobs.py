@@ -1,7 +1,8 @@
-"""PodGroups of jobs that ask for one by their annotation: made for the job, kept in step with it, gone with it by garbage collection.
+"""PodGroups of jobs that request one by their annotation: created for the job, updated with it, and deleted with it by
+garbage collection.
 
-That pods are members is settled by the webhook, on their templates. Until their group is there they wait. What becomes of the group is
-told as an event of the job, too: who made the job looks at that.
+The webhook makes the pods members, on their templates; they wait until their group exists. The condition of the group
+is reported as an event of the job, too, where the owner of the job looks for it.
 """
 
 import logging
@@ -47,7 +48,8 @@ class PodGroupsOfJobs:
     def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed, self._executor = observed, executor
         self._kinds: dict[str, tuple[Grouping, Informer]] = {}
-        self._untold: dict[JobKey, tuple[str, str, bool]] = {}  # what has become of their groups: reason, message, whether all is well
+        # The conditions of their groups to report: reason, message, whether the status is True.
+        self._untold: dict[JobKey, tuple[str, str, bool]] = {}
         for kind in observed.kinds.values():
             if isinstance(kind, Grouping):
                 self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]
@@ -64,7 +66,8 @@ class PodGroupsOfJobs:
             self.controller.queue.add(JobKey(kind, object_key(change.new)), "the job changed")
 
     def _on_group(self, change: Change) -> None:
-        """What others make of a group, or take away, is mended. Of its status only what is new is told: at a start none of it is."""
+        """Reverts changes and deletions of a group by others, and queues a new condition to be reported. At a start no
+        condition is new."""
         owner = controller_of(change.obj)
         if owner is None or r.key_of_owner(owner) not in self._kinds:
             return
@@ -101,7 +104,7 @@ class PodGroupsOfJobs:
             await self._executor.write(w.apply_pod_group(wanted, present))
         except Conflict:
             return RequeueAfter(1.0)  # another has come in its place
-        except NotFound:  # it has gone meanwhile; where there was none its namespace goes, or nobody serves groups
+        except NotFound:  # it is gone meanwhile; if there was none, its namespace is being deleted, or PodGroups are not served
             return RequeueAfter(1.0 if present is not None else pacing.JOB_GROUP_REFUSED_S)
         except (Invalid, Forbidden) as error:
             return await self._refused(informer.resource, job, f"the API server does not take its PodGroup: {error}")
@@ -114,7 +117,7 @@ class PodGroupsOfJobs:
 
 
 def _verdict(group: Obj) -> tuple[str, str, bool] | None:
-    """What its condition says: reason, message, and whether all is well."""
+    """Returns reason, message, and whether the status is True, of the group's condition; None where it has none."""
     found = find_condition(group, POD_GROUP_SCHEDULED)
     return None if found is None else (str(found.get("reason")), str(found.get("message")), found.get("status") == "True")
 

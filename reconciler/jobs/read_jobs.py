@@ -58,9 +58,11 @@ def read_classes(observed: Observed) -> Classes:
 
 
 def may_have_unseen_pods(observed: Observed, workload: Obj, version: str, generation: object = None) -> bool:
-    """Whether pods of a workload that were made before a resource version may run without having been observed. Where no topology gate
-    holds them back they run before they are seen. Within seconds it is known: look again then. With another `generation` of the job,
-    which may have made pods in between, it is to be known anew."""
+    """Whether pods of a workload that were created before a resource version may run without having been observed.
+
+    Where no topology gate holds them back they run before they are observed. Within seconds it is known: call it again
+    then. With another `generation` of the job, which may have created pods in between, the answer is determined again.
+    """
     facts = observed.state.workloads.facts.get(object_key(workload))
     given = facts.admission.pod_sets if facts is not None and facts.admission is not None else ()
     if all(pod_set.assignment is not None for pod_set in given):

@@ -1,8 +1,8 @@
-"""Reclaimable pods: quota of pods that have done their work goes to others while the job runs on (KEP-78).
+"""Reclaimable pods: quota of finished pods is released for other workloads while the job runs on (KEP-78).
 
-Level-triggered, a workload at a time: by the status of its job, where that tells (`core.jobs.contract.Reclaiming`), and by the
-pods of a pod group. The nodes are free as soon as the pods are gone from them; what is written here keeps quota and nodes from
-being held for pods that would come in their stead.
+Level-triggered, a workload at a time: by the status of its job, where it counts such pods
+(`core.jobs.contract.Reclaiming`), and by the pods of a pod group. The nodes are free as soon as the pods are gone from
+them. What is written here prevents that quota and nodes are held for pods that would replace the finished ones.
 """
 
 from collections import Counter
@@ -79,12 +79,12 @@ class Reclaimable:
         return Counter(pod.pod_set or "" for pod in own if not pod.gated and not pod.dropped)
 
     def _done(self, workload: Obj) -> dict[str, int] | None:
-        """Pods per pod set that are done; None where nothing tells."""
+        """Returns the number of finished pods per pod set; None where neither a status nor the pods show it."""
         found = self._observed.job_of(workload)
         if found is not None:
             kind, job = found
             if not isinstance(kind, Reclaiming) or is_elastic(job):
-                return None  # one that may be resized says itself how many pods it needs
+                return None  # one that may be resized sets the number of pods that it needs itself
             job, missing = self._observed.related.expanded(kind, job)
             pod_sets = workload["spec"]["podSets"]
             if any(pod_set.get("minCount") is not None for pod_set in pod_sets):

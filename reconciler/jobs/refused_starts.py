@@ -1,4 +1,4 @@
-"""Jobs with quota of which the API server or a webhook refuses the start."""
+"""Jobs with quota that the API server or a webhook refuses to start."""
 
 from core.names import ADMITTED
 from core.plan.steps import pacing

@@ -1,4 +1,5 @@
-"""What is so now, read when somebody asks: queues, quota, levels of topologies, gated pods, watches and work queues.
+"""Present values, read when metrics are requested: queues, quota, levels of topologies, gated pods, watches and work
+queues.
 
 Sums are taken over arrays, level by level; nothing here goes over nodes, or over pods that are not gated.
 """
@@ -35,7 +36,7 @@ _Rows = dict[Instrument, dict[Values, float]]
 
 
 class Gauges:
-    """Readings of one reconciler; `shares_fairly` as its settings say. `drifting` is set by whoever recounts the ledger."""
+    """Readings of one reconciler; `shares_fairly` is that of its settings. The audit that recounts the ledger sets `drifting`."""
 
     def __init__(
         self,
@@ -257,7 +258,7 @@ def _read_levels(view: FlavorView, resources: Sequence[str]) -> _Rows:
 
 
 def _resources_of(flavor: str, queues: Mapping[str, ClusterQueueFacts]) -> list[str]:
-    """Resources of a flavor that some queue has quota of: nodes have others, which nobody is given."""
+    """Returns the resources of a flavor that some queue has quota of: nodes have others, which are not allocated."""
     return sorted({resource for queue in queues.values() for of, resource in queue.quota if of == flavor})
 
 

@@ -1,7 +1,7 @@
-"""What becomes of workloads, counted when it is observed: in one place, whoever wrote it.
+"""Transitions of workloads, counted when they are observed: in one place, whichever component wrote them.
 
-What was there when this process began was counted by whoever was there before. Of changes that were missed while a watch was cut
-off only the last is seen, as every reader of the API sees them.
+Transitions before the start of this process were counted by its predecessor. Of changes that were missed while a watch
+was cut off only the last is seen, as every reader of the API sees them.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Milestones:
 
     def __init__(self, observed: Observed, clock: Clock, recorder: Recorder) -> None:
         self._clock, self._recorder = clock, recorder
-        self._queued: dict[str, datetime] = {}  # since when those were queued that hold quota; their statuses forget it
+        self._queued: dict[str, datetime] = {}  # since when those were queued that hold quota; their statuses lose that time
         observed.workloads.add_handler(self._on_workload)
         observed.cluster_queues.add_handler(self._on_cluster_queue)
         observed.pods.add_handler(self._on_pod)
@@ -63,7 +63,7 @@ class Milestones:
         queue = _queue_of(workload) or _queue_of(old)
         queues = QueuesOfWorkload(queue, (workload.get("spec") or {}).get("queueName") or "", workload["metadata"]["namespace"])
         if QUOTA_RESERVED in reached:
-            # The write that gives quota says that an eviction is over; until then it was queued since that.
+            # The write that gives quota ends the eviction in the status; until then it was queued since that.
             since = _time(before.get(EVICTED)) or parse_time(workload["metadata"].get("creationTimestamp"))
             if since is not None:
                 self._queued[uid] = since

@@ -1,4 +1,4 @@
-"""What the reconciler would decide now, for who only wants to know: the same state, the same cycle, nothing written."""
+"""What the reconciler would decide now, for commands that only read: the same state, the same cycle, nothing written."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ from reconciler.observe.observed import Observed
 from reconciler.podgroups.group_steps import members_of, next_step
 from reconciler.settings import Settings
 
-_AT_ONCE_S = float("inf")  # nobody waits here for pods that may come
+_AT_ONCE_S = float("inf")  # a command does not wait for pods that may come
 
 
 class Outlook:
@@ -66,7 +66,7 @@ class Outlook:
         return found
 
     def step_of(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
-        """Pods of one replica of a group, and what would be done for them if no more of them came. Plugins are those of the default."""
+        """Returns the pods of one replica of a group, and the step for them if no more pods came, with the default plugins."""
         members, group = list(members_of(self.observed, key).values()), self.observed.pod_group(f"{key.namespace}/{key.name}")
         return members, next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 

@@ -1,6 +1,8 @@
-"""Evicts workloads of which a domain of several nodes no longer holds what was assigned to it (`core.queueing.cycle.domain_room`).
+"""Evicts workloads when a domain of several nodes no longer holds what was assigned to it
+(`core.queueing.cycle.domain_room`).
 
-Level-triggered, a workload at a time. A shortage counts once it has lasted as long as a node may be not ready; a storm holds it back.
+Level-triggered, a workload at a time. A shortage counts once it has lasted as long as a node may be not ready; a storm
+holds it back.
 """
 
 from collections import defaultdict
@@ -28,7 +30,7 @@ _Domain = tuple[tuple[str, ...], tuple[str, ...]]  # levels, values
 
 
 class DomainHealth:
-    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+    """Reconciles one workload at a time by namespace/name. `is_held`: whether the workload is in a storm."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class DomainHealth:
         observed.pods.add_handler(self._on_pod)
         observed.nodes.add_handler(self._on_node)
 
-    # --- who is to be looked at ---------------------------------------------------------------------------------
+    # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)

@@ -1,7 +1,8 @@
-"""Storms: so many nodes of a topology turned not ready at once that the network is the likelier reason than the nodes.
+"""Storms: so many nodes of a topology turned not ready at once that the network is the likelier cause than the nodes.
 
-While one lasts nobody's nodes are called lost, none is replaced and nobody is evicted for them: the pods very likely run. It is told of by
-the nodes' own times, so that a leader that has just begun knows of it (`core.model.node_health_rules.StormRules`).
+While a storm lasts no node in it is treated as lost, no pod on it is replaced and no workload is evicted for it: the
+pods very likely run. A storm is derived from the transition times of the nodes, so that a new leader detects it as well
+(`core.model.node_health_rules.StormRules`).
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class Storm:
 
 
 class Storms:
-    """Those there are now, by topology; `on_change` is told when one begins or ends."""
+    """The present storms, by topology; `on_change` is called when one begins or ends."""
 
     def __init__(self, observed: Observed, clock: Clock, rules: StormRules) -> None:
         self._observed, self._clock, self._rules = observed, clock, rules
@@ -80,7 +81,7 @@ class Storms:
         return any(flavors[name].topology and self.find(flavors[name].topology or "") for name in names if name in flavors)
 
     async def run(self) -> None:
-        """Never returns: tells of storms that begin and end."""
+        """Reports storms that begin and end. Never returns."""
         reported: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):

@@ -1,9 +1,9 @@
-"""Says which nodes are lost for which workloads (`status.unhealthyNodes`), and clears pods away that wait for a node which takes none.
+"""Reports which nodes are lost for which workloads (`status.unhealthyNodes`), and deletes pods that wait for a node
+which accepts none.
 
-Level-triggered, a workload at a time, so that all the nodes it has lost are named in one write and replaced in one solve by the second pass
-(`core.queueing.cycle.second_pass`). What is read of nodes and pods is in `reconciler.nodes.read_nodes`, what is judged in
-`core.plan.pods.node_health`; a
-storm holds it all back (`reconciler.nodes.mass_not_ready`).
+Level-triggered, a workload at a time, so that all the nodes it has lost are named in one write and replaced in one
+decision by the second pass (`core.queueing.cycle.second_pass`). `reconciler.nodes.read_nodes` reads nodes and pods,
+`core.plan.pods.node_health` decides; a storm holds it all back (`reconciler.nodes.mass_not_ready`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -45,7 +45,7 @@ class _JudgedNodes:
 
 
 class NodeHealth:
-    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm."""
+    """Reconciles one workload at a time by namespace/name. `is_held`: whether the workload is in a storm."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class NodeHealth:
         observed.flavors.add_handler(self._on_definition)
         observed.topologies.add_handler(self._on_definition)
 
-    # --- which workload is to be looked at ----------------------------------------------------------------------
+    # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)
@@ -126,7 +126,7 @@ class NodeHealth:
         return await self.look(str(item.key))
 
     async def look(self, key: str) -> Result:
-        """Judges all nodes of a workload, and says what has changed. Raises what the API server refuses."""
+        """Decides on all nodes of a workload, and reports what has changed. Raises what the API server refuses."""
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None or not facts.runs:

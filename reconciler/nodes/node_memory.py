@@ -1,4 +1,5 @@
-"""What is remembered of nodes beside their objects: times that they do not say, nodes that are gone, and which workloads use them."""
+"""What is stored about nodes beside their objects: times that the objects do not have, nodes that are gone, and which
+workloads use them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +35,7 @@ class NodeUsers:
         self.placed: dict[str, dict[Domain, str]] = {}  # by workload and domain: its node, when that was last there
 
     def put(self, key: str, facts: WorkloadFacts | None) -> tuple[frozenset[str], frozenset[str]]:
-        """The hosts of a workload as it is now (None: gone); returns those from before and those of now."""
+        """Stores the present hosts of a workload (None: it is gone); returns those from before and the present ones."""
         before, hosts = self.hosts.get(key, frozenset()), list_hosts(facts)
         for host in before - hosts:
             self.by_host[host].discard(key)
@@ -58,8 +59,8 @@ class NodeMemory:
         self._named: dict[str, str] = {}  # nodes by hostname, those that are gone included while a workload is assigned to them
         self._gone_at: dict[str, float] = {}  # nodes that are gone, and when that was seen
         self._refused: dict[str, str] = {}  # pods that kube-scheduler finds no node for, and when it was first seen
-        self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a pod that waits for it says nothing of it
-        # By node, key and value: when a NoExecute taint without a time, or with a time to come, was first seen.
+        self._well_since: dict[str, str] = {}  # by node: an earlier refusal of a waiting pod has no meaning for it
+        # By node, key and value: when a NoExecute taint without a time, or with a future one, was first seen.
         self._tainted: dict[str, dict[tuple[str, str], str]] = {}
         self._unready: dict[str, str] = {}  # nodes that are not ready, and when that was seen if their clock is not to be believed
 
@@ -123,8 +124,8 @@ class NodeMemory:
         return self._named.get(host, host if node is None else show_missing(host))
 
     def read_node(self, name: str) -> Obj | None:
-        """As the API has it, with the time at which each of its taints was first seen, where it does not say or says one to come; and since
-        when it is not ready, where its clock is ahead or behind."""
+        """Returns the node as the API has it, with the time at which each of its taints was first seen, where the taint
+        has none or a future one; and the time since when it is not ready, where its clock is ahead or behind."""
         node, seen = self._observed.nodes.store.get(name), self._tainted.get(name)
         if node is not None and name in self._unready:
             conditions = [
@@ -157,7 +158,7 @@ def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], i
 
 
 def show_missing(host: str) -> str:
-    """Returns the name of a node that is not there, of which only the hostname is known: no node has such a name."""
+    """Returns the name of a missing node with a known hostname; no node has such a name."""
     return f"with hostname {host}"
 
 
@@ -187,7 +188,7 @@ def is_well(node: Obj | None) -> bool:
 
 
 def _list_undated_taints(node: Obj | None, now: str) -> list[tuple[str, str]]:
-    """NoExecute taints without a time, or with one to come: the clock of the process that added them may be ahead."""
+    """Returns NoExecute taints without a time, or with a future one: the clock of the process that added them may be ahead."""
     taints = ((node or {}).get("spec") or {}).get("taints") or ()
     added = [(taint, taint.get("timeAdded") or "") for taint in taints if taint.get("effect") == "NoExecute"]
     return [_name_of(taint) for taint, at in added if not at or at > now]
@@ -198,6 +199,6 @@ def _name_of(taint: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _find_unready(node: Obj | None) -> str | None:
-    """Returns since when a node is not ready, as it says itself; None where it is."""
+    """Returns since when a node is not ready, by its own condition; None where it is ready."""
     ready = find_condition(node or {}, "Ready") or {}
     return ready.get("lastTransitionTime") or "" if ready.get("status", "True") != "True" else None

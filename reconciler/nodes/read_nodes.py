@@ -27,11 +27,12 @@ class NodesOfWorkload:
         self._observed, self._clock, self._rules, self._memory, self._users = observed, clock, rules, memory, users
 
     async def name_nodes(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Names:
-        """Returns the node of each domain that a workload's assignment names, be it gone. One that is the node of a domain of another pod
-        set, of another flavor, is not meant. `pods` name the workload.
+        """Returns the node of each domain that a workload's assignment names, even if it is gone. One that is the node
+        of a domain of another pod set, of another flavor, is not meant. `pods` name the workload.
 
-        Where labels do not say it any more it is the node of the pods that were sent there, also for a process that begins anew, and though
-        another node has had the labels meanwhile; and where there are none the last one that is known."""
+        Where labels do not show it any more it is the node of the pods that were sent there, also for a restarted
+        process, and even if another node has had the labels meanwhile; where there are none it is the last known one.
+        """
         before, now, unclear = self._users.placed.get(facts.key, {}), dict[Domain, str](), list[Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])
@@ -69,8 +70,8 @@ class NodesOfWorkload:
         return found
 
     def find_outside(self, facts: WorkloadFacts, names: Names) -> Mapping[tuple[str, str], Outside]:
-        """Returns nodes that are there and not where the workload's assignment says, by pod set and their hostname in it; notes since
-        when."""
+        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname
+        in it; records since when."""
         state, found, now = self._observed.state, dict[tuple[str, str], Outside](), self._clock.now()
         before = self._users.outside.get(facts.key, {})
         for given in facts.admission.pod_sets if facts.admission is not None else ():
@@ -157,7 +158,8 @@ class NodesOfWorkload:
         return pods, awaited
 
     def list_own(self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: Names) -> Iterable[PodFacts]:
-        """Its own pods; of those that a kubelet rejected only those since its admission: earlier ones say nothing of today."""
+        """Yields its own pods; of those that a kubelet rejected only those since its admission: earlier ones have no
+        meaning for the present."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
         for pod in all_pods:
             if pod.owner_uid != facts.owner_uid or facts.owner_uid is None:
@@ -213,7 +215,7 @@ def _read_assigned(facts: WorkloadFacts, outside: Mapping[tuple[str, str], Outsi
 def _find_awaited(
     assigned: Mapping[Place, Mapping[str, int]], taken: Mapping[tuple[Place, str], int], gated: Mapping[str, int]
 ) -> set[Place]:
-    """Returns the places without which gated pods have not enough: others come in the stead of pods that have succeeded."""
+    """Returns the places that gated pods need: without them there are not enough. Such pods replace pods that have succeeded."""
     if not gated:
         return set()
     free = {

@@ -1,11 +1,12 @@
-"""Keeps the nodes that workloads ask to be kept free for them (`topogate.dev/spare-nodes`): level-triggered, what is asked for against what
-is held. What serves and what takes its place is judged in `core.queueing.cycle.kept_spares`.
+"""Keeps nodes free for workloads that ask for it (`topogate.dev/spare-nodes`): level-triggered, the requested number is
+compared with the held nodes. `core.queueing.cycle.kept_spares` decides which nodes serve and which replace them.
 
-They are held from the moment of the decision, in the ledger; named on the Workload, so that a restart or another leader holds the same;
-and told in its condition `topogate.dev/SparesHeld`. A lost node is replaced by a spare in the decision that replaces nodes, whose one
-write says it all; what is missing after that is filled up here.
+They are held from the moment of the decision, in the ledger; named on the Workload, so that a restarted process or
+another leader holds the same; and reported in its condition `topogate.dev/SparesHeld`. A lost node is replaced by a
+spare in the decision that replaces nodes, with one write for both. What is missing after that is filled up here.
 
-Who stands on lent spares says so in an annotation, without which its holder could not send it away: what others make of that is undone.
+A workload on lent spare nodes has an annotation that names them. Without it the holder could not evict it, so changes
+of it by others are undone.
 """
 
 import logging
@@ -43,7 +44,8 @@ class SpareCounts(NamedTuple):
 
 
 def find_unsaid(change: Change) -> str | None:
-    """What a workload said of the nodes which it has borrowed, where it says less now and has the place that it had."""
+    """Returns a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is
+    unchanged; None otherwise."""
     if change.old is None or change.new is None:
         return None
     said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))
@@ -55,8 +57,8 @@ def find_unsaid(change: Change) -> str | None:
 
 
 class Spares:
-    """Reconciles one workload at a time by namespace/name. `is_held` says of one whether it is in a storm, `makes_room` whether anybody is
-    going for another's sake: that room is not to be filled with spares."""
+    """Reconciles one workload at a time by namespace/name. `is_held`: whether the workload is in a storm. `makes_room`:
+    whether any workload is being evicted for another one: what it releases must not be filled with spares."""
 
     def __init__(
         self,
@@ -70,8 +72,8 @@ class Spares:
         self._observed, self._executor, self._leaving_taints, self._is_held = observed, executor, leaving_taints, is_held
         self._makes_room = makes_room
         self._counts: dict[str, SpareCounts] = {}  # by workload
-        self._borrowed: dict[str, frozenset[str]] = {}  # by workload that stands on others' spares: those nodes
-        self._unsaid: dict[str, str] = {}  # by workload of which somebody else has changed what it says of them: what that was
+        self._borrowed: dict[str, frozenset[str]] = {}  # by borrowing workload: the borrowed nodes
+        self._unsaid: dict[str, str] = {}  # by borrowing workload: its annotation as it was before another client changed it
         self._nodes: dict[str, frozenset[str]] = {}  # by workload that asks for spares and has its place: their names, hostnames too
         self.controller = build_controller("spares", self._reconcile, clock)
         self._queue = self.controller.queue
@@ -86,7 +88,7 @@ class Spares:
             total[one.queue] = SpareCounts(one.queue, before.held + one.held, before.missing + one.missing, before.lent + one.lent)
         return total
 
-    # --- who is to be looked at ---------------------------------------------------------------------------------
+    # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
         key = object_key(change.obj)
@@ -111,7 +113,7 @@ class Spares:
         return node.labels.get(HOSTNAME_LABEL, name) if node is not None else name
 
     def _on_borrower(self, key: str) -> None:
-        """Who lends it nodes tells of it, and so does who lent some before."""
+        """Queues the workloads that lend nodes to a workload, and those that lent some before: their conditions name it."""
         before, held = self._borrowed.pop(key, frozenset()), self._observed.state.workloads.holding(key)
         now = frozenset(node for given in held.pod_sets for node in given.borrowed) if held is not None else frozenset[str]()
         if now:
@@ -138,7 +140,7 @@ class Spares:
         return await self.look(str(item.key))
 
     async def look(self, key: str) -> Result:
-        """Keeps the spares of a workload, and tells of them. Raises what the API server refuses."""
+        """Keeps the spares of a workload, and reports them. Raises what the API server refuses."""
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:

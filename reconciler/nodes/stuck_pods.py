@@ -1,7 +1,7 @@
-"""Pods that their node does not take though it serves others of their workload: reported on the Workload, and handed to the second pass.
-Before another place is written for them they are deleted.
+"""Pods that their node rejects although it serves others of their workload: reported on the Workload, and handed to the
+second pass. They are deleted before another place is written for them.
 
-Nothing of it is kept but the condition: who starts anew finds them again by the pods, after the same delay.
+Nothing but the condition is stored: a restarted process finds them again by the pods, after the same delay.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -32,7 +32,7 @@ class Devices(Served):
         self.claims = make(r.RESOURCE_CLAIMS, without_managed_fields)
         super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
         self._budgets: dict[Matcher, _Budget] = {}
-        # How each of them is read, and who is told.
+        # For each informer, how its objects are read, and the method that gets them.
         self.folds: tuple[_Fold, ...] = (
             (self.classes, read_class, self.inventory.observe_class),
             (self.templates, read_template, self.inventory.observe_template),

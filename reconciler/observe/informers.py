@@ -41,11 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 class Informers:
-    """What is watched. Configuration and nodes are listed before pods, and pods before workloads, so that an assignment is read when the
-    tree that it names is there.
+    """All informers. Configuration and nodes are listed before pods, and pods before workloads, so that an assignment
+    is read when the tree that it names exists.
 
-    `reserves_daemon_sets`: whether DaemonSets are watched; `places_groups`: whether devices and kube-scheduler's own PodGroups are, where
-    they are served. `read_again` gets the keys of Workloads of which the volumes have changed.
+    `reserves_daemon_sets`: whether DaemonSets are watched; `places_groups`: whether devices and kube-scheduler's own
+    PodGroups are, where they are served. `read_again` gets the keys of Workloads with volumes that have changed.
     """
 
     def __init__(
@@ -151,10 +151,12 @@ class Informers:
         return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Returns when everything that was written before this call has been observed: the leader until now may have written it.
+        """Returns when everything that was written before this call has been observed: the previous leader may have
+        written it.
 
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened anew and waited for. While that server
-        is away it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
+        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited
+        for. While that server is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two
+        minutes.
         """
         while True:
             try:

@@ -108,7 +108,7 @@ def is_served(resource: Resource, definitions: Iterable[Obj]) -> bool:
 
 
 def serves(definition: Obj, resource: Resource) -> bool:
-    """Whether a CustomResourceDefinition serves a resource in the version that topogate speaks."""
+    """Whether a CustomResourceDefinition serves a resource in the version that topogate uses."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     established = any(condition.get("type") == "Established" and condition.get("status") == "True" for condition in conditions)
     versions = definition["spec"]["versions"]

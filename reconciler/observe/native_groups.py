@@ -1,4 +1,5 @@
-"""kube-scheduler's own PodGroups, and the Workloads from whose templates they are made, where the API server serves them."""
+"""kube-scheduler's own PodGroups, and the Workloads with the templates from which they are made, where the API server
+serves them."""
 
 from collections.abc import Callable
 

@@ -90,7 +90,7 @@ class Observed(Informers):
         self.pod_defaults = PodDefaults()
         self.provisioning: dict[str, ProvisioningConfig] = {}
         self.pod_facts: dict[str, PodFacts] = {}
-        self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: what has been read of which state of it
+        self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: the object that was read, and what was read from it
         self.owners = Owners()
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
@@ -188,7 +188,8 @@ class Observed(Informers):
         self.state.observe_pod(key, pod)
 
     def _owner_of(self, key: str, pod: PodFacts) -> str | None:
-        """Who a pod's workload belongs to: the pod itself, its group, or the highest above it that is queued."""
+        """Returns the owner of a pod's workload: the pod itself, its group, or the highest queued object above it; None
+        if it has none."""
         if pod.workload in self._unowned:
             # As its workload. None where its job is gone: what runs on holds the place it was given, not another beside it.
             return self._unowned[pod.workload]
@@ -302,7 +303,7 @@ class Observed(Informers):
         informer.add_handler(handle)
 
     def _replace_unreadable_node(self, name: str, node: Obj) -> NodeFacts | None:
-        """A node as it was, which gets no more pods."""
+        """Returns the former facts of a node, which gets no more pods."""
         known = self.state.nodes.get(name)
         return replace(known, state=replace(known.state, unschedulable=True)) if known is not None else None
 
@@ -332,8 +333,8 @@ class Observed(Informers):
         return any((owner := controller_of(obj)) is not None and r.key_of_owner(owner) == kind for obj in objects)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
-        """The same from one list of each, for who looks once: watches nothing, and raises a `KubeError` where a list cannot be had, or
-        what `list_one` makes of it."""
+        """Lists everything once, for callers that read once: watches nothing. Raises a `KubeError` where a list fails,
+        or what `list_one` raises for it."""
         for stage in self.stages:
             for informer in stage:
                 await list_one(informer)
@@ -385,7 +386,7 @@ class Observed(Informers):
         return [pod for pod in self.pods_of(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether no kubelet says of a node what ends there: its pods are lost with it."""
+        """Whether no kubelet reports what ends on a node: its pods are lost with it."""
         node = self.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not condition_is_true(node, "Ready"))
 

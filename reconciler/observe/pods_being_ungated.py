@@ -17,7 +17,8 @@ class Ungating:
         self._places |= places
 
     def end(self, uids: Iterable[str]) -> None:
-        """After the last: what was written is observed by now (`core.runtime.watch.store`), and no event comes of a write that failed."""
+        """Ends the last writes: those that succeeded are observed now (`core.runtime.watch.store`), and no event comes
+        of one that failed."""
         for uid in uids:
             self._places.pop(uid, None)
 

@@ -1,4 +1,5 @@
-"""Objects that are looked at again since something else has changed: a few at a time, so that the event loop goes on meanwhile."""
+"""Objects that are read again because something else has changed: a few at a time, so that the event loop runs other
+tasks meanwhile."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -9,16 +10,16 @@ from core.runtime.clock import Clock
 
 
 class Again:
-    """Keys of objects, each looked at once in the order in which they came; `done` is called whenever none is left."""
+    """Keys of objects, each read once in the order in which they came; `done` is called whenever none is left."""
 
     def __init__(self, look: Callable[[str], None], at_once: int, clock: Clock, done: Callable[[], None] = lambda: None) -> None:
-        """`at_once` are looked at between two turns of the event loop."""
+        """`at_once` keys are read between two turns of the event loop."""
         self._look, self._at_once, self._clock, self._done = look, at_once, clock, done
         self._keys: dict[str, None] = {}
         self._has_keys = asyncio.Event()
 
     def add(self, keys: Iterable[str]) -> None:
-        """To be looked at by `run`."""
+        """Queues keys for `run`."""
         self._keys |= dict.fromkeys(keys)
         if self._keys:
             self._has_keys.set()

@@ -16,7 +16,7 @@ def resource_of_related(related: RelatedKind) -> Resource:
 
 
 class Related:
-    """Informers of all related kinds, by what each is called where many are told apart."""
+    """Informers of all related kinds, by the name that distinguishes each kind."""
 
     def __init__(self, kinds: Sequence[JobKind], make_informer: Callable[[Resource], Informer]) -> None:
         found = {_key(related): related for kind in kinds if isinstance(kind, Referring) for related in kind.related}

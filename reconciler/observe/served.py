@@ -1,4 +1,5 @@
-"""Built-in APIs that an API server may have or not: it serves them by itself, unless it is older or told not to. No definition tells."""
+"""Built-in APIs that an API server may lack: it serves them unless it is older, or they are disabled. No
+CustomResourceDefinition shows that."""
 
 import asyncio
 import contextlib
@@ -26,12 +27,12 @@ class Served:
         self.are_missing = False
 
     async def is_served(self) -> bool:
-        """Whether the API server has all of them, as far as it says so."""
+        """Returns whether the API server has all of them, as far as it reports that."""
         try:
             found = json.loads(await self._client.raw("GET", f"/apis/{self._api_version}"))
         except NotFound:
             found = {}
-        except KubeError as error:  # which says nothing of what it has
+        except KubeError as error:  # which does not show what it has
             logger.warning("it is not known what is served", extra={"api": self._api_version, "error": repr(error)})
             return False
         plurals = {one["name"] for one in found.get("resources") or ()}
@@ -40,7 +41,7 @@ class Served:
 
     @property
     def lack(self) -> str:
-        """What keeps anybody from going by them; empty where nothing does. Only `are_missing` says that it is to stay so."""
+        """The reason why the objects cannot be used; empty where there is none. Only with `are_missing` it is permanent."""
         if self.are_missing:
             return f"the API server does not serve {self._names}"
         return "" if all(informer.synced for informer in self.informers) else f"{self._names} have not been listed yet"

@@ -55,7 +55,7 @@ def slim_pod(pod: Obj) -> Obj:
         started_as = (metadata.get("labels") or {}).get(PODSET_LABEL) if not waits else None
         annotations = {**annotations, ROLE_HASH: started_as or role_hash(spec)}
     member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(native_group_of(pod))
-    grouped = member and not spec.get("nodeName")  # of these all that kube-scheduler goes by
+    grouped = member and not spec.get("nodeName")  # keeps all fields that kube-scheduler uses
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
         | _pick(metadata, "deletionGracePeriodSeconds")
@@ -171,7 +171,7 @@ def slim_daemon_set(daemon_set: Obj) -> Obj:
 
 
 def slim_stateful_set(stateful_set: Obj) -> Obj:
-    """A StatefulSet: whole if it is queued, else whom it belongs to."""
+    """Returns a StatefulSet: whole if it is queued, else only its metadata with its controller."""
     metadata = stateful_set["metadata"]
     if QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
         return without_managed_fields(stateful_set)
@@ -211,7 +211,7 @@ def slim_between(obj: Obj) -> Obj:
 
 
 def slim_definition(definition: Obj) -> Obj:
-    """Which versions of which kind a CustomResourceDefinition serves, and whether it does."""
+    """Returns the versions and the kind of a CustomResourceDefinition, and whether they are served."""
     spec = definition["spec"]
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return {
@@ -226,17 +226,19 @@ def slim_definition(definition: Obj) -> Obj:
 
 
 def without_managed_fields(obj: Obj) -> Obj:
-    """Everything but who wrote which field, which is the larger half of many objects."""
+    """Returns the object without `managedFields`, the record of the writer of each field, which is the larger half of
+    many objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
 def named_native(group: Obj) -> Obj:
-    """A PodGroup of kube-scheduler's own, of which lists do not say what it is."""
+    """Returns a PodGroup of kube-scheduler's own with apiVersion and kind, which lists leave out."""
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **without_managed_fields(group)}
 
 
 def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
-    """Everything but who wrote which field, save who wrote one: `writers` tells."""
+    """Returns a transform that removes `managedFields`, but keeps the managers that wrote the field at `path`:
+    `writers` returns them."""
 
     def transform(obj: Obj) -> Obj:
         slim = without_managed_fields(obj)

@@ -13,13 +13,13 @@ from core.runtime.watch.informer import Informer
 from reconciler.observe.observed import Observed
 
 logger = logging.getLogger(__name__)
-# What does not go away by itself. Of the others a watch that goes on in silence may still remember one that is over.
+# These do not go away by themselves. A watch that continues in silence may still have another error that is over.
 _LASTING = (Forbidden, NotFound, Unauthorized)
 _WORST_FIRST = (Unreachable, Unauthorized, NotFound, Forbidden, KubeError)
 
 
 class Troubles:
-    """Looks now and then. What goes away between two looks is not told."""
+    """Checks the watches now and then. An error that ends between two checks is not reported."""
 
     def __init__(self, observed: Observed, clock: Clock, client: Client) -> None:
         self._observed = observed
@@ -46,7 +46,7 @@ class Troubles:
             self._told = ""
 
     def why(self) -> str:
-        """What is wrong now, and what would mend it; nothing where all is well."""
+        """Returns what is wrong now, and what would correct it; empty where nothing is."""
         troubles = [
             (informer, error)
             for informer in self._observed.awaited
@@ -56,7 +56,7 @@ class Troubles:
 
 
 def describe(troubles: Sequence[tuple[Informer, KubeError]], address: str) -> str:
-    """The worst of them only: who cannot reach the server should not read of rights."""
+    """Describes the most severe errors only: where the server cannot be reached, missing rights do not matter."""
     worst = next((kind for kind in _WORST_FIRST if any(isinstance(error, kind) for _, error in troubles)), None)
     if worst is None:
         return ""

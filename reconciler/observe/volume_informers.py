@@ -16,7 +16,7 @@ from reconciler.observe.slim import slim_volume, slim_volume_claim
 
 
 class ObservedVolumes:
-    """Informers of both kinds. `read_again` is called with the keys of Workloads with pods that may use other nodes by now."""
+    """Informers of both kinds. `read_again` is called with the keys of Workloads with pods that may use other nodes now."""
 
     def __init__(
         self,

@@ -24,8 +24,8 @@ class WatchProgress:
         self._asked: _Question | None = None  # for which the watch was last asked to be up to date
 
     def has_passed(self, of: Hashable, version: str) -> bool:
-        """Whether everything up to a resource version has been observed. Where that is not known the stream is opened anew, and a call with
-        the same `of` returns True within seconds. True where nothing is watched.
+        """Returns whether everything up to a resource version has been observed. Where that is unknown the stream is
+        opened again, and a call with the same `of` returns True within seconds. True where nothing is watched.
 
         The version of the first call holds until a call returns True.
         """
@@ -34,7 +34,7 @@ class WatchProgress:
         if not watcher.version or watcher.has_reached(*question):
             del self._questions[of]
             return True
-        if self._asked is None or watcher.has_reached(*self._asked):  # a stream that is opened anew too often delivers no bookmark
+        if self._asked is None or watcher.has_reached(*self._asked):  # a stream that is opened again too often delivers no bookmark
             self._asked = _Question(question.version, watcher.opened)
             watcher.refresh(question.version)
         if len(self._questions) > self._most:  # some are never asked again

@@ -1,4 +1,4 @@
-"""What becomes of groups, in one condition of each: of all its replicas together."""
+"""The condition of each group: one for all its replicas together."""
 
 import logging
 from collections.abc import Callable
@@ -16,14 +16,15 @@ from reconciler.podgroups.group_steps import is_native
 from reconciler.podgroups.group_tracing import GroupTraces
 
 logger = logging.getLogger(__name__)
-_SHOWN = 3  # replicas that a condition speaks of
+_SHOWN = 3  # replicas that a condition names
 _Named = tuple[str, str]  # namespace and name of a group
 
 
 class GroupConditions:
-    """Tells them. `note`: what else there is to say of a group, by namespace and name.
+    """Writes the conditions of groups. `note`: an addition to the message of a group, by namespace and name.
 
-    Nothing is said while replicas that have pods have not been judged: after a start they all are to be, and many come at once.
+    No condition is written while a replica with pods has not been decided on: after a start all of them are to be, and
+    many come at once.
     """
 
     def __init__(self, executor: Executor, traces: GroupTraces, note: Callable[[str, str], str]) -> None:

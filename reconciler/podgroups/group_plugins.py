@@ -1,7 +1,8 @@
-"""The plugins that place groups of pods: ours, which decide in this process, and those of other packages, each in a process of its own.
+"""The plugins that place groups of pods: topogate's own, which decide in this process, and those of other packages,
+each in a process of its own.
 
-One that fails is named, in the log, in a metric and in the condition of the groups that were placed without it, and is not asked again
-for a while. Nobody waits for it longer than its limit.
+A plugin that fails is named in the log, in a metric and in the condition of the groups that were placed without it, and
+is not asked again for a while. No decision waits for it longer than its limit.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProc
 
 logger = logging.getLogger(__name__)
 OFTEN = 10
-"""Questions of one decision, beside two for each plugin: more there are only where nodes and pods change under it all the time."""
+"""Questions of one decision, beside two for each plugin: there are more only where nodes and pods change under it all
+the time."""
 _RESTLESS = "nodes and pods change faster than it answers"
 
 
@@ -68,7 +70,7 @@ class GroupPlugins:
         }
         self._turns = {which: asyncio.Lock() for which in self._processes}
         self._troubles: dict[Which, _Trouble] = {}
-        self._missed: dict[GroupKey, dict[Which, str]] = {}  # by whom the last decision on a group was made without
+        self._missed: dict[GroupKey, dict[Which, str]] = {}  # by group: the plugins that were missing in the last decision
         for which in self._processes:
             recorder.plugin_seen(which.name)
 
@@ -97,7 +99,7 @@ class GroupPlugins:
         return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
-        """Asks, and keeps what is answered; or the decision is made without who does not answer."""
+        """Asks the plugin and stores its answer; without an answer the decision is made without that plugin."""
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):
@@ -134,10 +136,10 @@ class GroupPlugins:
             extra={"plugin": which.name, "role": which.role, "why": str(error), "detail": error.detail, "for_s": pause_s},
         )
 
-    # --- what groups are told of it ---------------------------------------------------------------------------------
+    # --- the conditions of groups -----------------------------------------------------------------------------------
 
     def remember(self, key: GroupKey, answers: Answers) -> None:
-        """By whom the decision on a group was made without; one in which nobody had a say leaves what is known."""
+        """Stores the plugins that were missing in a decision on the group; a decision that used no plugin changes nothing."""
         if answers.is_used:
             self.forget(key)
             if answers.missed:
@@ -151,7 +153,7 @@ class GroupPlugins:
         return key in self._missed
 
     def note(self, namespace: str, name: str) -> str:
-        """What is to be said of a group in all its replicas; empty where there is nothing."""
+        """Returns the addition to the conditions of a group, for all its replicas; empty where there is none."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))

@@ -1,4 +1,4 @@
-"""What a group of pods needs next, from what is observed of the cluster: for the reconciler, and for who only wants to know."""
+"""The next step for a group of pods, from the observed cluster: for the reconciler, and for commands that only read."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ def keep_place(observed: Observed, member: Member, place: str) -> None:
 
 
 def keep_places(observed: Observed) -> None:
-    """Counts what is kept for pods of all groups: once, for who looks at a cluster that does not change."""
+    """Counts the places that are kept for pods of all groups: once, for a command that reads a cluster that does not change."""
     for key in keys_of(observed):
         for member in members_of(observed, key).values():
             keep_place(observed, member, member.place)
@@ -67,7 +67,7 @@ def forget_place(observed: Observed, key: GroupKey, uid: str) -> None:
 
 
 def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
-    """Replicas of which there is a pod: of one group, by its key, or of all."""
+    """Returns the replicas with pods: of one group, by its key, or of all."""
     named = {key for pod in observed.pods.store.list() if (key := group_of(pod)) is not None}
     return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
 
@@ -162,8 +162,9 @@ def _native(
     group: Obj,
     members: Sequence[Member],
 ) -> GroupStep:
-    """What kube-scheduler makes of a group whose pods are its own; ours is handed over to it first. Raises InvalidSelector."""
-    assert observed.native is not None  # who looks at groups watches both kinds
+    """Returns the step for a group with pods that kube-scheduler places; topogate's PodGroup is handed over to it
+    first. Raises InvalidSelector."""
+    assert observed.native is not None  # groups are only reconciled where both kinds are watched
     if observed.native.lack:
         return _cannot(observed.native)
     step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)

@@ -1,5 +1,5 @@
-"""The trace of a group of pods: one trace, which its PodGroup names by `topogate.dev/traceparent`, from when it was first looked at to
-its bound pods."""
+"""The trace of a group of pods: one trace, which its PodGroup names in `topogate.dev/traceparent`, from when the group
+was first reconciled to its bound pods."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,11 +23,12 @@ from reconciler.execute.executor import Executor
 
 
 class GroupTraces:
-    """Tells the spans of groups. Nothing is written, and nothing remembered, while nobody traces."""
+    """Emits the spans of groups. Nothing is written or stored while tracing is off."""
 
     def __init__(self, executor: Executor, clock: Clock) -> None:
         self._executor, self._clock = executor, clock
-        self._let_go: dict[GroupKey, datetime] = {}  # when the first pods of those were let go that are not all bound
+        # When the first pods of a replica were ungated, for replicas with pods that are not bound yet.
+        self._let_go: dict[GroupKey, datetime] = {}
 
     async def begin(self, group: Obj) -> Obj:
         """The group with its trace, which begins here where it has none. Raises KubeError."""
@@ -70,7 +71,7 @@ class GroupTraces:
             yield
 
     def refused(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
-        """A decision that found no place, as its condition tells it."""
+        """Emits a span for a decision that found no place, with the message of its condition."""
         now = self._clock.now()
         with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:
             span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})
@@ -79,7 +80,7 @@ class GroupTraces:
                 span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
 
     def bound(self, group: Obj, key: GroupKey, pods: int) -> None:
-        """All pods that were let go are on their nodes."""
+        """Emits the span that ends when all ungated pods are on their nodes."""
         since = self._let_go.pop(key, None)
         if since is None:
             return

@@ -1,6 +1,5 @@
-"""Plugins of other packages, found by their entry points and tried out before anything begins: what is wrong with what a configuration
-says of them is told then, with everything else that is wrong with it. Nothing of them is imported here.
-"""
+"""Plugins of other packages, found by their entry points and tried out before anything begins. Mistakes in their
+configuration are reported then, together with all its other mistakes. Nothing of them is imported here."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ def launches(rules: GroupPluginRules) -> Iterator[Launch]:
 
 
 def find_installed() -> dict[str, list[EntryPoint]]:
-    """Entry points by name: one each, where all is well."""
+    """Returns the entry points by name: one each, unless two packages have the same name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         found.setdefault(entry.name, []).append(entry)

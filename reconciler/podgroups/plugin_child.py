@@ -1,9 +1,9 @@
 """The process of one plugin of another package: loads it, and answers one question after the other. Started by
 `reconciler.podgroups.plugin_process` alone; imports nothing of topogate, so that it is small and starts at once.
 
-Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a plugin prints goes to
-the log of the reconciler. A process whose reconciler is gone ends: it reads the end of the socket, or an alarm ends a plugin that never
-comes back.
+Lines on the socket that is its standard input: a number and JSON one way, JSON with that number the other. What a
+plugin prints goes to the log of the reconciler. A process ends when its reconciler is gone: it reads the end of the
+socket, or an alarm ends a plugin that never returns.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class _Nonsense(Exception):
 
 
 class _Refused(Exception):
-    """The plugin cannot be used as it was asked for; the reply says why."""
+    """The plugin cannot be used as requested; the reply has the reason."""
 
     def __init__(self, **reply: Any) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Refused(Exception):
 
 
 class Cluster:
-    """The nodes as they were told, and what plugins are handed of them."""
+    """The nodes as they were received, and what plugins get of them."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -126,7 +126,7 @@ def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> No
 
 
 def answer(plugin: Any, cluster: Cluster, question: Json) -> Any:
-    """What the plugin says, checked, with nodes by their places. Raises _Nonsense, and whatever the plugin raises."""
+    """Returns the plugin's answer, checked, with nodes by their indexes. Raises _Nonsense, and whatever the plugin raises."""
     nodes = cluster.nodes(question)
     if question["ask"] == SCORE:
         candidates = [cluster.candidate(shown) for shown in question["candidates"]]
@@ -215,7 +215,7 @@ def main() -> None:
         try:
             _serve(questions, replies)
         except BrokenPipeError:
-            pass  # nobody listens any more
+            pass  # the reconciler does not read any more
         except MemoryError:
             os._exit(3)
 
@@ -257,7 +257,7 @@ def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tupl
         return None, {"failed": NONSENSE, "why": str(error)}
     except MemoryError:
         return None, {"failed": MEMORY, "why": "MemoryError"}
-    except BaseException as error:  # whatever a plugin raises, it must not end what says so
+    except BaseException as error:  # whatever a plugin raises, the process must go on and report it
         return None, {"failed": RAISED, "why": _in_one_line(error), "trace": traceback.format_exc()[-_SHOWN:]}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,8 +1,8 @@
-"""One plugin of another package in a process of its own: started when it is first asked, ended when it does what it must not.
+"""One plugin of another package in a process of its own: started when it is first asked, ended when it breaks a limit.
 
-Its code is never imported here. It has a limit for its memory, which it sets itself before it loads the plugin, and one for its time,
-which is kept here. Answers are read as JSON, never more than so much, and are not trusted. One process for each plugin: whoever fails is
-known by name, and the others need not begin anew.
+Its code is never imported here. It has a limit for its memory, which it sets itself before it loads the plugin, and one
+for its time, which is enforced here. Answers are read as JSON up to a maximum size, and are not trusted. There is one
+process for each plugin, so that a failing one is known by name, and the others need not restart.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 4 << 20
 """Of an answer, which is read on the event loop: three ways to part 100,000 nodes."""
 PART = 500
-"""Nodes that are told at once: between two parts the event loop has its turn."""
+"""Nodes that are sent at once: between two parts the event loop runs other tasks."""
 LINES = 20
 """That a plugin prints are logged, for each process."""
 END_S = 5.0
 HUNG_UP_TURNS = 50
-# Libraries take address space for each thread of a pool that nobody needs here.
+# Libraries reserve address space for each thread of a pool that is not needed here.
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class PluginFailed(Exception):
-    """A plugin did not answer: `kind` for a metric, the message in a few words for everybody, `detail` for the log. `reply` is what it
-    said of arguments that it does not take."""
+    """A plugin did not answer: `kind` for a metric, a short message for conditions, `detail` for the log. `reply` is
+    its answer about arguments that it refuses."""
 
     def __init__(self, kind: str, why: str, detail: str = "", reply: Mapping[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -50,7 +50,7 @@ class PluginFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is started: the entry point's own words, and the plugin's arguments."""
+    """What is started: the entry point's value, and the plugin's arguments."""
 
     which: Which
     value: str
@@ -68,17 +68,17 @@ class Launch:
 
 
 class _Gone(Exception):
-    """The process has ended, or hears nothing more."""
+    """The process has ended, or reads nothing more."""
 
 
 class _Child:
-    """A process that runs, and both ends of what is said."""
+    """A running process, and both ends of its sockets."""
 
     def __init__(self, which: Which) -> None:
         self._which = which
         self.is_new = True  # it has not answered anything yet
         self._number = 0  # of what it is asked: an answer has that of its question
-        self.tree: weakref.ref[TopologyTree] | None = None  # whose nodes it was told
+        self.tree: weakref.ref[TopologyTree] | None = None  # the tree with the nodes that it got
         self._own, theirs = socket.socketpair()
         self._out, printed = socket.socketpair()
         with theirs, printed, self._closing_if_not_started():
@@ -145,7 +145,8 @@ class _Child:
             writer.close()
 
     async def end(self, *, has_hung_up: bool = False) -> str:
-        """Ends it and all that it has started; how it has ended. One that has hung up gets a moment to end by itself, which says more."""
+        """Ends the process and all that it has started; returns how it has ended. One that has hung up gets a moment to
+        end by itself: then its exit status shows more."""
         for _ in range(HUNG_UP_TURNS):
             if not has_hung_up or self._has_ended():
                 break
@@ -154,7 +155,7 @@ class _Child:
         self.kill()
         if self._printing is not None:
             self._writer.close()
-            await asyncio.wait([self._printing], timeout=0.1)  # its last words are here already, unless somebody else holds the line
+            await asyncio.wait([self._printing], timeout=0.1)  # its last lines are here already, unless another process holds the pipe open
             self._printing.cancel()
             await asyncio.wait([self._printing])
         else:
@@ -165,7 +166,7 @@ class _Child:
         return _how(self.process.returncode) if by_itself else "its process hung up"
 
     def _has_ended(self) -> bool:
-        """It is not buried by that: until it is, nobody else can get its id."""
+        """Whether the process has ended. It is not reaped by that: until then no other process can get its id."""
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
@@ -184,7 +185,7 @@ def _how(status: int | None) -> str:
 
 
 class PluginProcess:
-    """Asks one plugin, one question after the other: whoever owns it sees to that."""
+    """Asks one plugin, one question at a time: the owner of this object ensures that."""
 
     def __init__(self, launch: Launch, limits: PluginLimits) -> None:
         self._launch, self._limits = launch, limits
@@ -218,14 +219,14 @@ class PluginProcess:
                 how = await self._end(has_hung_up=True)
                 if not is_old:
                     raise PluginFailed(ENDED, how) from None
-                # Somebody else may have ended it: only one that ends time and again is to blame.
+                # Another process may have ended it: only a plugin that ends again and again is treated as failed.
                 logger.warning("the process of a plugin is gone", extra={"plugin": self._launch.which.name, "why": how})
             except PluginFailed:
                 await self._end()
                 raise
             except BaseException:
                 if self._child is not None:
-                    self._child.kill()  # or an answer that nobody has read would be taken for that to the next question
+                    self._child.kill()  # or an answer that was not read would be taken for that to the next question
                 raise
 
     async def _end(self, *, has_hung_up: bool = False) -> str:
@@ -279,7 +280,7 @@ class PluginProcess:
         return await child.hear()
 
     async def _tell_nodes(self, child: _Child, tree: TopologyTree) -> Any:
-        """Once for each tree: of many nodes the labels are most of what there is to say."""
+        """Sends the nodes, once for each tree: with many nodes the labels are the largest part of a question."""
         for first in range(0, max(1, len(tree)), PART):
             names, labels = tree.names[first : first + PART], tree.labels[first : first + PART]
             nodes = [[name, dict(own)] for name, own in zip(names, labels, strict=True)]

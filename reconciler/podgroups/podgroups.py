@@ -1,8 +1,8 @@
-"""Groups of pods (KEP-5732), placed from outside kube-scheduler by gate and pin: a place is kept for each pod by its nominated node, then
-they are let go, each to its node alone. kube-scheduler binds them; topogate never does.
+"""Groups of pods (KEP-5732), placed from outside kube-scheduler by gate and pin: a place is kept for each pod by its
+nominated node, then the pods are ungated, each pinned to its node. kube-scheduler binds them; topogate never does.
 
-What is known of a group stands on its pods, and what is to be done is planned from that anew each time (`core.podgroups.acting`): a process
-that ends between any two writes leaves nothing that another could not go on with.
+The pods record what is known of a group, and each step is planned from them (`core.podgroups.acting`): a process that
+ends between any two writes leaves nothing that another one could not continue.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ _ANEW = _Wait(-1, (), frozenset())  # whatever has changed
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A pod of a group that is there to stay: since when, and who it is in the order of groups that wait."""
+    """A live pod of a group: since when it is observed, and its place in the order of groups that wait."""
 
     at_s: float
     priority: int
@@ -90,7 +90,7 @@ class PodGroups:
         recorder: Recorder = UNRECORDED,
     ) -> None:
         self._recorder = recorder
-        self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition says so
+        self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition is True
         self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
         self._traces = GroupTraces(executor, clock)
         self._conditions = GroupConditions(executor, self._traces, plugins.note)
@@ -99,8 +99,8 @@ class PodGroups:
         self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
         self._events: Counter[GroupEvent] = Counter()
         self._rests_until = 0.0
-        self._refused_until: dict[GroupKey, float] = {}  # gangs whose places the API server did not take
-        self._unsure: dict[GroupKey, set[str]] = {}  # pods of which it is not known what was written, by key
+        self._refused_until: dict[GroupKey, float] = {}  # until when gangs wait after the API server refused their places
+        self._unsure: dict[GroupKey, set[str]] = {}  # pods with a write of unknown result, by key
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -140,7 +140,8 @@ class PodGroups:
             self._forget(group, uid)
 
     def _forget(self, group: GroupKey, uid: str) -> None:
-        """A pod is gone, is over, or belongs to the group no more: what was kept for it is others'."""
+        """Drops a pod that is gone, is over, or belongs to the group no more: other pods may use the place that was
+        kept for it."""
         self._decided.pop(uid, None)
         forget_place(self._observed, group, uid)
         seen = self._seen.get(group, {})
@@ -167,7 +168,8 @@ class PodGroups:
             self._look_again(GroupEvent.PLACE_RETURNED)
 
     def _known(self, member: Member) -> Member:
-        """With the place that was decided on, where the pod does not say it yet, or kube-scheduler has taken its nomination back."""
+        """Returns the member with the place that was decided on, where the pod does not have it yet, or kube-scheduler
+        has removed its nomination."""
         decided = self._decided.get(member.uid)
         if not decided or member.node or member.kept or not (member.gated or member.sent == decided):
             return member
@@ -213,7 +215,8 @@ class PodGroups:
             self._look_again(GroupEvent.DEVICES_CHANGED)
 
     def _on_claim(self, change: Change) -> None:
-        """Who waits may have devices now that are free; whose claim it is may be told that they do not lie together."""
+        """Queues the groups that a change of a ResourceClaim affects: waiting groups may use devices that are free now,
+        and the group of the claim's pods may have devices in several pools."""
         users = read_claim(change.obj).users
         if _allocation(change.old) == _allocation(change.new) and (users or (change.old and change.new)):
             return  # of those that are made for pods there are as many as pods, and none is of any use to others
@@ -266,7 +269,7 @@ class PodGroups:
             try:
                 return await self._look(key, answers)
             except Unanswered as open_question:
-                await self.plugins.answer(open_question.question, answers)  # and all is seen anew: it may have changed meanwhile
+                await self.plugins.answer(open_question.question, answers)  # and all is read again: it may have changed meanwhile
 
     async def _look(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.pod_group(f"{key.namespace}/{key.name}")
@@ -284,7 +287,7 @@ class PodGroups:
         try:
             step = self._held_up(self._plan(key, group, members, answers))
         except Unanswered:
-            self._unsure |= {key: set(found_out)} if found_out else {}  # found out anew: by then it may be old
+            self._unsure |= {key: set(found_out)} if found_out else {}  # determined again: by then it may be old
             raise
         ended_s = self._clock.monotonic()
         self._rests_until = 2 * ended_s - begun_s
@@ -365,7 +368,7 @@ class PodGroups:
         return found
 
     def _undecide(self, member: Member) -> None:
-        """A place that was decided on is not written: it is no more, unless the pod of that name says so, or is another by now."""
+        """Drops a place that was decided on and is not written, unless the pod of that name has it, or is another pod by now."""
         self._decided.pop(member.uid, None)
         pod = self._observed.pods.store.get(member.key)
         present = read_member(pod) if pod is not None else None
@@ -382,7 +385,7 @@ class PodGroups:
         return next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
 
     def _held_up(self, step: GroupStep) -> GroupStep:
-        """While admissions are paused no group gets places, and none is let go."""
+        """Returns the step without places while admissions are paused: no group gets places, and no pod is ungated."""
         stop = self._observed.state.pause.of(ADMISSIONS)
         if stop is None or not (step.keep or step.let_go or step.hand_over):
             return step
@@ -391,8 +394,8 @@ class PodGroups:
     # --- writes ---------------------------------------------------------------------------------------------------
 
     async def _do(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
-        """The writes of a step. What the API server will not have is a step of its own: it says so. Raises other errors, once all other
-        pods have been tried."""
+        """Executes the writes of a step. Where the API server refuses one, returns another step that reports it. Raises
+        other errors, once all other pods have been tried."""
         if step.hand_over is not None:
             try:
                 with suppress(AlreadyExists):
@@ -425,8 +428,8 @@ class PodGroups:
         return GroupStep(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
 
     async def _give_up(self, key: GroupKey, group: Obj, members: Sequence[Member], step: GroupStep) -> None:
-        """A gang of which the API server takes no place for some pod keeps those of the others from nobody, and is tried again later.
-        Raises KubeError."""
+        """Gives up the places of a gang after the API server refused that of a pod, so that other pods can use them;
+        the gang is tried again later. Raises KubeError."""
         kept = [(member, "") for member, _ in step.keep if member.uid in self._decided]
         placed = [member for member in members if member.is_live and member.place]
         if len(kept) + len(placed) >= (read_pod_group(group).min_count or 1) or not all(member.gated for member in placed):

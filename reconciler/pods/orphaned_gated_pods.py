@@ -1,7 +1,8 @@
-"""Pods that wait behind a gate of topogate's that nobody will take off: their users are told why, and what would help.
+"""Pods behind a gate of topogate's that no controller will remove: an event on the pod reports why, and what would
+help.
 
-Nothing is done to them. What makes pods and what they belong to is seen a moment after the pods, so they are given time
-before anything is said; what belongs to a job or unit that is known is told by those who look after it.
+Nothing else is done to them. The creators and owners of pods are observed a moment after the pods, so there is a delay
+before the event. What belongs to a known job or unit is reported by its controller.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Strangers:
         self._observed = observed
         self._executor = executor
         self._clock = clock
-        self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each told once
+        self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each reported once
         self.controller = build_controller("strangers", self._reconcile, clock)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -79,7 +80,8 @@ class Strangers:
                 await self._clock.sleep(0)
 
     def _why(self, pod: Obj) -> str | None:
-        """Why nobody will take a pod's gate off and what would help, None where somebody will or it has none."""
+        """Returns why no controller will remove the gate of a pod and what would help; None where one will, or the pod
+        has no gate."""
         if is_going(pod) or is_terminal(pod):
             return None
         if has_admission_gate(pod):

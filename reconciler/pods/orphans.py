@@ -1,5 +1,5 @@
-"""Workloads of jobs that are gone: looked at one at a time, whenever something of them has changed. What is to be done is planned in
-`core.plan.pods.orphans`."""
+"""Workloads of jobs that are gone: reconciled one at a time, whenever one of them has changed. `core.plan.pods.orphans`
+plans what is to be done."""
 
 from core.plan.pods.orphans import OrphanFacts, plan_orphan
 from core.resource import Obj

@@ -1,6 +1,5 @@
-"""Pods that are queued themselves: looked at a unit at a time (`core.plan.pods.pod_units`), whenever something of it has changed. What is
-to be
-done is planned in `core.plan.pods.units`."""
+"""Pods that are queued themselves: reconciled a unit at a time (`core.plan.pods.pod_units`), whenever one of it has
+changed. `core.plan.pods.units` plans what is to be done."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -69,7 +68,7 @@ class Pods:
             self._queue.add(unit, "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_parent(self, kind: str, change: Change) -> None:
-        """Its workloads are looked at when what it asks for changes, not with every change of its status."""
+        """Queues the workloads of a parent when its request changes, not with every change of its status."""
         parent = PARENTS_BY_KIND[kind]
         if change.old is not None and change.new is not None and _asked(parent, change.old) == _asked(parent, change.new):
             return
@@ -147,7 +146,7 @@ class Pods:
         return found
 
     def _find_source(self, unit: Unit, pods: list[Obj]) -> Obj | None:
-        """What the workload is made of: its parent, else one of the pods; None where it is gone."""
+        """Returns the object from which the workload is made: its parent, else one of the pods; None where it is gone."""
         if unit.source in PARENTS:
             return self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
         return pods[0] if pods else None
@@ -162,8 +161,8 @@ class Pods:
         return None
 
     def _is_over_but_for_finalizers(self, key: str) -> bool:
-        """Whether a pod was deleted without a grace period on a node that is lost. Where that was in the foreground, the garbage collector
-        keeps it until its Workload is gone, and no kubelet says that it has ended."""
+        """Whether a pod was deleted without a grace period on a node that is lost. Where that was in the foreground,
+        the garbage collector keeps the pod until its Workload is gone, and no kubelet reports that it has ended."""
         pod = self._observed.pod_facts.get(key)
         return pod is not None and pod.dropped and self._observed.is_lost_node(pod.node)
 

@@ -1,7 +1,7 @@
 """The topology ungater: gives each gated pod of an admitted workload its domain, by rank where ranks are known.
 
-Events of one workload are gathered for a second, so that the pods of a job that come one by one are
-placed together. One workload is looked at once at a time, and what was written of its pods is observed when it is answered; until then
+Events of one workload are gathered for a second, so that the pods of a job that come one by one are placed together. A
+workload is reconciled by one worker at a time. What was written to its pods is observed when it is answered; until then
 they count as ungated (`reconciler.observe.pods_being_ungated`).
 """
 
@@ -102,7 +102,7 @@ class Ungater:
         )
 
     def _is_moving(self, key: str) -> bool:
-        """Whether pods of a workload get other places than it says, or fewer: that is decided, or being written."""
+        """Whether pods of a workload get other places than it has, or fewer: that is decided, or being written."""
         return self._observed.state.workloads.is_moving(key) or self._executor.is_moving(key)
 
     def _is_given(self, workload: Obj, facts: WorkloadFacts) -> bool:

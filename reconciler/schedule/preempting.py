@@ -31,7 +31,7 @@ class Preemptions:
         self._recorder = recorder
 
     async def evict_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
-        """One that cannot be evicted is spared until the preemptor has been judged anew."""
+        """Evicts all victims. One that cannot be evicted is spared until the preemptor has been decided on again."""
         async with asyncio.TaskGroup() as group:
             for victim in preempting.victims:
                 group.create_task(self._preempt(preemptor, victim), name=f"preempt {victim.workload.key}")

@@ -1,7 +1,8 @@
-"""Why workloads wait, written on them: at once where it is new, later and at a limited rate where it was said before in other words.
+"""Why workloads wait, written on them: at once where the reason is new, later and at a limited rate where only its
+message has changed.
 
-The API server's time is for admissions first. Of the time that such a write takes, nine times as much is left between two of them, and the
-slower it is the longer.
+The API server's time is for admissions first. Of the time that such a write takes, nine times as much is left between
+two of them, and the slower it is the longer.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ from reconciler.observe.observed import Observed
 
 
 class Reasons:
-    """Of the refusals that a cycle comes to. `write` writes one, and `is_being_written` says of a workload by its uid whether one is."""
+    """The refusals of a cycle. `write` writes one; `is_being_written` returns, for the uid of a workload, whether one
+    is being written."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class Reasons:
         return True
 
     def note_stale(self) -> None:
-        """Workloads behind others of their kind do not say yet what was found of these."""
+        """Records that workloads behind others of their kind do not have the reason yet that was found for these."""
         self._is_stale.set()
 
     def drain(self) -> Iterator[Judged]:
@@ -67,7 +69,8 @@ class Reasons:
         eternal(group, "catching up", self._catch_up())
 
     async def _write_later(self) -> None:
-        """Whatever is freed or taken changes the words of many that wait."""
+        """Writes reasons with new messages one after the other: whatever is freed or used changes the messages of many
+        that wait."""
         while True:
             item = await self._turns.get()
             began = self._clock.monotonic()
@@ -79,7 +82,7 @@ class Reasons:
             await self._rest(1 / pacing.REASONS_PER_S, began)
 
     async def _catch_up(self) -> None:
-        """Many ask for the same, and of the first of them it was found how things are now: the others say so one after the other."""
+        """Updates the reasons of workloads with equal requests one after the other, from what was found for the first of them."""
         while True:
             await self._is_stale.wait()
             began = self._clock.monotonic()

@@ -1,7 +1,8 @@
 """The decision loop: woken by changes, runs a cycle, writes the verdicts.
 
-Deciding is synchronous and sees no half event; writing is concurrent. A verdict whose write fails is
-taken back and decided again. A long decision is made in pieces, between which the loop serves events, and is applied if it still holds.
+Deciding is synchronous and sees only whole events; writing is concurrent. A verdict that cannot be written is taken
+back and decided again. A long decision is made in pieces, between which the loop serves events, and is applied if it
+still holds.
 """
 
 import asyncio
@@ -111,9 +112,9 @@ class Scheduler:
         self._wake = _Wake(clock)
         if storms is not None:
             storms.on_change.append(self._wake.set)
-        self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, as its status says
-        # Uids of those that are passed over for that, and of those whose second pass has failed, at the time at which they are
-        # to be looked at again.
+        self._not_before: dict[str, datetime] = {}  # uid -> when it is queued again, by its status
+        # Uids of the workloads that are passed over for that, and of those with a failed second pass, at the time at
+        # which they are tried again.
         self._due = WorkQueue(clock)
         self._verdicts = Verdicts(observed, executor, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -201,8 +202,12 @@ class Scheduler:
             self._wake.set()
 
     async def _refresh_reasons(self) -> None:
-        """A refusal stands until something could help, and the amounts that it names change without that. When nothing has happened for
-        some seconds, refusals from before are judged anew, a few at a time, until something happens."""
+        """Renews refusals with amounts that may be out of date: a refusal stands until something could help, and its
+        amounts change without that.
+
+        When nothing has happened for some seconds, earlier refusals are decided on again, a few at a time, until
+        something happens.
+        """
         seen, before = -1, 0  # events, and the round from which on refusals are new
         while True:
             await self._clock.sleep(pacing.REASONS_QUIET_S)
@@ -227,7 +232,7 @@ class Scheduler:
                 self._set_aside(error)
 
     async def _run_part(self) -> bool:
-        """One cycle. Returns whether it ended for a decision that goes on in pieces."""
+        """Runs one cycle. Returns whether it ended for a decision that continues in pieces."""
         started = self._clock.monotonic()
         time, was_cut = StepTime(self._clock, pacing.DECIDING_S), self._is_cut
         if not was_cut:
@@ -273,23 +278,24 @@ class Scheduler:
         return self._wake.waited_s
 
     def count_refused(self) -> Mapping[str, int]:
-        """Per LocalQueue how many of those who wait were refused, and how things are now are not asked again."""
+        """Returns, per LocalQueue, the number of workloads that were refused or wait for a time in their status, and are
+        not decided on again until something has changed."""
         now = self._clock.now()
         return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 
     @property
     def makes_room(self) -> bool:
-        """Whether others are going for somebody's sake, who is to have their room."""
+        """Whether workloads are being evicted for another one, which gets what they release."""
         return self._cycle.makes_room
 
     async def drain(self) -> None:
-        """Decides no more; returns once all verdicts that are being written are written."""
+        """Stops deciding; returns once all verdicts that are being written are written."""
         self._is_draining = True
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def settle(self) -> None:
-        """Until all that was decided is written and told, in whatever pace else."""
+        """Returns once all verdicts are written and all reasons are reported, whatever the pace otherwise."""
         for judged in self._reasons.drain():
             await self._verdicts.write(judged)
         while self._tasks:

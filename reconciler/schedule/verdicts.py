@@ -1,4 +1,4 @@
-"""Verdicts are written and reported; where a write fails the decision is taken back, and where its answer is lost the workload is read."""
+"""Verdicts are written and reported. If a write fails the decision is reverted; if its answer is lost the workload is read."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ class Loop(Protocol):
     """What is asked of the loop that decides."""
 
     def drop_decision(self, uid: str) -> None:
-        """Forgets what was decided on a workload."""
+        """Drops what was decided on a workload."""
 
     def judge_later(self, uid: str, seconds: float) -> None:
         """Judges a workload again after a time, whether anything has changed or not."""
@@ -55,7 +55,7 @@ class Loop(Protocol):
         """Decides once more after a time, on whatever there is to decide."""
 
     def spare(self, key: str) -> None:
-        """A victim, which could not be evicted: the workload that wants its room is judged anew."""
+        """Records that a victim could not be evicted: the workload that waits for its room is decided on again."""
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Does something beside, to its end."""
@@ -91,9 +91,9 @@ class Verdicts:
         self._held_back.pop(uid, None)
 
     async def write(self, judged: Judged) -> None:
-        """One; returns once it is written, taken back, or to be looked up."""
+        """Writes one verdict; returns once it is written, reverted, or to be looked up."""
         verdict = judged.verdict
-        # As it is now, and not when it is its turn: whatever changes it meanwhile makes the decision void.
+        # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)
         try:
             async with self._writes:

@@ -63,13 +63,13 @@ class Activity:
             return await self._executor.execute(make_plan(Step("activate", w.set_active(workload), log=log)))
         action = plan_activity(workload, self._clock.now())
         if isinstance(action, Evict) and self._has_ended(workload):
-            return Done()  # it made it in time; whoever watches the job says so
+            return Done()  # it ended in time; the controller that watches the job reports that
         plan = plan_action(workload, action, self._executor.now())
         if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
             plan = plan.extend(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))
         return await self._executor.execute(plan)
 
     def _has_ended(self, workload: Obj) -> bool:
-        """Whether the job is over, though its workload does not say so yet."""
+        """Whether the job is over, though the status of its workload does not show it yet."""
         found = self._observed.job_of(workload)
         return found is not None and found[0].finished(found[1]) is not None

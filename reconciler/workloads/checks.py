@@ -1,7 +1,9 @@
-"""Admission checks: workloads that have quota are admitted once all their checks are Ready, and lose it where one says no.
+"""Admission checks: workloads that have quota are admitted once all their checks are Ready, and lose the quota where
+one is Rejected or Retry.
 
-Level-triggered, a workload at a time; what is to be done is planned by the statuses alone (`core.plan.workloads.check_steps`). The checks
-themselves are judged by others, who write their state. One that is withdrawn later evicts what was admitted by it.
+Level-triggered, a workload at a time; the statuses alone decide what is done (`core.plan.workloads.check_steps`). Other
+controllers evaluate the checks and write their state. A check that is withdrawn later evicts the workloads that were
+admitted by it.
 """
 
 from datetime import datetime
@@ -45,7 +47,7 @@ class Checks:
             self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pause(self, _change: Change) -> None:
-        """While admissions are paused nobody looks for a place: the time in which one must be found begins with their end."""
+        """Restarts the time in which a place must be found when a pause of admissions ends: no place is searched during it."""
         if self._is_paused and self._observed.state.pause.admissions is None:
             self._looked_since = self._clock.now()
         self._is_paused = self._observed.state.pause.admissions is not None

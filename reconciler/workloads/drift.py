@@ -1,8 +1,10 @@
-"""The audit of drift: soon after a process has begun to lead, once a minute from then on, and soon after a node got other labels, all that
-runs is compared with where it should (`core.plan.workloads.drift`), reported on the Workload and counted.
+"""The audit of drift: soon after a process has begun to lead, once a minute from then on, and soon after a node got
+other labels, all running pods are compared with their assignments (`core.plan.workloads.drift`), reported on the
+Workload and counted.
 
-What can be put right without ending what runs is put right elsewhere: pods that are not bound yet by the ungater, lost nodes by the second
-pass, the ledger by a recount. What is left is for people: the condition says what, and goes back to True when it is no more so.
+What can be corrected without ending running pods is corrected elsewhere: pods that are not bound yet by the ungater,
+lost nodes by the second pass, the ledger by a recount. What is left needs an administrator: the condition describes it,
+and returns to True when it is over.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""An administrator's pause, as far as the process is concerned: it is told in the log, and when it ends what it held back is done."""
+"""The effect of an administrator's pause on the process: it is logged, and the keys that it held back are reconciled
+when it ends."""
 
 import logging
 from collections.abc import Callable, Iterable

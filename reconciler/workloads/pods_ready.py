@@ -1,7 +1,9 @@
-"""waitForPodsReady: the condition PodsReady, and the timers that evict and deactivate workloads whose pods are not ready in time.
+"""waitForPodsReady: the condition PodsReady, and the timers that evict and deactivate workloads when their pods are not
+ready in time.
 
-Level-triggered, a workload at a time: what is to be done follows from the statuses alone (`core.plan.workloads.pods_ready`), which keep
-the times that the timers go by. The backoff that follows an eviction is the scheduler's, whether this runs or not.
+Level-triggered, a workload at a time: the statuses alone decide what is done (`core.plan.workloads.pods_ready`), and
+contain the start times of the timers. The scheduler applies the backoff that follows an eviction, whether this runs or
+not.
 """
 
 import random
@@ -75,7 +77,7 @@ class PodsReady:
         return await self._executor.execute(plan_action(workload, action, self._executor.now()))
 
     def _look(self, workload: Obj) -> Seen:
-        """By the status of its job, where that tells, else by its pods."""
+        """Returns whether the pods are ready: by the status of the job where it shows that, else by the pods."""
         owner = controller_of(workload)
         if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
             return Seen(self._by_pods(workload))
@@ -85,8 +87,8 @@ class PodsReady:
         kind, job = found
         job, _ = self._observed.related.expanded(kind, job)
         started = (job.get("status") or {}).get("startTime")
-        # A suspended job has no pods, whatever its status still says of earlier ones.
-        # What an elastic job asks for beyond what it was admitted with may take its time.
+        # A suspended job has no pods, whatever its status still shows of earlier ones. What an elastic job asks for
+        # beyond its admission may take its time.
         told = False if kind.is_suspended(job) else None if is_elastic(job) else kind.pods_ready(job)
         return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
 

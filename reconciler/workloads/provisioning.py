@@ -1,8 +1,9 @@
-"""The admission check controller kueue.x-k8s.io/provisioning-request: asks the cluster's autoscaler for nodes.
+"""The admission check controller kueue.x-k8s.io/provisioning-request: requests nodes from the cluster's autoscaler.
 
-Level-triggered, an AdmissionCheck or a workload at a time. What is to be done follows from the statuses and from requests with the number
-of the attempt in their names (`core.plan.workloads.provisioning`), so that a process that starts anew makes none twice.
-ProvisioningRequests are a custom resource that may not be installed, or may come later; without it the checks are not active.
+Level-triggered, an AdmissionCheck or a workload at a time. The statuses decide what is to be done, with requests that
+have the number of the attempt in their names (`core.plan.workloads.provisioning`), so that a restarted process makes
+none twice. ProvisioningRequests are a custom resource that may not be installed, or may come later; without it the
+checks are not active.
 """
 
 from collections.abc import Iterable
@@ -89,7 +90,7 @@ class Provisioning:
     # --- checks ---------------------------------------------------------------------------------------
 
     async def _check(self, name: str) -> Result:
-        """Says whether the check can be performed."""
+        """Reports whether the check can be performed."""
         obj, facts = self._observed.admission_checks.store.get(name), self._observed.state.checks.get(name)
         if obj is None or facts is None or facts.controller != PROVISIONING_CONTROLLER:
             return Done()

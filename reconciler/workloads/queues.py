@@ -56,7 +56,7 @@ class Queues:
         self._queue = self.controller.queue
         self._clock = clock
         self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
-        self._held_back: dict[tuple[str, str], str] = {}  # what was told that its deletion waits, by plural and name: its uid
+        self._held_back: dict[tuple[str, str], str] = {}  # objects with a reported delay of their deletion, by plural and name: their uids
         for resource, informer in {**self._informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
             informer.add_handler(partial(self._on_configuration, resource))
         observed.pauses.add_handler(self._on_pause)
@@ -85,7 +85,7 @@ class Queues:
                 self._queue.add_after((of_kind.plural, key), pacing.QUEUES_SETTLE_S, "configuration changed")
 
     def _on_pause(self, _change: Change) -> None:
-        """All queues say so, and what is to be drained is looked at again."""
+        """Queues all queues: their conditions report the pause, and those to be drained are reconciled again."""
         for resource, informer in ((r.CLUSTER_QUEUES, self._observed.cluster_queues), (r.LOCAL_QUEUES, self._observed.local_queues)):
             for key in list(informer.store.keys()):
                 self._queue.add_after((resource.plural, key), pacing.QUEUES_SETTLE_S, "pause changed")

@@ -18,7 +18,7 @@ from core.model.gates import GATES, BadGates, read_gates
 from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
 from core.model.quantity import LARGEST, parse_quantity
 
-# The order is that of the peer's documentation.
+# The order is that of Kueue's documentation.
 FRAMEWORKS = (
     "batch/job",
     "kubeflow.org/mpijob",

@@ -45,7 +45,8 @@ CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
 def read_configuration(text: str | bytes, plugins: Collection[str] | None = None) -> Configuration:
-    """What a file (YAML or JSON) says; `plugins` are those of other packages that are installed, None: nobody knows.
+    """Returns the configuration in a file (YAML or JSON). `plugins` are the installed ones of other packages; None:
+    they are unknown.
 
     Raises `core.api.files.mistakes.InvalidFile`, which names every mistake in it.
     """
@@ -90,7 +91,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
 
 
 def _is_on(file: ConfigurationFile, enable: bool | None) -> bool:
-    # v1beta1 wants a word to switch a block on; in v1beta2 there is no such word, and who writes the block wants it.
+    # v1beta1 has a key that switches a block on; v1beta2 has none, and a block that is written is on.
     return file.api_version == CURRENT_VERSION if enable is None else enable
 
 
@@ -106,7 +107,7 @@ def _pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
     usual, requeuing = PodsReadyRules(), block.requeuing_strategy or RequeuingStrategy()
     return PodsReadyRules(
         timeout_s=_or(block.timeout, usual.timeout_s),
-        recovery_timeout_s=block.recovery_timeout or None,  # 0s is how the peer says never
+        recovery_timeout_s=block.recovery_timeout or None,  # 0s means never in Kueue
         blocks=(block.block_admission_scope or Scope.CLUSTER) if _should_block_admission(file, block) else None,
         requeue_time=requeuing.timestamp or usual.requeue_time,
         backoff_limit=requeuing.backoff_limit_count,
@@ -197,7 +198,7 @@ def _ignored_gates(file: ConfigurationFile) -> Iterator[str]:
 
 
 def _differences(file: ConfigurationFile) -> Iterator[str]:
-    # topogate has KEP-349's defaults; who comes from the peer's v1beta2 is used to others, and should know.
+    # topogate has KEP-349's defaults; those of Kueue's v1beta2 differ, which is reported.
     block = file.wait_for_pods_ready
     if block is not None and _waits(file) and file.api_version == CURRENT_VERSION:
         if block.timeout is None:

@@ -118,7 +118,7 @@ class Generator(Entry):
 
 
 class Scorer(Entry):
-    """One whose scores count `weight` times."""
+    """A plugin with scores that count `weight` times."""
 
     role: ClassVar[str] = SCORE
 

@@ -1,7 +1,8 @@
-"""The peer's configuration file (`config.kueue.x-k8s.io`, kind Configuration) as it is written, with our own block `topogate`.
+"""Kueue's configuration file (`config.kueue.x-k8s.io`, kind Configuration) as it is written, with our own block
+`topogate`.
 
-A key is one of three: used; known and ignored, which draws a warning (`Ignored` in its annotation, and why); or a mistake.
-What is inside a key that is ignored as a whole is not looked at: it may be of a newer peer.
+A key is one of three: used; known and ignored, which gives a warning (`Ignored` in its annotation, and why); or a
+mistake. The content of a key that is ignored as a whole is not checked: it may be of a newer Kueue.
 """
 
 from __future__ import annotations
@@ -412,7 +413,7 @@ class Topogate(Strict):
 
 
 class ConfigurationFile(Strict):
-    """The whole file; both versions of the peer's, which differ in what has been added and taken away."""
+    """The whole file in both of Kueue's versions, which differ in the keys that were added and removed."""
 
     api_version: Literal["config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"]
     kind: Literal["Configuration"]

@@ -99,7 +99,8 @@ class AppWrapper(TemplatedKind):
         return self._kinds.get(((wrapped.get("apiVersion") or "").rpartition("/")[0], wrapped.get("kind") or ""))
 
     def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
-        """What a component declares of its pods is believed only where nobody else can count them."""
+        """Checks the templates and pod sets of each component. Declared pod counts are used only where topogate cannot
+        count the pods itself."""
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
             yield from self._rules_of_component(f"spec.components[{i}]", component)
 

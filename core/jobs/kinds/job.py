@@ -14,8 +14,11 @@ _MIN_PARALLELISM_SHOWN = f"metadata.annotations[{MIN_PARALLELISM}]"
 
 
 class Job(TemplatedKind):
-    """One pod set, `main`; ranks are completion indexes. With the annotation job-min-parallelism it runs with fewer pods at once
-    where no more can be admitted (KEP-420), until it is stopped."""
+    """One pod set, `main`; ranks are completion indexes.
+
+    With the annotation job-min-parallelism it runs with fewer pods at once where no more can be admitted (KEP-420),
+    until it is stopped.
+    """
 
     kind, group, version, plural = "Job", "batch", "v1", "jobs"
     always_gated: ClassVar[Path | None] = ("spec", "template")
@@ -87,8 +90,12 @@ class Job(TemplatedKind):
         return ready + _count_succeeded(job) + _count_failed_indexes(job) >= pods_at_once(job.get("spec") or {})
 
     def reclaimable_pods(self, job: Json) -> dict[str, int]:
-        """Once fewer completions are missing than run at once, no more pods than these are made (KEP-78). A Job without
-        completions makes no new pod after the first success, and none makes another for an index that has failed for good."""
+        """Returns the pods that are not created any more.
+
+        Once fewer completions are missing than pods run at once, no more pods than these are created (KEP-78). A Job
+        without completions creates no pod after the first success, and none creates another pod for an index that has
+        failed for good.
+        """
         spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0) + _count_failed_indexes(job)
         at_once = pods_at_once(spec)
         completions = spec.get("completions")
@@ -127,7 +134,7 @@ def _check_completions(job: Json) -> Iterator[FieldError]:
 
 
 def _min_parallelism(job: Json) -> int | None:
-    """The fewest pods that a Job can do with; None where it does not say, or says what the rules refuse."""
+    """Returns the fewest pods with which a Job can run; None where it has no valid number."""
     text = _annotations(job).get(MIN_PARALLELISM)
     least = int(text) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text) else 0
     return least if 1 <= least <= pods_at_once(job.get("spec") or {}) else None

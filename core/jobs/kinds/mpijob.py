@@ -10,9 +10,10 @@ from core.names import POD_INDEX_OFFSET, PODSET_GROUP_NAME
 
 
 class MPIJob(ReplicatedKind):
-    """Pod sets `launcher` and `worker`; the operator's condition follows the launcher, whose success is the job's.
+    """Pod sets `launcher` and `worker`. The condition of the operator follows the launcher; when that succeeds the job
+    has succeeded.
 
-    Slots say how many processes run in a pod, so they change neither counts nor ranks of pods.
+    Slots are processes per pod, so they change neither counts nor ranks of pods.
     """
 
     kind, group, version, plural = "MPIJob", "kubeflow.org", "v2beta1", "mpijobs"
@@ -25,8 +26,9 @@ class MPIJob(ReplicatedKind):
         return Gang(sum(role.count for role in self.roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Says where the indexes of the workers begin where that is not as usual: at 1 if the launcher is a worker, too, and has index 0,
-        and at 0 in a group with a launcher that is none. In other groups the indexes run through by themselves (KEP-2724)."""
+        """Sets where the indexes of the workers begin where that is unusual: at 1 if the launcher is a worker, too, and
+        has index 0, and at 0 in a group with a launcher that is none. In other groups the indexes are continuous by
+        themselves (KEP-2724)."""
         roles = {role.pod_set: role for role in self.roles(job)}
         launcher, worker = roles.get("launcher"), roles.get("worker")
         if launcher is None or worker is None:

@@ -37,11 +37,11 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 
-MAX_GROUP_PODS = 100_000  # no more could be assigned
+MAX_GROUP_PODS = 100_000  # the most that can be assigned
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DAEMON_SET = ("DaemonSet", "apps")
 STATIC_POD = "kubernetes.io/config.mirror"
-# What makes a pod queued, and of which group.
+# Labels that define that a pod is queued, and its group.
 SETTLED_LABELS = (QUEUE_NAME_LABEL, MANAGED, POD_GROUP_NAME)
 SETTLED_ANNOTATIONS = (POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, ROLE_HASH, SUSPENDING_PARENT)
 
@@ -68,7 +68,7 @@ class Pod:
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """A queued pod is marked, gated, and its role in its group named after its shape, whatever its author says."""
+        """Marks and gates a queued pod, and names its role in its group after its shape, whatever its author has written."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -78,7 +78,7 @@ class Pod:
             if not defaults.default_queue:
                 return changed
             labels = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
-        # What only a start says of a pod, nobody else may.
+        # Only a start sets these on a pod; values from a user are removed.
         labels = {key: value for key, value in labels.items() if key != PODSET_LABEL}
         notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (WORKLOAD_ANNOTATION, SLICE_NAME)}
         notes[ROLE_HASH] = role_hash(changed.get("spec") or {})
@@ -98,7 +98,7 @@ class Pod:
         return changed
 
     def validate_create(self, job: Json) -> Rules:
-        """Its annotations, and what a group must say of itself."""
+        """Checks its annotations, and those that a group needs."""
         if self.is_left_alone(job):
             return Rules()
         notes = (job.get("metadata") or {}).get("annotations") or {}
@@ -123,7 +123,8 @@ class Pod:
         return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """What makes a pod queued, and of which group, is settled at its creation; its queue until it is admitted."""
+        """Checks that what makes a pod queued, and its group, does not change after its creation, nor its queue once it
+        is admitted."""
         if self.is_left_alone(old):
             return Rules()
         return Rules(tuple(_change_errors(old, new)))
@@ -175,14 +176,14 @@ def pod_template(pod: Json) -> dict[str, Any]:
 
 
 def group_name(pod: Json) -> str | None:
-    """The pod group that a pod says it belongs to."""
+    """Returns the name of the pod group that a pod names."""
     metadata = pod.get("metadata") or {}
     found = (metadata.get("labels") or {}).get(POD_GROUP_NAME) or (metadata.get("annotations") or {}).get(POD_GROUP_NAME)
     return str(found) if found else None
 
 
 def group_total(pod: Json) -> int | None:
-    """How many pods a pod says its group has, None where it says nothing that can be read."""
+    """Returns the number of pods in the group of a pod, by its annotation; None where that has no valid number."""
     text = ((pod.get("metadata") or {}).get("annotations") or {}).get(POD_GROUP_TOTAL_COUNT, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
@@ -237,7 +238,7 @@ def _group_errors(pod: Json) -> Iterator[FieldError]:
     metadata = pod.get("metadata") or {}
     notes = metadata.get("annotations") or {}
     if SUSPENDING_PARENT in notes:
-        return  # its parent says how many there are
+        return  # its parent has the number of pods
     name, text = group_name(pod), notes.get(POD_GROUP_TOTAL_COUNT)
     count_field = f"metadata.annotations[{POD_GROUP_TOTAL_COUNT}]"
     if name is None:

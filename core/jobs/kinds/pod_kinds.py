@@ -25,10 +25,10 @@ class Reviewed(Protocol):
     def validate_update(self, old: Json, new: Json) -> Rules: ...
 
 
-# Those whose workloads are made of the object; a Deployment's are made of its pods, each alone.
+# Kinds with workloads that are made from the object; those of a Deployment are made from its pods, one each.
 POD_SETS: tuple[PodParent, ...] = (StatefulSet(), LeaderWorkerSet())
 
 
 def pod_kinds(kinds: Sequence[JobKind] = KINDS) -> tuple[Pod | PodParent, ...]:
-    """Kinds that the webhook knows beside `kinds`, whose pods are left alone."""
+    """Returns the kinds that the webhook serves in addition to `kinds`; the pods of `kinds` are not queued by themselves."""
     return (Pod(kinds), *POD_SETS, Deployment())

@@ -1,7 +1,7 @@
 """Kinds that are queued through their pods: StatefulSet, Deployment, LeaderWorkerSet.
 
-They cannot be suspended. So they hand their queue on to the templates of their pods, which wait behind gates of their own,
-and the workloads are made of what the object says of its pods.
+They cannot be suspended. So they pass their queue on to the templates of their pods, which wait behind gates of their
+own, and the workloads are made from what the object defines for its pods.
 """
 
 import re
@@ -39,14 +39,14 @@ MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent c
 
 
 def judge_number(replicas: int) -> Iterator[FieldError]:
-    """What is wrong with a number of replicas of which each is a Workload."""
+    """Yields what is wrong with a number of replicas; each replica is a Workload."""
     if replicas > MAX_WORKLOADS:
         yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
 
 class PodParent(ABC):
-    """One kind. `name_on_pods` is what its pods name as their parent; `is_serving`: its pods are a group that never ends;
-    `pods_alone`: each of its pods is a workload by itself, made of the pod alone."""
+    """One kind. `name_on_pods` is the name by which its pods name their parent; `is_serving`: its pods are a group that
+    never ends; `pods_alone`: each of its pods is a workload by itself, which is made from the pod alone."""
 
     kind: ClassVar[str]
     group: ClassVar[str]
@@ -56,12 +56,12 @@ class PodParent(ABC):
     name_on_pods: ClassVar[str]
     is_serving: ClassVar[bool] = True
     pods_alone: ClassVar[bool] = False
-    several: ClassVar[bool] = False  # whether its pods are several workloads, told apart by an index
+    several: ClassVar[bool] = False  # whether its pods are several workloads, distinguished by an index
     defaults_updates: ClassVar[bool] = True  # what replaces the whole object would take the marks off its templates
 
     @abstractmethod
     def roles(self, job: Json) -> list[Role]:
-        """The pod templates of one workload, in order; of an object that nobody has judged yet, too."""
+        """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
         """Where the indexes of a template's pods begin."""
@@ -92,8 +92,8 @@ class PodParent(ABC):
         return changed
 
     def taken_back(self, job: Json, before: Json) -> dict[str, Any]:
-        """The object less what its templates have of `default` as it was before. Pods that still name a queue which their
-        parent has left would be gated, and nobody would start them."""
+        """Returns the object without what `default` added to its templates, as it was before. Pods that still name a
+        queue which their parent has left would be gated and never started."""
         changed = copy_object(job)
         if QUEUE_NAME_LABEL not in ((before.get("metadata") or {}).get("labels") or {}):
             return changed
@@ -247,8 +247,11 @@ class LeaderWorkerSet(PodParent):
         return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
     def workloads(self, job: Json) -> int:
-        """One for each replica, and for each that a rollout has made beyond (`maxSurge`): `status.replicas` counts these.
-        An object that was written past the webhook has no more than `MAX_WORKLOADS`."""
+        """Returns the number of its workloads: one for each replica, and for each that a rollout has created beyond
+        (`maxSurge`): `status.replicas` counts these.
+
+        An object that was written past the webhook has at most `MAX_WORKLOADS`.
+        """
         replicas, made = _replicas(job), integer((job.get("status") or {}).get("replicas"), 0)
         return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 
@@ -277,7 +280,7 @@ def _count_most_replicas(job: Json) -> int:
 
 
 def lws_group(pod: Json) -> tuple[str, int] | None:
-    """The LeaderWorkerSet and the replica that a pod belongs to, as soon as its labels say so."""
+    """Returns the LeaderWorkerSet and the replica of a pod, as soon as it has their labels."""
     labels = pod["metadata"].get("labels") or {}
     name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")
     if not name or LWS_WORKER_INDEX_LABEL not in labels or not (index.isascii() and index.isdigit()):

@@ -77,7 +77,7 @@ def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
 
 
 def with_groups_of(job: Json, path: Path, cluster: Json) -> dict[str, Any]:
-    """A job with as many workers in the Ray cluster at a path as the groups of a RayCluster have by now."""
+    """Returns a job where the Ray cluster at a path has the present numbers of workers of a RayCluster's groups."""
     changed = copy_object(job)
     groups = {group.get("groupName"): group for group in get(cluster, ("spec", "workerGroupSpecs")) or ()}
     for group in get(changed, (*path, "workerGroupSpecs")) or ():

@@ -51,7 +51,8 @@ class RayService(TemplatedKind):
         return is_elastic(job)
 
     def find_part(self, job: Json) -> str | None:
-        """Where an autoscaler resizes it; else KubeRay resizes the cluster as the service says."""
+        """Returns the part that is resized, where an autoscaler resizes it; otherwise KubeRay resizes the cluster as
+        the service defines."""
         if not get(job, (*_CLUSTER, "enableInTreeAutoscaling")):
             return None
         names = (get(job, ("status", which, "rayClusterName")) for which in ("activeServiceStatus", "pendingServiceStatus"))

@@ -45,7 +45,7 @@ class UnusableIntegration(ValueError):
 
 
 def _find_misfit(kind: Any, name: str) -> str:
-    """How a method of a kind cannot be called as the contract says, empty where it can."""
+    """Returns why a method of a kind cannot be called as the contract requires, empty where it can."""
     asked = getattr(JobKind, name, None)
     if not callable(asked):
         return ""

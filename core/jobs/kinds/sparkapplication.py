@@ -27,7 +27,8 @@ _POD = Fields(
         "initContainers": CONTAINERS,
     }
 )
-# Properties by which Spark makes other pods than the fields say, or more of them (Spark, Configuration and Running on Kubernetes).
+# Properties by which Spark makes other pods than the fields define, or more of them (Spark, Configuration and Running
+# on Kubernetes).
 _OF_FIELDS = re.compile(
     r"spark\.(?:(?:streaming\.)?dynamicAllocation\.enabled|executor\.instances|master|submit\.deployMode|memory\.offHeap\.(?:enabled|size)"
     r"|kubernetes\.(?:memoryOverheadFactor|namespace|scheduler\..*|allocation\.pods\.allocator)"
@@ -45,10 +46,10 @@ _FACTOR = "0.1"
 
 
 class SparkApplication(TemplatedKind):
-    """Pod sets `driver` and `executor`, whose pods are described by fields of their own instead of a template.
+    """Pod sets `driver` and `executor`, with pods that are described by fields of their own instead of a template.
 
-    The operator puts its fields on the pods and takes what they cannot say, the gate, from the pod template beside them
-    (Spark operator 2.4 or newer). Executors have no ranks: a replaced one gets another number.
+    The operator copies its fields to the pods, and takes what these cannot express, the gate, from the pod template
+    beside them (Spark operator 2.4 or newer). Executors have no ranks: a replaced one gets another number.
     """
 
     kind, group, version, plural = "SparkApplication", "sparkoperator.k8s.io", "v1beta2", "sparkapplications"

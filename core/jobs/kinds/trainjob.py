@@ -60,7 +60,7 @@ class TrainJob(TemplatedKind):
         return {**job, _EXPANDED: found}
 
     def own_counts(self, job: Json) -> dict[str, int]:
-        """Of what trains; how many replicas of that there are is the runtime's to say, and Trainer lets it say one only."""
+        """Returns the pods of the part that trains; the runtime defines its number of replicas, and Trainer allows one only."""
         if get(job, ("spec", "trainer", "numNodes")) is None:
             return {}
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
@@ -123,7 +123,7 @@ class TrainJob(TemplatedKind):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """By our own patch: the runtime that it was made for may be another by now."""
+        """Whether the job is started, by our own patch: the present runtime may be another one than at its start."""
         templates = (get(entry, ("template", "spec", "template")) or {} for entry in _patches(job, ours=True))
         return any(is_started(template) for template in templates)
 
@@ -172,7 +172,7 @@ def _replicated_jobs(runtime: Json) -> list[Json]:
 
 
 def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
-    """Pods of the replicated job that trains: as the TrainJob says, else its runtime's policy."""
+    """Returns the pods of the replicated job that trains: as the TrainJob sets them, else the policy of its runtime."""
     policy = runtime.get("mlPolicy") or {}
     trains = get(replicated, ("template", "metadata", "labels", _STEP_LABEL)) == "trainer"
     launcher_is_node = get(policy, ("mpi", "runLauncherAsNode"))
@@ -196,7 +196,7 @@ def _base(job: Json, replicated: Json) -> dict[str, Any]:
 
 
 def _patches(job: Json, *, ours: bool) -> list[Json]:
-    """Patches of replicated jobs, ours or those of others: no more than are accepted."""
+    """Returns the patches of replicated jobs, ours or those of others: at most as many as are accepted."""
     entries = (
         entry
         for patch in get(job, ("spec", "runtimePatches")) or ()

@@ -1,7 +1,7 @@
-"""What neighbours in a list of strings have in common, as arrays.
+"""The common prefixes and suffixes of neighbours in a list of strings, as arrays.
 
-What a run of strings has in common is the least of what its neighbours have in common, so these
-arrays answer for every run at once, and no run needs its strings looked at again.
+A run of strings has in common the least that its neighbours have in common. So these arrays answer for every run at
+once, and no run needs its strings read again.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Column:
 
 def compute_column(values: Sequence[str]) -> Column:
     """Raises no error for any string; a surrogate is a character like others."""
-    # One string of all, so that strings are touched once; where one holds the separator itself, lengths tell them apart.
+    # One string of all, so that strings are read once; where one contains the separator itself, lengths separate them.
     units = _get_units(_SEPARATOR.join(values) + _SEPARATOR)
     stops = (units == ord(_SEPARATOR)).nonzero()[0]
     if len(stops) != len(values):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, unsafe_hash=True)
 class DomainCount:
-    """`count` pods in the domain whose level values are `values`, highest level first.
+    """`count` pods in the domain with the level values `values`, highest level first.
 
-    A value like the others; not frozen only because that makes it three times as dear, and assignments have thousands.
+    A value like the others; not frozen only because that makes it three times as slow to create, and assignments have
+    thousands.
     """
 
     values: tuple[str, ...]

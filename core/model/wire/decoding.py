@@ -1,7 +1,7 @@
-"""Reading the wire form of a topology assignment, of whatever writer; nothing in it is believed unseen.
+"""Reads the wire form of a topology assignment, by any writer, with all checks.
 
-A Workload's status may be written by others: every type and length is checked before anything is
-built from it, and a few bytes cannot stand for more domains than any real cluster has.
+A Workload's status may be written by others: every type and length is checked before anything is built from it, and a
+few bytes cannot expand to more domains than any real cluster has.
 """
 
 from collections import deque
@@ -47,7 +47,8 @@ def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
 
 
 def count_repeated(entry: Mapping[str, Any]) -> int:
-    """How many domains of a slice are the same as its first, since no level has values of each: a few bytes can stand for any number.
+    """Returns how many domains of a slice are equal to its first, since no level has values for each: a few bytes can
+    stand for any number.
 
     `domainCount` has been checked.
     """

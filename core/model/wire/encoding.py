@@ -3,7 +3,7 @@
 In each slice a value or count that all its domains have stands once (`universal`), the others are
 roots without their common prefix and suffix. How many slices there are and where they begin,
 `core.model.wire.grouping` decides: what makes the shortest JSON. Slices follow each other in the order of
-ranks, so that whoever reads them one after the other has the same assignment.
+ranks, so that a reader that concatenates them gets the same assignment.
 """
 
 import json
@@ -35,8 +35,10 @@ def encode(assignment: TopologyAssignment) -> dict[str, Any]:
 
 
 def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
-    """The same in one slice, for who has many to write and no time to look for the best cuts. Raises InvalidAssignment for
-    values that would have to be cut, too."""
+    """Returns the same in one slice, for callers with many assignments to write and no time to find the best cuts.
+
+    Raises InvalidAssignment for values that would have to be cut, too.
+    """
     levels = list(assignment.levels)
     if not assignment.domains:
         return {"levels": levels, "slices": []}

@@ -166,7 +166,7 @@ def _find_promising(domains: _Domains, room: int) -> Ints:
     kinds.append(domains.shared[-1:] * (domains.digits + 1))
     promise = compute_promise(np.concatenate(kinds)[:, 1:])
     least = LEAST_SLICE + levels * LEAST_LEVEL
-    # What single levels and affixes promise adds up only roughly: of few domains more cuts are looked at.
+    # The savings of single levels and affixes add up only roughly: with few domains more cuts are tried.
     cuts = (promise >= (least // 3 if len(domains.digits) <= _MANY else least)).nonzero()[0]
     if len(cuts) > _MANY:
         cuts = cuts[promise[cuts] >= 2 * least]
@@ -185,7 +185,7 @@ def _split_long(cuts: Ints, total: int) -> Ints:
 
 
 def _find_hostname_runs(column: Column) -> Ints:
-    """Cuts between values of which the stems differ."""
+    """Returns cuts between values with different stems."""
     stems = column.compute_stems()
     return (column.shared[0, 1:] < np.maximum(stems[1:], stems[:-1])).nonzero()[0] + 1
 
@@ -214,7 +214,7 @@ def _choose_best(blocks: _Blocks) -> _Choice:
 
 
 def _list_windows(blocks: _Blocks, span: int) -> Ints:
-    """For each block, what is known of it and of those before it.
+    """Returns, for each block, the facts about it and those before it.
 
     Rows as in `inside`, of a block and the border behind it; then lengths, digits and where it begins.
     """

@@ -5,7 +5,7 @@ import numpy as np
 from core.model.wire.affixes import Ints
 from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL
 
-_FEW = 2048  # neighbours of which an array for all depths at once is small
+_FEW = 2048  # neighbours; an array for all depths at once is small for so few
 
 
 def compute_promise(shared: Ints) -> Ints:

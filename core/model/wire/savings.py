@@ -18,7 +18,7 @@ QUOTES = len('"",')
 AFFIX_BYTES = len('"prefix":"",')
 LEAST_SLICE = len('{"domainCount":1,"valuesPerLevel":[],"podCounts":{"universal":1}}')
 LEAST_LEVEL = len('{"universal":""},')
-# A slice of which every value and count is written out costs, besides those with their quotes and commas:
+# The cost of a slice with every value and count written out, besides those with their quotes and commas:
 _FRAME = len('{"domainCount":0,"valuesPerLevel":[],"podCounts":{"individual":[]}},') - len(",,")
 _FRAME_PER_LEVEL = len('{"individual":{"roots":[]}}')
 # A level, or the counts, where all are the same.

@@ -12,8 +12,8 @@ L is the level preferred, the lower level the one that units are balanced on. Wh
 - The capacity that a subset minimises is counted in pods, less what the leader takes where it is in the subset. Pods that make
   no whole slice count, too, so that the subset of least capacity may hold too few slices, or all but its last domain may
   hold as many pods as are wanted: Kueue builds no such subset, and the standard algorithm takes over.
-- Of equal subsets that one is taken whose last domain comes first, and if it can be has not the leader, then the same
-  of the last but one, and so on: on L in descending order of units beside the leader, then of entropy, then by level
+- Of equal subsets the one with the earliest last domain is taken, if possible with the leader elsewhere; then the same
+  applies to the last but one, and so on: on L in descending order of units beside the leader, then of entropy, then by level
   values; on the lower level by level values.
 - What remains after T on each is given to the domain of the leader first, then by units, descending.
 - The standard algorithm takes over where T would be 0, and where the subset chosen needs more domains than can have T
@@ -42,7 +42,7 @@ from core.placement.algorithms.profile import BEST_FIT
 from core.placement.algorithms.slices import Shape
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
-_MOST_SUMS = 200_000  # sums of capacities that are looked at one by one
+_MOST_SUMS = 200_000  # sums of capacities that are tried one by one
 Floats = npt.NDArray[np.floating]
 
 
@@ -158,7 +158,8 @@ def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) 
         needed = _fewest(_sum_up(pruned, children), choices, wanted)[0][best]
         if needed.any():
             return threshold, int(best[np.argmin(np.where(needed > 0, needed, np.iinfo(np.int64).max))]), pruned
-        # Up to the next smaller capacity pruning would stay the same. A domain that is preferred and pruned stays in the way.
+        # Up to the next smaller capacity pruning would stay the same. A preferred domain that is pruned keeps the rest
+        # pruned.
         smaller = max(int(held[held < threshold].max(initial=0)) for held in (room.units, room.beside))
         thresholds[best] = smaller if room.scores is None else 0
     return None
@@ -253,7 +254,9 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
         domains = domains[np.lexsort((pruned.pods[domains], -pruned.units[domains], -pruned.scores[domains]))]
     else:
         domains = domains[pruned.some(domains).order(pruned.pods_beside[domains])]
-    if pruned.takes_leader is not None:  # the first beside whose leader all are held: of two that hold as much beside it one may lose more
+    # The first domain is one that can hold the leader with all units still fitting: of two with equal capacity beside the leader one
+    # may lose more by it.
+    if pruned.takes_leader is not None:
         held = pruned.units[domains].sum() - (pruned.units[domains] - pruned.beside[domains])
         first = int(np.argmax(pruned.takes_leader[domains] & (held >= wanted)))
         domains = np.concatenate([domains[first : first + 1], np.delete(domains, first)])
@@ -279,8 +282,11 @@ def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
 
 
 def _find_subset_in_order(capacities: Indices, size: int, wanted: int) -> Indices:
-    """Positions of `size` capacities of which all but the last are too small and all together have the least sum that is not; none
-    where there is none, or too many would have to be looked at."""
+    """Returns positions of `size` capacities of which all but the last are too small and all together have the least
+    sum that is enough.
+
+    None where there is no such subset, or too many would have to be tried.
+    """
     if len(capacities) * size * wanted > _MOST_SUMS:
         return np.zeros(0, dtype=np.int64)
     reached: list[dict[int, tuple[int, ...]]] = [{wanted: ()}, *({} for _ in range(size))]  # by how many, and what is left
@@ -298,9 +304,10 @@ _Move = tuple[int, int, int]  # by how much a domain shifts them: left out, take
 
 
 def find_subset(capacities: Indices, size: int, wanted: int, loss: Indices | None = None) -> Indices:
-    """Positions of `size` capacities whose sum is the least that reaches `wanted`, ties as the module says; none if none does.
+    """Returns positions of `size` capacities with the least sum that reaches `wanted`; none if no such sum does. The
+    module describes how ties are resolved.
 
-    With `loss`, one of those chosen loses that much of its capacity (-1: it cannot be that one).
+    With `loss`, one of the chosen capacities loses that much (-1: it cannot be that one).
     """
     pivot = int(np.partition(capacities, len(capacities) - size)[len(capacities) - size])
     big, equal = capacities > pivot, capacities == pivot

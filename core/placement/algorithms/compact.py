@@ -1,11 +1,11 @@
 """The `compact` profile: the most compact of all answers that keep what the request asks for.
 
-What it minimises is said in `measure`: the domains used per level from the top, and among as few of them what is left
+What it minimises is defined in `measure`: the domains used per level from the top, and among as few of them what is left
 over. Every mode is served by this one measure. Where a domain of the level asked for holds all pods, the fewest
 domains of that level and above are one each, which is what `required` and `preferred` want; where none does, a
 preferred or unconstrained pod set uses as few as there need be.
 
-How it searches. The lowest level at which some domain, a *home*, holds everything alone is found by looking; all
+How it searches. The lowest level at which some domain, a *home*, holds everything alone is found first; all
 levels above use one domain, and the next level as many as its largest domains need. From there on a choice of domains
 is a covering: each domain offers, for every number of units, the least cost of holding them inside it, where the cost
 is the measure of what it uses, written as one number; the least sum is found by dynamic programming over the units
@@ -15,7 +15,7 @@ to at best, until no other can be better.
 
 The search counts its steps and stops at `STEP_LIMIT`. Costs inside racks are then taken from their largest nodes,
 which keeps the counts exact but not what is left over, and if that is too much, too, the answer of the `kep` profile
-stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is told in
+stands. It competes in any case, so that no answer is ever less compact than that of `kep`. What is proven is described in
 `CompactSearch`: no answer's measure is below its bound. Of equal answers `kep`'s is taken, then
 one in the tightest home, BestFit's before others, then the first by level values. The decision is charged for the
 steps; one that has none left takes the answer of `kep`, without a search.

@@ -1,4 +1,5 @@
-"""How compact an answer is: what the `compact` profile minimises, and what it can say about how near it came.
+"""The compactness of an answer: what the `compact` profile minimises, and what is known about its distance from the
+best answer.
 
 The measure of a pod set's assignment is a tuple, compared from its first entry on:
 
@@ -6,8 +7,8 @@ The measure of a pod set's assignment is a tuple, compared from its first entry 
 2. how many more pods of its kind the lowest of these domains would hold beside it. A domain that stays whole adds
    nothing, and one that is filled up adds nothing.
 
-What is left over further up is no part of it: counted after the nodes', it made large jobs wait longer on streams of jobs
-that come and go (docs/development/compact.md).
+What is left over in levels further up is no part of it: counted after that of the nodes, it made large jobs wait longer
+on streams of jobs that come and go (docs/development/compact.md).
 """
 
 from dataclasses import dataclass

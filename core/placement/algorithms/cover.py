@@ -1,8 +1,8 @@
-"""Covering: out of parts, each of which holds more at a higher cost, the cheapest that together hold what is wanted.
+"""Covering: of parts that each hold more at a higher cost, finds the cheapest ones that together hold a wanted number.
 
-A part's *offer* is a step function: sizes it can hold, ascending, and the least cost of each; it may also be left
-out, at no cost. Costs are integers in which a count at a higher level outweighs everything below it, so that the
-least sum is the least in lexicographic order.
+A part's *offer* is a step function: the sizes it can hold, ascending, and the least cost of each; it may also be left
+out, at no cost. Costs are integers in which a count at a higher level outweighs everything below it, so that the least
+sum is the least in lexicographic order.
 """
 
 from collections.abc import Sequence

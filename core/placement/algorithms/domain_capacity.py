@@ -18,7 +18,7 @@ from core.placement.algorithms.slices import Shape
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
-_FEW_NODES = 4096  # counting all of so few anew costs less than finding out what to mend
+_FEW_NODES = 4096  # it is faster to count so few nodes again than to find those that changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""A joint search for pod sets that stand in each other's way: whatever their order, if there is a fit it is found.
+"""A joint search for pod sets that hinder each other: whatever their order, if there is a fit it is found.
 
 Placed one after the other, a pod set may take what only a later one could have used. Here every domain
-says what it can hold of all of them at once. Let one pod set, the largest, be the first; a domain's
+offers what it can hold of all of them at once. Let one pod set, the largest, be the first; a domain's
 *offer* is an array over the units given to each of the others, holding the most units of the first
 that fit beside them, or -1. A node's offer follows from what is free on it; a domain's is the
 max-plus convolution of its children's. On the way up counts become coarser: at a level with slices only
@@ -205,7 +205,7 @@ class JointSearch:
         shares = [nobody] * len(offers)
         if target == nobody:
             return shares
-        # Whoever stays in one domain goes to the first that holds it; the last in order is asked first.
+        # A pod set that stays in one domain gets the first domain that holds it; the last in order is asked first.
         together = any(unit == request.count for request, unit in zip(self._requests, self._units(level), strict=True))
         size = sorted(range(len(offers)), key=lambda i: (int(offers[i].flat[0]), i if together else -i), reverse=together)
         sums = self._combine([offers[i] for i in size], level)

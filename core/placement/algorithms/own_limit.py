@@ -52,7 +52,7 @@ def _limit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, keys: 
 
 
 def own_terms(around: PodNeighbours, traits: PodTraits) -> list[PodTerm]:
-    """Terms of anti-affinity that speak of their own pod set."""
+    """Returns the terms of anti-affinity that select pods of their own pod set."""
     return [term for term in traits.anti_affinity if around.matches(term, traits)]
 
 

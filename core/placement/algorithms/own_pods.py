@@ -1,8 +1,9 @@
-"""Placing pod sets that have host ports or pod affinity, among which are pods that must stay near to or apart from their own kind.
+"""Placement of pod sets that have host ports or pod affinity, also of pods that must stay near to or apart from their
+own kind.
 
-Pods with affinity to their own kind follow the first of them into its domain: the domains are tried one
-by one, the tightest first. No place is given that kube-scheduler would refuse; one that it would take
-may be missed, and then the refusal says so.
+Pods with affinity to their own kind follow the first of them into its domain: the domains are tried one by one, the
+tightest first. No place is given that kube-scheduler would refuse. One that it would accept may be missed; the refusal
+reports that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +30,9 @@ PlaceInOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], 
 
 
 def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
-    """Places requests some of which have host ports or pod affinity."""
+    """Places requests of which some have host ports or pod affinity."""
     refusal: NotFit | None = None
-    refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that is to say why
+    refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that gives the reason
     try:
         for world, asked in _attempts(view.set_explains(False), _followed_first(view.around, requests), free):
             if refusal is not None and not view.budget.spend(view.pass_steps):
@@ -47,13 +48,13 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
             world, asked = refused
             refusal = in_order(world.set_explains(True), asked, free).refusal
     except InvalidSelector:
-        refusal = in_order(view, requests, free).refusal  # says which and why
+        refusal = in_order(view, requests, free).refusal  # it names the pod set and the reason
     assert refusal is not None
     return Decision((), refusal)
 
 
 def _followed_first(around: PodNeighbours, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
-    """In the order given, but whoever has affinity to the pods of another pod set comes after that."""
+    """Returns the pod sets in the given order, but each with affinity to the pods of another pod set after that pod set."""
     waiting, ordered = list(requests), list[PodSetRequest]()
     while waiting:
 

@@ -223,5 +223,5 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
     left[leader] = False
     others = left.nonzero()[0]
     rest = algorithm.fill(alone.some(others), wanted - taken)
-    assert rest is not None  # `left_over` says so
+    assert rest is not None  # ensured by `left_over`
     return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))

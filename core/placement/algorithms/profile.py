@@ -27,8 +27,8 @@ Select = Callable[[Candidates, int], Chosen | None]
 class Algorithm:
     """How domains are chosen among candidates.
 
-    `choose` one that holds everything, `spread` over several where none does, `fill` on the way down;
-    `order` is the order in which they are taken, `tightest` says whether the last one is chosen anew.
+    `choose` selects one that holds everything, `spread` several where none does, `fill` those on the way down. `order`
+    is the order in which they are used; `tightest`: the last one is chosen again, as the tightest that is enough.
     """
 
     name: str
@@ -100,7 +100,7 @@ def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
 
 
 class ContradictingProfile(ValueError):
-    """A profile and a gate that each say how pods are placed."""
+    """A profile and a gate that both define how pods are placed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ class RankedPod:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Domain (an index into the assignment) for each gated pod that has a place.
+    """The domain (an index into the assignment) of each gated pod that has a place.
 
-    `broken` says what kept ranks from being used, naming the pod; None where the order of ranks is kept
-    or where the pods have none.
+    `broken` is the reason why ranks could not be used, with the pod; None where the order of ranks is kept or where the
+    pods have none.
     """
 
     domains: Mapping[str, int]
@@ -53,13 +53,15 @@ def distribute(
     ended: Mapping[tuple[str, ...], int] | None = None,
     surplus: int = 0,
 ) -> Distribution:
-    """Places the gated ones of a pod set's live pods. `count` is the pod set's, where not all of it is assigned. `surplus` pods
-    come no more; `ended` are pods that have succeeded, per domain.
+    """Assigns the gated pods of a pod set to domains. `pods` are all its live pods.
 
-    One pod whose rank is missing, malformed, out of range or taken twice, or that runs outside of the assignment, makes the whole pod set
-    greedy (BEHAVIOUR.md, Ranks and ungating). So does one with a place by rank that was given up. Pods that run in other domains than their
-    ranks say, as after a node was replaced, stay, and the missing ranks are placed around them: Kueue drops all ranks then
-    (peer-weaknesses D21).
+    `count` is the count of the pod set, where not all of it is assigned. `surplus` is the number of pods that are not
+    expected any more. `ended` is the number of pods that have succeeded, per domain.
+
+    The whole pod set is assigned in the order of the list if the rank of one pod is missing, malformed, out of range or
+    a duplicate, or if one pod runs outside of the assignment (BEHAVIOUR.md, Ranks and ungating). The same applies to a
+    place by rank that was given up. Pods that run in other domains than their ranks require, as after a node was
+    replaced, stay, and the missing ranks are placed around them. Kueue drops all ranks then (peer-weaknesses D21).
     """
     if request is None or request.pod_index_label is None:
         return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)
@@ -93,7 +95,7 @@ def _count_here(pods: Sequence[RankedPod]) -> Counter[tuple[str, ...]]:
 def _count_given_up(
     assignment: TopologyAssignment, here: Mapping[tuple[str, ...], int], ended: Mapping[tuple[str, ...], int], surplus: int
 ) -> list[int]:
-    """Places per domain that are others' by now; `here` are pods that have one."""
+    """Returns the places per domain that were given up; `here` are pods that have one."""
     empty = [max(0, domain.count - here.get(domain.values, 0)) for domain in assignment.domains]
     return give_up(empty, [ended.get(domain.values, 0) for domain in assignment.domains], surplus)
 

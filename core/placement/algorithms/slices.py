@@ -1,4 +1,4 @@
-"""The levels and sizes a request speaks of, resolved against a tree and checked."""
+"""The levels and sizes that a request names, resolved against a tree and checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Shape:
 
 
 def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
-    """Resolves the level names of a request, or says which of them cannot be."""
+    """Resolves the level names of a request, or names those that cannot be resolved."""
     topology = request.topology
     known = ", ".join(tree.declared)
 

@@ -6,7 +6,7 @@ pods each, and all other nodes hold f at most, so that there is room for n pods 
 
     sum over nodes of min(room, f)  -  k * f  >=  n        with at least k nodes that hold f
 
-Between two values of the nodes' room this only grows with f, so these values are all that need be looked at. Without slices that is
+Between two values of the nodes' room this only grows with f, so only these values are tried. Without slices that is
 exact: whichever of the nodes with room for f are spares, the others hold as much. With slices it matters which they are: with one spare
 that is exact, too; with more a fit may be missed.
 """
@@ -256,7 +256,7 @@ def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room:
     domains = 1 if level is None else tree.levels[level].count
     for domain in range(domains):
         held = room[_nodes_of(tree, level, domain)]
-        while best + 1 < request.spares and _caps(held, count, best + 1):  # who has no room for so many has none for more
+        while best + 1 < request.spares and _caps(held, count, best + 1):  # a domain without room for so many has none for more
             best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
     has = (
         f"{where} has room for the pods and {best} of the {show_count(request.spares, 'spare node')}"

@@ -1,8 +1,8 @@
-"""Pod sets that must share a domain, and pod sets that stand in each other's way.
+"""Pod sets that must share a domain, and pod sets that hinder each other.
 
 A tie - a group of more than two pod sets, or a whole workload (KEP-2724, Story 3) - is tried domain by
-domain, the tightest first, its pod sets placed there one after the other. Where an order of pod sets
-fails, `joint` looks at all of them at once.
+domain, the tightest first, and its pod sets are placed there one after the other. Where an order of pod
+sets fails, `core.placement.algorithms.joint_search` places all of them at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,9 +29,10 @@ _MOST_DOMAINS = 64  # tried one by one for a tie
 
 @dataclass(frozen=True, slots=True)
 class OneDomain:
-    """All pod sets in one domain of a level, if it is required; else of the lowest level upwards that has one, or anywhere.
+    """All pod sets in one domain of a level, if it is required; else of the lowest level that has such a domain, or
+    anywhere.
 
-    `why` says who asks for it, for the refusal.
+    `why` names the origin of the requirement, for the message of a refusal.
     """
 
     level: str
@@ -78,7 +79,7 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     try:
         pods = [tree.sum_nodes(level, fits_on_nodes(view, request, free).per_node) for request in requests]
     except InvalidSelector:
-        return in_order(view, requests, free)  # says which and why
+        return in_order(view, requests, free)  # it names the pod set and the reason
     holds = np.logical_and.reduce([held >= request.count for held, request in zip(pods, requests, strict=True)])
     largest = max(range(len(requests)), key=lambda i: requests[i].count)
     domains = holds.nonzero()[0]
@@ -100,10 +101,10 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     if placements is not None:
         return Decision(placements, looked_ahead=True)
     if refusal is None:
-        # No domain has room for each of them: the first of which that is true speaks.
+        # No domain has room for each of them: the refusal is about the first one without room anywhere.
         lacking = next((request for request, held in zip(requests, pods, strict=True) if (held < request.count).all()), requests[largest])
         refusal = in_order(view, [_required(lacking, label)], free).refusal or in_order(view, requests, np.zeros_like(before)).refusal
-    elif view.explains:  # the trials did not say why: the last of them does
+    elif view.explains:  # the trials gave no reasons: the last of them does
         refusal = in_order(view, requests, inside).refusal
     assert refusal is not None
     return Decision((), refusal)
@@ -163,7 +164,7 @@ def _fits_alone(tree: TopologyTree, request: PodSetRequest, shape: Shape, on_nod
 
 
 def _with_leaders_level(requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
-    """In a group of two the leader goes by its workers' topology and is never sliced."""
+    """Gives the leader in a group of two the topology request of its workers, without slices."""
     asked = list(requests)
     groups: dict[str, list[int]] = {}
     for i, request in enumerate(requests):

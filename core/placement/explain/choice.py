@@ -66,8 +66,11 @@ class Choice:
 
     @property
     def excess(self) -> int | None:
-        """How many more domains are used than the fewest that could have held it all: none where that is proven, else beyond so many of
-        the largest. None where what one domain holds says too little."""
+        """How many more domains are used than the fewest that could hold all pods: 0 where that is proven, otherwise
+        compared with the largest domains.
+
+        None where the capacity of single domains is not enough to know.
+        """
         if self.search is not None and self.search.optimal:
             return 0
         if self.beside or self.largest <= 0:
@@ -124,7 +127,7 @@ class Choice:
 def explain_choice(
     view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, *, free: Matrix | None = None
 ) -> tuple[Choice, ...]:
-    """Why each pod set that has a place got that one; a leader is told of with its workers.
+    """Explains why each placed pod set got its domains; a leader is described with its workers.
 
     `view` and `free` are what `place` was given, as they were then.
     """
@@ -150,8 +153,12 @@ def explain_choice(
 
 
 def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain) -> str:
-    """The domain that all pods of a workload share as it asks, since the choices of its pod sets may speak of lower levels only; where
-    the level is preferred, the lowest domain above it that they share, if there is one."""
+    """Names the domain that all pods of a workload share, as its request asks; the choices of its pod sets may name
+    lower levels only.
+
+    Where the level is preferred, it is the lowest shared domain at or above that level, if there is one. Empty if there
+    are no pods.
+    """
     tree = view.tree
     asked = tree.find_level(together.level)
     assert asked is not None  # it was placed
@@ -191,7 +198,7 @@ def _explain_one(
     others = np.ones(len(units), dtype=bool)
     others[used] = False
     able = units >= wanted
-    if view.is_particular(request.traits):  # other pods decide, too: what a domain alone would hold says little
+    if view.is_particular(request.traits):  # other pods decide, too: the capacity of a domain alone is not enough to know
         others[:], able = False, np.zeros_like(able)
     too_small = None
     if level < shape.start and mode in (Mode.REQUIRED, Mode.PREFERRED) and (asked < wanted).all():
@@ -239,7 +246,7 @@ def _held(tree: TopologyTree, level: int, domain: int, units: Indices) -> HeldDo
 
 def _values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
     values = tree.values(level, domain)
-    alone = level == tree.lowest and len(tree.emitted_levels) == 1  # the hostname alone says which node it is
+    alone = level == tree.lowest and len(tree.emitted_levels) == 1  # the hostname alone identifies the node
     return values[-1:] if alone else values
 
 

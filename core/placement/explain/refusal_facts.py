@@ -23,7 +23,7 @@ from core.placement.topology.tree import Flags, Indices
 
 
 def refuse(refused: Refused) -> NotFit:
-    """Explains why a pod set whose levels are known does not fit."""
+    """Explains why a pod set with known levels does not fit."""
     view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
     if not view.explains:
         return NotFit(RefusalKind.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
@@ -59,7 +59,7 @@ def refuse(refused: Refused) -> NotFit:
 
 
 def _count_fit(refused: Refused) -> int:
-    """As many units as an explanation says that fit."""
+    """Returns the number of units that fit, as an explanation reports it."""
     view, request, shape, fits = refused.view, refused.request, refused.shape, refused.fits
     if refused.mode is not Mode.REQUIRED:
         return int(refused.units(fits, WHOLE).sum())

@@ -8,8 +8,8 @@ Only where none of the three is enough by itself, a higher level and nodes are n
 Nodes are chosen in the domain that needs the fewest of them, then the one that lacks fewest pods, then by level
 values. Of its nodes those that gain most go first, then those on which the least share of a node must be freed, then
 by level values; the last one is the one with the least share to free for what is still missing. Where slices are
-kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; what
-turns out to be too much is taken away again. So the nodes need not be the fewest there, but none is there in vain.
+kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; nodes that
+turn out not to be needed are removed again. So the nodes need not be the fewest there, but each of them is needed.
 The first domain is looked into in any case, the others as long as the decision has steps left.
 """
 
@@ -81,7 +81,7 @@ class Refused:
 
     @cached_property
     def emptied(self) -> Matrix:
-        """What would be free if all were gone that is not this workload's; where `world` is not known the least that can be said."""
+        """Returns what would be free without the pods of all other workloads; a lower bound where `world` is not known."""
         if self.free is self.view.free and self.own is None:
             return self.view.allocatable
         if self.world is not None:
@@ -159,7 +159,7 @@ class Refused:
 
 
 def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
-    """Changes each of which would do, the smallest first; `fit` units fit as asked."""
+    """Returns changes that are each sufficient, the smallest first; `fit` units fit as asked."""
     shape, is_new = refused.shape, refused.own is None
     required = refused.mode is Mode.REQUIRED
     asked = (0 if shape.auto else shape.start) if required else WHOLE
@@ -204,7 +204,7 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     if not len(homes):
         return None
     missing = wanted - held[homes]
-    # No home can do with fewer nodes than this, so the search may end before all are looked into.
+    # No home needs fewer nodes than this, so the search may end before all are tried.
     least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_most_gained(refused, level)[homes], 1))
     ranks = least * (wanted + 1) + missing
     best: tuple[int, int, Gains] | None = None
@@ -312,7 +312,8 @@ def _grow(refused: Refused, layers: Sequence[int], span: slice, missing: int, pa
 
 
 def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indices) -> Gains | None:
-    """Without what is in vain: a node that becomes usable may hold more than it was chosen for. None if that takes too long."""
+    """Removes nodes that are not needed: a node that becomes usable may hold more than it was chosen for. None if that
+    takes too long."""
     unlocked = refused.unlocked(at)
     if not (unlocked > extra).any():
         return at, extra

@@ -35,7 +35,8 @@ class LevelSurvey:
 
 
 def out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
-    """Nodes that take no such pod whatever is free on them, by why: each under the first reason, in the words of a refusal."""
+    """Returns the nodes that accept no such pod whatever is free on them, by reason: each under its first reason, with
+    the text of a refusal."""
     left, found = np.ones(len(view.tree), dtype=bool), {}
     for reason, hit in reasons_of_nodes(view, request):
         names = [view.tree.names[node] for node in np.flatnonzero(hit & left)]

@@ -1,9 +1,9 @@
-"""Adds pods to a pod set whose other pods stay where they are.
+"""Adds pods to a pod set and leaves its other pods where they are.
 
-Slices that stand partly are completed where they are, from the finest layer to the coarsest. What is
-left are whole slices: they go back to the slice domain they were in as far as it holds them; then, in a
-required domain, to the one where the survivors are; with a preferred level to the nearest domains first,
-from that level upwards; else wherever the algorithm of the mode puts them.
+Partly filled slices are completed where they are, from the finest layer to the coarsest. What is left are whole slices.
+They go back to the slice domain they were in as far as it holds them. Then, in a required domain, they go to the one
+where the survivors are; with a preferred level, to the nearest domains first, from that level upwards; otherwise
+wherever the algorithm of the mode places them.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 @dataclass(frozen=True, slots=True)
 class PresentPods:
-    """What pods are added around, per node: those of the pod set that stay, those that lost their node.
+    """The pods around which others are added, per node: those of the pod set that stay, and those that lost their node.
 
-    `present` are the pods that say where the pod set is: its own that stay, in a group also the other
-    members'. `gone` pods have lost a node that is not known any more. `beside` are pods that stay on nodes outside of the tree, each
-    counted on one that is in the same domains of all levels but the lowest.
+    `present` are the pods that define where the pod set is: its own that stay, in a group also those of the other
+    members. `gone` pods have lost a node that is not known any more. `beside` are pods that stay on nodes outside of
+    the tree, each counted on a node that is in the same domains of all levels but the lowest.
     """
 
     kept: Indices
@@ -45,8 +45,8 @@ class PresentPods:
 class Completion:
     """One pod set being completed: `room` for more of its pods per node by capacity, and what was `added` so far.
 
-    Of pods that keep apart from their own kind `_find_room` says how many more there may be in some domains; it is asked anew after each
-    step.
+    For pods that keep apart from their own kind `_find_room` returns how many more may be in some domains; it is called
+    again after each step.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Completion:
         self.scores = None if scores is None else tuple(self.tree.sum_nodes(level, scores) for level in range(self.tree.lowest + 1))
 
     def add(self, missing: int) -> NotFit | None:
-        """Finds a place for `missing` more pods, or says why there is none."""
+        """Finds a place for `missing` more pods. Returns None, or a refusal with the reason."""
         total = missing
         if self.topology.mode is Mode.REQUIRED and not self.shape.auto and len(self._present_at(self.shape.start)) > 1:
             label = self.tree.declared[self.shape.start]

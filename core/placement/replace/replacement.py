@@ -1,7 +1,7 @@
-"""Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed ones are placed anew.
+"""Replacement of failed nodes: pods on healthy nodes stay where they are, those of the failed nodes are placed again.
 
-Any number of nodes at once. A pod set, or group of pod sets, that still has pods somewhere is completed
-around them (completion.py); those that have lost all of them are placed like a new workload.
+Any number of nodes is replaced at once. A pod set, or group of pod sets, that still has pods somewhere is completed
+around them (core.placement.replace.added_pods); one that has lost all of them is placed like a new workload.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,14 +26,16 @@ def replace_failed(
     free: Matrix | None = None,
     recreated: bool = True,
 ) -> Decision:
-    """Assignments for all pod sets of a workload some of whose nodes have failed, in the order of `held`.
+    """Returns assignments for all pod sets of a workload with failed nodes, in the order of `held`.
 
-    `held` are all pod sets of the workload; in the free matrix their pods count as used. `failed` names
-    nodes, or domains by their level values, that take no pods any more. A pod set that has lost none keeps
-    its assignment as it is, and all do where nothing makes lost pods anew (`recreated` False). One that has,
-    but has other pods on a node that is not ready either, is refused as stale until that node is named, too.
-    Of a node that does not take some of its pods (`Held.stuck`) only so many move, and none comes to it. Pods on nodes that are there
-    and not in the tree (`Held.outside`) keep their places.
+    - `held` are all pod sets of the workload; in the free matrix their pods count as used.
+    - `failed` names nodes, or domains by their level values, that take no pods any more.
+    - A pod set that has lost none keeps its assignment as it is, and all do where no controller recreates lost pods
+      (`recreated` False).
+    - A pod set that has lost pods, but has others on a node that is not ready either, is refused as stale until that
+      node is named, too.
+    - Of a node that rejects some of its pods (`PlacedPodSet.stuck`) only so many move, and none is added to it.
+    - Pods on nodes that exist and are not in the tree (`PlacedPodSet.outside`) keep their places.
     """
     out = find_failed(view.tree, failed)
     located = [locate(view, each, failed, out) for each in held]

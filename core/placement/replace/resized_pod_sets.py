@@ -1,7 +1,8 @@
-"""Elastic pod sets: growing adds pods near those that are there, shrinking gives back the most scattered domain first.
+"""Elastic pod sets: growing adds pods near the present ones, shrinking removes those of the most scattered domain
+first.
 
-Pods that stay never move. Pods on a node that is gone are placed anew with those that are added. So are those on a node that is not
-ready or does not hold them any more, unless they are known to run (`outside`).
+Pods that stay never move. Pods on a node that is gone are placed again with those that are added. So are those on a
+node that is not ready or does not hold them any more, unless they are known to run (`outside`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,18 +33,20 @@ def resize(
     free: Matrix | None = None,
     outside: Mapping[tuple[str, ...], Mapping[str, str]] | None = None,
 ) -> Decision:
-    """Assignments for pod sets of which some had one before, by name, with another count perhaps.
+    """Returns assignments for pod sets of which some had one before, by name, with another count perhaps.
 
-    The previous pods are not counted as used in the free matrix (what_if.py gives them back). All pods that
-    stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given where the previous
-    pods run: these stay whatever their node is like. It has the labels of nodes that are there and not in the tree, as `Held.outside`.
+    The previous pods are not counted as used in the free matrix (core.placement.what_if gives them back). All pods that
+    stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given
+    where the previous pods run: these stay whatever their node is like. It has the labels of nodes that exist and are
+    not in the tree, as `PlacedPodSet.outside`.
     """
     runs, outside = outside is not None, outside or {}
     free = (view.free if free is None else free).copy()
     before = {request.name: _find_pods(view, previous.get(request.name)) for request in requests}
     beyond = {request.name: _find_outside(request, previous.get(request.name), outside) for request in requests}
     parts: dict[str, UnitPart] = {}
-    for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):  # who may take few nodes gets these
+    # The pod set with the fewest eligible nodes is placed first.
+    for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):
         mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
         away = {domain: outside[domain.values] for domain in beyond[request.name]}
         part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free, away, runs=runs)

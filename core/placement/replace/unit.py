@@ -1,4 +1,4 @@
-"""A pod set, or a group of pod sets, some of whose pods stay where they are while the others find a place near them."""
+"""A pod set, or a group of pod sets, of which some pods stay where they are while the others are placed near them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class UnitPart:
 
     @property
     def present(self) -> Indices:
-        """Pods per node of the tree that say in which domains the pod set is."""
+        """Pods per node of the tree that define in which domains the pod set is."""
         return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
@@ -60,11 +60,11 @@ def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
 def complete_unit(
     view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags
 ) -> dict[str, PodSetPlacement] | NotFit:
-    """Places what is missing, on healthy nodes; takes from `free` what that uses, nothing if it is refused.
+    """Places missing pods on healthy nodes. Subtracts from `free` what they use; nothing if they are refused.
 
-    Where all of the unit's pods are missing it is placed like a new one. In a group the pods of every member
-    that stay say together where the group is, and the member that lacks fewest pods chooses first; if that
-    fails, the one that lacks most.
+    Where all pods of the unit are missing it is placed like a new one. In a group the remaining pods of all members
+    define where the group is, and the member with the fewest missing pods is placed first; if that fails, the one with
+    the most.
     """
     if not len(view.tree) or not any(part.has_pods for part in unit):  # without nodes the refusal is that of a new one
         return _place_anew(view, unit, profile, free)
@@ -93,8 +93,10 @@ def _place_anew(view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, 
 
 
 def _as_group(unit: Sequence[UnitPart]) -> list[UnitPart]:
-    """A leader goes by its workers' topology and is never sliced. It is the smaller pod set before anything changed,
-    so that a group shrunk to one worker does not swap roles."""
+    """Gives the leader of a group the topology request of its workers, without slices.
+
+    The leader is the smaller pod set before anything changed, so that a group shrunk to one worker does not swap roles.
+    """
     if len(unit) != 2:
         return list(unit)
     before = [replace(part.request, count=part.before) for part in unit]

@@ -89,7 +89,7 @@ class FreeCapacity:
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self.closed: Flags | None = None  # nodes that a solve may not have whatever is freed on them
-        self.explains = True  # whether a refusal says why
+        self.explains = True  # whether a refusal has reasons
         self.budget: StepBudget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
 
@@ -134,7 +134,7 @@ class FreeCapacity:
         return self._forgotten + len(self._log)
 
     def changed_since(self, position: int) -> Indices | None:
-        """Nodes that changed after a position in the log, ascending; None if that is too long ago to tell."""
+        """Returns the nodes that changed after a position in the log, ascending; None if the log does not reach back so far."""
         if position < self._forgotten:
             return None
         if position == self.position:
@@ -167,14 +167,16 @@ class FreeCapacity:
         self._note(place)
 
     def take_at(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
-        """Uses amounts x times[i] on the node at place i of `nodes`, none of which may occur twice; ignores resources that no node has."""
+        """Uses amounts x times[i] on the node at index i of `nodes`, where each node occurs once; ignores resources
+        that no node has."""
         for resource, amount in amounts.items():
             if resource in self.axis:
                 subtract_at(self.free[self.axis[resource]], nodes, amount, times)
         self._note(*nodes.tolist())
 
     def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
-        """Nodes whose labels satisfy both; kept, since labels never change within a tree. Raises InvalidSelector."""
+        """Returns a mask of the nodes with labels that satisfy both; cached, since labels never change within a tree.
+        Raises InvalidSelector."""
         key = frozenset(selector.items()), self.key_of(affinity)
         mask = self._label_masks.get(key)
         if mask is None:
@@ -196,7 +198,7 @@ class FreeCapacity:
         return found
 
     def _number_taints(self) -> None:
-        """Numbers classes of taints anew, those that a node has: what others had is forgotten."""
+        """Numbers the classes of taints that a node has again, and drops the others."""
         used, self.taint_class[:] = np.unique(self.taint_class, return_inverse=True)
         classes = self.taints_by_class
         kept = dict.fromkeys(((), *(classes[number] for number in used.tolist())))
@@ -252,7 +254,8 @@ class FreeCapacity:
         return other
 
     def set_explains(self, explains: bool) -> "FreeCapacity":
-        """The same capacity, with refusals that say why or do not: a search that asks often only needs to know whether something fits."""
+        """Returns the same capacity, with refusals that have reasons or not: a search that asks often only needs to
+        know whether something fits."""
         if self.explains is explains:
             return self
         other = self._copy()
@@ -282,7 +285,7 @@ class FreeCapacity:
         return other
 
     def copy(self) -> "FreeCapacity":
-        """The same nodes as they are now, apart from the pods that are there: what becomes of them later changes nothing in it."""
+        """Returns the same nodes as they are now, without the pods there: later changes do not affect it."""
         other = self._copy()
         for name in ("free", "allocatable", "ready", "cordoned", "usable", "taint_class"):
             setattr(other, name, getattr(self, name).copy())

@@ -19,10 +19,11 @@ _NOWHERE = -1
 class PlacedPodSet:
     """A pod set and the assignment it was admitted with.
 
-    `nodes` names the node that each pod is counted on, as `Placement.nodes` does. Where the lowest
-    level is the hostname the assignment says it, in other topologies it must be given. `stuck` says of how many of its pods a node
-    that serves the others does not take: these need another place, those stay. `outside` has the labels of nodes that are there and not
-    in the tree, by the domain of the assignment: they have left the flavor or the topology, and pods that run there stay.
+    `nodes` names the node that each pod is counted on, as `Placement.nodes` does. Where the lowest level is the
+    hostname the assignment names it; in other topologies it must be given. `stuck` has the number of its pods that a
+    node rejects although it serves the others: these need another place, those stay. `outside` has the labels of nodes
+    that exist and are not in the tree, by the domain of the assignment: they have left the flavor or the topology, and
+    pods that run there stay.
     """
 
     request: PodSetRequest
@@ -34,11 +35,12 @@ class PlacedPodSet:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A pod set's pods per node of the tree: those that stay, and those that a node has lost or does not take.
+    """A pod set's pods per node of the tree: those that stay, and those that a node has lost or rejects.
 
-    `gone` are lost pods on nodes that are not in the tree any more; `stale` says why pods that seem to stay may not. `outside` are domains
-    with pods that stay on nodes outside of the tree, and `anchors` counts these pods on nodes of the tree in the same domains, as far as
-    there are such; `beside` counts only those with the same domains of all levels but the lowest.
+    `gone` are lost pods on nodes that are not in the tree any more; `stale` is the reason why pods that seem to stay
+    may not. `outside` are domains with pods that stay on nodes outside of the tree, and `anchors` counts these pods on
+    nodes of the tree in the same domains, as far as there are such; `beside` counts only those with the same domains of
+    all levels but the lowest.
     """
 
     kept: Indices
@@ -51,7 +53,7 @@ class Located:
 
     @property
     def present(self) -> Indices:
-        """Pods per node of the tree that say in which domains the pod set is."""
+        """Pods per node of the tree that define in which domains the pod set is."""
         return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
@@ -79,10 +81,11 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
 
 
 def locate(view: FreeCapacity, held: PlacedPodSet, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
-    """Tells apart which pods stay and which have lost their node; `out` is `find_failed` of `failed`.
+    """Separates pods that stay from those that have lost their node; `out` is `find_failed` of `failed`.
 
-    Stale is an assignment that counts pods on a node that is not there or not ready and yet not among the
-    failed ones. Pods on a cordoned or tainted node run on and stay, and so do those on a node that is there, but not in the tree.
+    An assignment is stale if it counts pods on a node that is missing or not ready and yet not among the failed ones.
+    Pods on a cordoned or tainted node continue to run and stay, and so do those on a node that exists, but is not in
+    the tree.
     """
     tree = view.tree
     counts = np.zeros(len(tree), dtype=np.int64)

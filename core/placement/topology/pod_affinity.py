@@ -27,10 +27,10 @@ class Neighbours(Protocol):
         """Nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
 
     def repels(self, traits: PodTraits) -> bool:
-        """Whether anti-affinity of any pod speaks of such a pod."""
+        """Whether a term of anti-affinity of any pod selects such a pod."""
 
     def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
-        """Terms of anti-affinity that speak of such a pod, and the nodes of the pods that have them."""
+        """Returns the terms of anti-affinity that select such a pod, and the nodes of the pods that have them."""
 
     def node_labels(self, node: str) -> Labels:
         """Labels of any node of the cluster."""
@@ -63,7 +63,8 @@ class NoNeighbours:
 
 @dataclass(frozen=True, slots=True)
 class AffinityVerdicts:
-    """Nodes that are out, by the filter that says so; `first`: no pod is there that the affinity speaks of but its own kind."""
+    """Excluded nodes, by the filter that excludes them. `first`: the affinity selects no pod there but those of its own
+    pod set."""
 
     ports: Flags
     far: Flags
@@ -88,7 +89,7 @@ class PodNeighbours:
         return AffinityVerdicts(self._ports(traits.host_ports), ~near, self._apart(traits), self._repelled(traits), first)
 
     def matches(self, term: PodTerm, traits: PodTraits) -> bool:
-        """Whether a term speaks of pods with these traits."""
+        """Whether a term selects pods with these traits."""
         return term.matches(traits.namespace, traits.labels, self._neighbours.namespace_labels)
 
     def find_matching_domains(self, term: PodTerm) -> Flags:
@@ -158,8 +159,10 @@ class PodNeighbours:
         return taken
 
     def _near(self, traits: PodTraits) -> tuple[Flags, bool]:
-        """Nodes near a pod that all terms of affinity speak of; where there is none, a pod that they all
-        speak of itself may be the first, on any node that has the labels."""
+        """Returns the nodes near a pod that all terms of affinity select, and whether the pod is the first of its kind.
+
+        Where no such pod exists, a pod that all its own terms select may be the first, on any node that has the labels.
+        """
         near = ~self._none()
         if not traits.affinity:
             return near, False
@@ -178,7 +181,7 @@ class PodNeighbours:
         return near, False
 
     def _apart(self, traits: PodTraits) -> Flags:
-        """Nodes near a pod that a term of its own anti-affinity speaks of."""
+        """Returns the nodes near a pod that a term of the pod's own anti-affinity selects."""
         hit = self._none()
         by_key: dict[str, set[str]] = {}
         for term in traits.anti_affinity:
@@ -193,7 +196,7 @@ class PodNeighbours:
         return hit
 
     def _repelled(self, traits: PodTraits) -> Flags:
-        """Nodes near a pod whose anti-affinity speaks of such a pod."""
+        """Returns the nodes near a pod with anti-affinity that selects such a pod."""
         hit = self._none()
         by_key: dict[str, set[str]] = {}
         for term, nodes in self._neighbours.repelling(traits):

@@ -1,14 +1,14 @@
 """The topology as arrays: nodes sorted by their path of level values, every domain one contiguous range.
 
 Nodes are always the leaves (decision 4 of docs/decisions/0004): below the lowest declared level there is one more,
-the nodes themselves, unless that level is the hostname, whose domains are single nodes.
+the nodes themselves, unless that level is the hostname, where each domain is a single node.
 
     level 0 (block)   | b1                | b2      |      starts[0] = [0, 4]
     level 1 (rack)    | r1      | r2      | r1      |      starts[1] = [0, 2, 4]
     level 2 (node)    | n1 | n2 | n3 | n4 | n5 | n6 |      starts[2] = [0, 1, 2, 3, 4, 5]
 
 Because nodes are sorted by the full path, the index of a domain within its level is also its place
-in the order of level values, which is what ties and answers go by.
+in the order of level values, which decides ties and the order of answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ Value = TypeVar("Value", np.int64, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """A node as the tree sees it: identity is the name, labels say where it stands."""
+    """A node in the tree: its name identifies it, its labels define where it is."""
 
     name: str
     labels: Mapping[str, str]
@@ -121,7 +121,7 @@ class TopologyTree:
 
     @property
     def most_summed(self) -> int:
-        """The largest amount of one node of which there may be as many as there are nodes, and the sum is not beyond `LARGEST`."""
+        """The largest amount per node at which the sum over all nodes is not above `LARGEST`."""
         return LARGEST // max(1, len(self))
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
@@ -231,7 +231,7 @@ def _place(declared: tuple[str, ...], nodes: Iterable[NodeLabels]) -> tuple[list
             for label in declared:
                 if label not in node.labels:
                     missing.setdefault(label, []).append(node.name)
-    placed.sort()  # names differ, so that no comparison goes on to what is behind them
+    placed.sort()  # names differ, so that no comparison reaches the entries after them
     same: list[tuple[str, ...]] = []
     if declared[-1] == HOSTNAME_LABEL and len({path for path, *_ in placed}) < len(placed):
         runs = [list(run) for _, run in groupby(placed, key=itemgetter(0))]

@@ -27,9 +27,9 @@ class ChildJob:
 class PodsOfJob:
     """Pods of a job, counted when they are asked for: a job may have 50,000, and most steps need no count of them."""
 
-    has_any: Callable[[], bool] = bool  # by the status of the job and by what is observed; of a job that makes no more pods
+    has_any: Callable[[], bool] = bool  # by the status of the job and by what is observed; of a job that creates no more pods
     may_have_run: Callable[[], bool] = bool  # of a suspended job: pods may run that have not been observed yet
-    may_be_unseen: Callable[[], bool] = bool  # of a job that makes no more pods: some may run that have not been observed yet
+    may_be_unseen: Callable[[], bool] = bool  # of a job that creates no more pods: some may run that have not been observed yet
     find_running: Callable[[], Sequence[PodFacts]] = tuple  # those that are past their gates and not over
     find_left: Callable[[], Sequence[PodFacts]] = tuple  # the same without those that end on nodes that are lost
     find_of_workload: Callable[[], Sequence[PodFacts]] = tuple  # those that name its Workload and are not over
@@ -51,8 +51,8 @@ class Holder:
 class JobFacts:
     """One job. `job` has what it refers to and, of a job that is resized by a part, the counts of that.
 
-    `owned`: all Workloads that it controls, `workload` being that by which it runs or waits, and `siblings` those of the same family.
-    `missing`: what it refers to and does not exist. `place`: where the Workload's pods are.
+    `owned`: all Workloads that it controls, `workload` being that by which it runs or waits. `missing`: what it refers
+    to and does not exist. `place`: where the Workload's pods are.
     """
 
     kind: JobKind

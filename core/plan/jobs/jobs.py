@@ -119,7 +119,7 @@ def plan_job(f: JobFacts) -> Plan:
     if f.is_going:
         return _stop_going(f, workload) if workload is not None else NOTHING
     if f.missing and (workload is None or f.suspended):
-        return Plan(problem=f.missing)  # what runs goes on, and can be stopped, whatever its templates are
+        return Plan(problem=f.missing)  # a running job continues, and can be stopped, whatever its templates are
     if workload is None:
         return _without_workload(f)
     if not condition_is_true(workload, FINISHED):
@@ -163,7 +163,7 @@ def _use_prebuilt(f: JobFacts) -> Plan:
 
 
 def _refuse_finished(f: JobFacts, workload: Obj) -> Step:
-    """A job that does not end with its Workload is told why, and how to go on."""
+    """Reports to a job that does not end with its Workload why it is refused, and what to do."""
     why = (find_condition(workload, FINISHED) or {}).get("message") or ""
     message = f"the Workload {object_key(workload)} is finished: {why}. Delete it and make another one, or name another one"
     return report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True))
@@ -307,10 +307,11 @@ def _suspended_by_user(f: JobFacts, workload: Obj) -> Plan:
 
 
 def _suspended_before_its_stop(f: JobFacts, workload: Obj) -> Plan:
-    """A running job was about to be stopped, to be started anew; its user was faster, and does not want that.
+    """Plans the eviction of a running job that was about to be stopped and started again, and that its user suspended
+    before.
 
-    One step each time, from what the last has left, so that a crash between them loses nothing: deactivated first, it would
-    be taken for what an administrator has deactivated.
+    One step each time, from the result of the last one, so that a crash between them loses nothing: deactivated first,
+    it would be taken for a workload that an administrator has deactivated.
     """
     if not _evicted_for(workload, REASON_SUSPENDED_BY_USER):
         return make_plan(plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now))
@@ -338,8 +339,11 @@ def _explain_resumption(f: JobFacts) -> str:
 
 
 def _after_stop(f: JobFacts, workload: Obj) -> Plan:
-    """The job makes no more pods: give its own templates back, then quota and domains. Both in one plan, since its user may unsuspend
-    it in between, and again after each stop: pods that are made of its own templates wait behind their gates."""
+    """Plans to restore the templates of a job that creates no more pods, and then to release quota and domains.
+
+    Both in one plan, since its user may unsuspend it in between, and again after each stop: pods that are created from
+    its own templates wait behind their gates.
+    """
     if f.pods.has_any():
         return make_plan(*_end_pods_of_going_parts(f, workload), again_s=pacing.STOP_POLL_S)
     if f.pods.may_be_unseen():
@@ -400,7 +404,8 @@ def _keep_in_step(f: JobFacts, workload: Obj) -> Plan:
 
 
 def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
-    """What of a waiting workload's spec is to be as its job says; of a prebuilt one only the queue. Raises MissingClass."""
+    """Returns the fields of a waiting workload's spec that differ from those of its job; of a prebuilt one only the
+    queue. Raises MissingClass."""
     changes: dict[str, Any] = {}
     queue = f.labels[QUEUE_NAME_LABEL]
     if workload["spec"].get("queueName") != queue:

@@ -1,4 +1,4 @@
-"""A Workload that somebody made for a job before: whose it is, and whether it asks for what the job will run."""
+"""A Workload that was created for a job beforehand: which job owns it, and whether it requests what the job will run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -28,7 +28,7 @@ _MAX_SHOWN_CHARS = 120
 
 
 def adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
-    """Merge patch by which a Workload that nobody controls becomes a job's."""
+    """Returns the merge patch by which a Workload without a controller becomes that of a job."""
     metadata, mine = workload["metadata"], job["metadata"]
     owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": mine["name"], "uid": mine["uid"]}
     others = [reference for reference in metadata.get("ownerReferences") or () if reference.get("uid") != mine["uid"]]
@@ -43,10 +43,11 @@ def adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
 
 
 def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | None:
-    """What of a job's pod sets is not as in its Workload, told with both; None where they ask for the same.
+    """Returns what differs between the pod sets of a job and its Workload, with both values; None where they request
+    the same.
 
-    Compared is what they are queued and placed by: whoever made the Workload need not know an image, nor what an API server
-    adds to templates.
+    Only what decides queueing and placement is compared: the creator of the Workload need not know an image, or what an
+    API server adds to templates.
     """
     there = workload["spec"]["podSets"]
     names, theirs = [pod_set.name for pod_set in wanted], [pod_set.get("name") for pod_set in there]
@@ -66,7 +67,7 @@ def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | N
 
 
 def _implied(topology: Any) -> bool:
-    """A request that names only how ranks are told asks for no more than none."""
+    """Whether a topology request is missing, or only names the source of the ranks."""
     return topology is None or topology.mode is Mode.IMPLIED
 
 

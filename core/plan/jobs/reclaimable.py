@@ -1,4 +1,5 @@
-"""Pods of a running job that have done their work and come no more: what is written of them, so that others get their quota (KEP-78)."""
+"""Finished pods of a running job that are not replaced: their numbers are written, so that other workloads get their
+quota (KEP-78)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,11 @@ _NONE: Mapping[str, int] = {}
 
 
 def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[str, int] = _NONE) -> list[dict[str, Any]] | None:
-    """`status.reclaimablePods` as it should be by the pods per pod set that are done; None where it says so already.
+    """Returns `status.reclaimablePods` as it should be by the finished pods per pod set; None where it is so already.
 
-    What `running` pods use is not given back, however many are said to be done: a Job counts whatever its user lets it adopt.
-    While the workload holds quota no number goes down: what was given back may be another's by now.
+    What `running` pods use is not released, however many are reported as finished: a Job counts whatever pods its user
+    lets it adopt. While the workload holds quota no number goes down: what was released may be in use by another
+    workload.
     """
     if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None

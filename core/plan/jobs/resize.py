@@ -34,7 +34,7 @@ GIVE_BACK, GROW, SHRINK = "reduce admission", "create successor", "shrink"
 
 
 def mark_first(f: JobFacts, workload: Obj) -> Obj:
-    """A new Workload of an elastic job says that it is the first one."""
+    """Returns a new Workload of an elastic job with the annotation that marks it as the first one."""
     if not f.is_resizable:
         return workload
     metadata = workload["metadata"]

@@ -34,7 +34,7 @@ def counts_of(workload: Json) -> dict[str, int]:
 
 
 def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """A workload's pod sets with other counts: the job's templates carry by now what the start gave them."""
+    """Returns a workload's pod sets with other counts: the job's templates have what the start added."""
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 
@@ -45,8 +45,8 @@ def is_alike(one: Json, other: Json) -> bool:
 
 
 def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
-    """The Workload of a job that has grown. A workload has one successor at most, whose name tells so: whoever makes it twice
-    makes one."""
+    """Returns the Workload of a job that has grown. A workload has at most one successor, and the name identifies it: a
+    second creation finds the first one."""
     metadata, mine = present["metadata"], job["metadata"]
     name = hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
     own = {SLICE_NAME: family_of(present).partition("/")[2], SLICE_REPLACES: object_key(present)}

@@ -1,4 +1,4 @@
-"""Whether a node still serves a workload whose pods are assigned to it, and which pods stand in the way of others (KEP-2724, Node failures
+"""Whether a node still serves a workload with pods assigned to it, and which pods block others (KEP-2724, Node failures
 and Tainted nodes treatment; gates have Kueue's names).
 
     the node                                  is lost for the workload
@@ -16,8 +16,8 @@ and Tainted nodes treatment; gates have Kueue's names).
     the assignment: its labels have changed   for a delay: labels may come late; while others of its workload run there, the pods that
                                               wait alone need another place
 
-Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it, unless others come in their
-stead, as those of a Job with more completions than it runs pods at once.
+Pods that have succeeded are not missed: where all that were assigned to a node have, nothing is lost with it, unless others
+replace them, as those of a Job with more completions than it runs pods at once.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ Json = Mapping[str, Any]
 _NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
 _CORDONED = "node.kubernetes.io/unschedulable"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# What the API server adds to every pod that says nothing of these taints; templates do not have it.
+# What the API server adds to every pod without tolerations for these taints; templates do not have it.
 _DEFAULT_TOLERATIONS = tuple({"key": key, "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": 300} for key in _NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What one workload has on one node: how many pods were assigned there, those that are bound or pinned to it, what its pods tolerate,
-    per pod set that is there, and whether any has been bound there that may be gone by now."""
+    """The part of one workload on one node: how many pods were assigned there, the pods that are bound or pinned to it,
+    what its pods tolerate, per pod set that is there, and whether any has been bound there that may be gone now."""
 
     assigned: int
     pods: Sequence[PodFacts]
@@ -50,7 +50,7 @@ class NodeShare:
     was_used: bool = False
     by_pod_set: Mapping[str, int] = field(default_factory=dict)  # of those assigned
     placed: frozenset[str] = frozenset()  # pod sets, see `find_placed`
-    outside: "Outside | None" = None  # of a node that is not where the assignment says; then `pods` has gated ones that wait for it, too
+    outside: "Outside | None" = None  # of a node that is not where the assignment has it; then `pods` has gated ones that wait for it, too
     is_awaited: bool = False  # gated pods of its workload need places here: all other places are not enough for them
 
 
@@ -97,7 +97,7 @@ def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: dat
     """A node as the API has it, None if it is gone, for one workload."""
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
-    # A node that has not said yet how it is may be one that they are about to have.
+    # A node without a Ready condition yet may be one that they are about to have.
     strangers = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
     if lost or strangers or not share.assigned:
         return NodeVerdict(lost, after, pinned if lost or strangers else ())
@@ -143,8 +143,12 @@ def _runs(pod: PodFacts) -> bool:
 
 
 def find_placed(facts: WorkloadFacts) -> frozenset[str]:
-    """Pod sets of which each pod with a host in its node selector got it when it was ungated, since the template names none. Kueue
-    writes no coordinates (docs/migration.md). Without a topology assignment the host may be a node label of a flavor."""
+    """Returns the pod sets where each pod with a host in its node selector got it when it was ungated, since the
+    template names none.
+
+    Kueue writes no coordinates (docs/migration.md). Without a topology assignment the host may be a node label of a
+    flavor.
+    """
     given = facts.admission.pod_sets if facts.admission is not None else ()
     elsewhere = {one.name for one in given if one.assignment is None or not one.assignment.domains}
     return frozenset(one.name for one in facts.pod_sets if HOSTNAME_LABEL not in one.node_selector) - elsewhere
@@ -158,8 +162,8 @@ def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
 
 
 def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
-    """Whether a workload with these pods may get another place: its pods are made anew, or it is one plain pod that is still gated. A
-    plain pod without the gate can be nowhere else, and ends with its node."""
+    """Whether a workload with these pods may get another place: a controller recreates its pods, or it is one plain pod
+    that is still gated. A plain pod without the gate can be nowhere else, and ends with its node."""
     return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 
@@ -211,7 +215,7 @@ def _causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, 
     for pod in share.pods:
         if pod.rejected:
             yield f"its kubelet rejects pods ({pod.rejected})", _Loss(at_rest=True)
-        if is_pinned(pod, share.placed) and pod.unschedulable_since and not runs:  # what runs there must not move for its sake
+        if is_pinned(pod, share.placed) and pod.unschedulable_since and not runs:  # what runs there must not move because of it
             begun = to_time(pod.unschedulable_since) + timedelta(seconds=rules.unschedulable_delay_s)
             yield f"pod {pod.key.partition('/')[2]} cannot be scheduled there: {pod.unschedulable or 'Unschedulable'}", _Loss(at=begun)
 

@@ -51,7 +51,7 @@ class NodesFacts:
 
 
 def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[WaitingPod]:
-    """Pods that are in the way, of nodes by name."""
+    """Returns the waiting pods that block others, for nodes by name."""
     return [WaitingPod(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
 
 
@@ -69,7 +69,8 @@ def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
 
 
 def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
-    """A domain of several nodes has not what was assigned to it any more: the workload is evicted. `shortage` says so in a sentence."""
+    """Plans the eviction of a workload after a domain of several nodes has lost what was assigned to it; `shortage`
+    describes that in a sentence."""
     why = f"Workload was evicted as its nodes failed: {shortage}"
     return plan_action(workload, evict_for_lost_nodes(workload, why, rules.requeue, now), from_time(now))
 
@@ -93,7 +94,8 @@ def _end_pod(find_pod: FindPod, waiting: WaitingPod, now: datetime) -> Step | No
 
 
 def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
-    """What showed that a node is lost may have ended with its pods: so what was judged is reported, whatever else has changed since."""
+    """Plans the report of lost nodes, or an eviction. The evidence that a node is lost may have ended with its pods: so
+    the verdict is reported, whatever else has changed since."""
     limit = rules.is_too_much(len(f.lost), f.nodes) or (f"more than {MOST_NAMED} cannot be named" if len(f.lost) > MOST_NAMED else "")
     if limit:
         text = ", ".join(f"{name} ({why})" for name, why in sorted(f.lost.items())[:MOST_SHOWN])

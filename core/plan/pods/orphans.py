@@ -1,7 +1,7 @@
-"""Workloads whose job is gone: they hold quota and nodes as long as a pod that names them lives, and no longer.
+"""Workloads without a job: they hold quota and nodes as long as a pod that names them lives, and no longer.
 
-A job that is deleted leaves its pods behind until they have ended; one deleted with `--cascade=orphan` for as long as they
-run, and its workload with no owner. Whatever kind the job was of:
+A deleted job leaves its pods behind until they have ended. One that is deleted with `--cascade=orphan` leaves them for as
+long as they run, and its workload without an owner. For a job of any kind:
 
     workload                         pods that name it   step
     any                              some live           wait: what they use is not free
@@ -50,7 +50,7 @@ def plan_orphan(f: OrphanFacts) -> Plan:
     pods, ended = list(() if finished else f.pods), tuple[Step, ...]()
     is_stopped = orphaned and not may_run(workload)
     if is_stopped:
-        # The garbage collector leaves them alone. What is made anew is gated, and holds nothing that is given back.
+        # The garbage collector leaves them alone. Recreated pods are gated, and hold nothing that is given back.
         pods = [pod for pod in pods if not pod.gated]
         ended = end_pods(workload, pods, "Workload is deleted or deactivated, and its job is gone")
     if is_unowned(workload):

@@ -19,8 +19,8 @@ _NONE: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What is to be done with the pods of an admitted unit now: those to start with their pod sets, those to delete and
-    why, those that are too many; `problems` say why others stay behind."""
+    """What is to be done with the pods of an admitted unit now: those to start with their pod sets, those to delete
+    with the reason, and those that are too many. `problems` are the reasons why others are not started."""
 
     start: tuple[tuple[Json, str], ...] = ()
     delete: tuple[tuple[Json, str], ...] = ()
@@ -31,11 +31,12 @@ class PodPlan:
 def plan_start(
     counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
 ) -> PodPlan:
-    """Which pods of an admitted unit start: no more of a pod set than were admitted, whatever else is there.
+    """Returns which pods of an admitted unit start: no more of a pod set than were admitted, whatever other pods there
+    are.
 
-    `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it. One that
-    is being deleted has its place until it is gone: its replacement waits, and is not too many. `reclaimed`, per pod set, have given
-    their place back: it is another's, though nothing may be left of them.
+    `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it. One
+    that is being deleted has its place until it is gone: its replacement waits, and is not too many. `reclaimed`, per
+    pod set, have released their place: another workload may use it, though nothing may be left of them.
     """
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
@@ -81,9 +82,13 @@ def still_running(pods: Sequence[Json]) -> list[Json]:
 
 
 def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
-    """Pods whose finalizer has done its work: all of a finished unit, else those being deleted. Where success is counted by
-    pods (`remembers`), one that succeeded is kept until all is over. Of an evicted group (`is_evicted`) those that failed, or will, are
-    kept until all are replaced, as in Kueue: what replaces them sees them fail, and the group keeps its workload."""
+    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being
+    deleted.
+
+    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted
+    group (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue: the controller
+    that replaces them sees them fail, and the group keeps its workload.
+    """
     return tuple(
         pod
         for pod in pods
@@ -94,8 +99,8 @@ def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evic
 
 
 def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Finish | None:
-    """How a unit ended, None while it has not: a pod with itself, a group once all its pods have succeeded, or all have
-    ended and one says that none will replace it. What serves never ends."""
+    """Returns how a unit ended, None while it has not: a pod with itself, a group once all its pods have succeeded, or
+    all have ended and one is marked as not to be replaced. A serving unit never ends."""
     ended = [pod for pod in pods if is_terminal(pod)]
     succeeded = sum(1 for pod in ended if pod["status"]["phase"] == "Succeeded")
     total = sum(counts.values())

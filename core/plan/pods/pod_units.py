@@ -27,14 +27,14 @@ from core.state.owners import is_orphaned
 
 Json = dict[str, Any]
 ALONE, GROUP = "Pod", "PodGroup"
-UNKNOWN = "Unassigned"  # a pod whose parent has not told yet which of its pods it is, or has let go of it
+UNKNOWN = "Unassigned"  # a pod of a parent that has not labelled it yet, or has released it
 _BY_PARENT: Mapping[str, type[PodParent]] = {StatefulSet.name_on_pods: StatefulSet, LeaderWorkerSet.name_on_pods: LeaderWorkerSet}
 PARENTS: Mapping[str, type[PodParent]] = {parent.kind: parent for parent in _BY_PARENT.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one workload stands for. `index` tells the workloads of one parent apart where it has several."""
+    """The object for which one workload is created. `index` distinguishes the workloads of one parent that has several."""
 
     source: str  # ALONE, GROUP, UNKNOWN, or the kind of the parent
     namespace: str
@@ -69,7 +69,7 @@ def unit_of_workload(workload: Json) -> Unit | None:
     metadata, owner = workload["metadata"], controller_of(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
-        # That of an orphaned parent still says that its pods are a group, but there is none of its name.
+        # That of an orphaned parent is still marked as one of a group, but there is no group of its name.
         return Unit(GROUP, namespace, metadata["name"]) if IS_GROUP_WORKLOAD in notes and not is_orphaned(workload) else None
     if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
         return Unit(ALONE, namespace, owner["name"])
@@ -85,7 +85,7 @@ def queue_to_follow(pod: Json) -> str:
 
 
 def owner_of_group(unit: Unit) -> str:
-    """Who owns the pods of a plain group, where pods and workload are matched by the uid of their owner."""
+    """Returns the owner of the pods of a plain group, where pods and workload are matched by the uid of their owner."""
     return f"pod group {unit.namespace}/{unit.name}"
 
 

@@ -1,4 +1,4 @@
-"""The workload that a unit of pods asks for: what it is made of, and whether pods by now ask for something else."""
+"""The workload that a unit of pods asks for: its parts, and whether the present pods ask for something else."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class DesiredWorkload:
     owners: tuple[Json, ...]
     labels: Mapping[str, str]  # of the pods or their parent
     annotations: Mapping[str, str]
-    marks: Mapping[str, str]  # annotations that say what kind of workload it is
+    marks: Mapping[str, str]  # annotations that mark the kind of the workload
     job_uid: str | None = None
 
     @property
@@ -100,7 +100,8 @@ def wanted_alone(pod: Json, whole: Pod) -> DesiredWorkload:
 
 @dataclass(frozen=True, slots=True)
 class PlainPodGroup:
-    """A plain pod group as its pods tell: pods per role, and one pod that shows what each is; or what is wrong, or missing."""
+    """A plain pod group as its pods describe it: pods per role, and an example pod for each role; or what is wrong, or
+    missing."""
 
     roles: Mapping[str, int]
     examples: Mapping[str, str]  # name of a pod per role
@@ -183,8 +184,8 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
 
 
 def asks_otherwise(wanted: DesiredWorkload, workload: Json) -> bool:
-    """Whether a parent's pods by now are others in queue, number, requests or place than those of its workload. What does not
-    matter for where they run, an image for one, may change under way."""
+    """Whether a parent's present pods differ from those of its workload in queue, number, requests or place. What does
+    not matter for where they run, such as an image, may change meanwhile."""
 
     def essence(pod_set: Json) -> tuple[Any, ...]:
         spec = pod_set["template"].get("spec") or {}
@@ -202,7 +203,7 @@ def _controlled_by(api_version: str, kind: str, metadata: Json) -> dict[str, Any
 
 
 def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[Json] | None:
-    """Pod sets of a workload that ask for what their pods ask for by now, None where they do."""
+    """Returns the pod sets of a workload with the present requests of their pods, None where they have them."""
     changed = []
     for pod_set in workload["spec"]["podSets"]:
         request = requests.get(pod_set["name"], pod_set.get("topologyRequest"))

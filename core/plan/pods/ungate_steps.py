@@ -1,4 +1,4 @@
-"""What is done with the pods of an admitted Workload: those that stray, those that lose their gate, and what is said of it."""
+"""The steps for the pods of an admitted Workload: for stray pods, for pods that lose their gate, and the reports about both."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -60,9 +60,10 @@ class Nodes:
 class UngatingFacts:
     """What is known of an admitted Workload and of the pods that name it.
 
-    `facts` request no more than quota was reserved for; their `unhealthy_nodes` have names and hostnames. `nominates`: the node of a pod
-    is named before its gate goes. `waits_for_nodes`: pods stay gated while their node is not ready, since lost nodes are replaced.
-    `find_pod`: the object of a pod as it was seen last. `began`: when pods were first ungated since the admission; None where none were.
+    `facts` request no more than quota was reserved for; their `unhealthy_nodes` have names and hostnames. `nominates`:
+    the node of a pod is named before its gate is removed. `waits_for_nodes`: pods stay gated while their node is not
+    ready, since lost nodes are replaced. `find_pod`: the object of a pod as it was observed last. `began`: when pods
+    were first ungated since the admission; None where none were.
     """
 
     workload: Obj
@@ -136,7 +137,8 @@ def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step
     """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported. Neither holds up
     those that are ungated. Of many so many at once: those that are gone bring it back for the others."""
     placed = find_placed(f.facts)
-    bound = (_report_stray(f, pod) for pod in strays if pod.node and f.nodes.is_there(pod.node))  # a lost node's place another has by now
+    # Another pod has the place of a lost node now.
+    bound = (_report_stray(f, pod) for pod in strays if pod.node and f.nodes.is_there(pod.node))
     deleted = (step for pod in strays if not pod.node and (step := _delete_stray(f, pod, placed)) is not None)
     together = tuple(islice(deleted, pacing.MOST_PLANNED))
     return [

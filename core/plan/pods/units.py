@@ -214,7 +214,7 @@ def _let_go(f: UnitFacts, workload: Obj) -> Plan:
 
 
 def _after_the_end(f: UnitFacts, workload: Obj) -> Plan:
-    """A group that is over may be made anew under its name once its ended pods are gone."""
+    """Plans for a finished group: a new one may be made under its name once its ended pods are gone."""
     late = [pod for pod in f.pods if has_admission_gate(pod) and not is_going(pod)]
     then: Step | None = None
     if f.unit.source == GROUP and late and len(late) == len(f.pods):
@@ -405,7 +405,7 @@ def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | N
         total = sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
         before += _delete_excess(f, excess_of_group(f.pods, total))
         if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
-            return make_plan(*before, plan_deletion(workload))  # its pods are others by now
+            return make_plan(*before, plan_deletion(workload))  # its present pods are others
         requests = group.requests
     plan = _keep_in_step(f, workload, wanted, requests)
     return plan.begin_with(*before)
@@ -501,7 +501,7 @@ def _role_of(f: UnitFacts, pod: Obj) -> str:
 
 
 def _delete(pods: Sequence[tuple[Obj, str]], reason: str = EVENT_STOPPED) -> Step | None:
-    """Deletes pods, each with what the event on it says; None where there are none."""
+    """Deletes pods, each with the message of its event; None where there are none."""
     steps = (Step("delete pod", w.delete_pod(pod), (Event(r.PODS, pod, reason, why),), passes=PASSED_OVER) for pod, why in pods)
     return Step("delete pods", ParallelSteps(tuple(steps))) if pods else None
 

@@ -14,7 +14,8 @@ RESOLUTION_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Conditions to be set and dropped, and what `requeue_state` says from then on. `annotations` of the workload are written before."""
+    """Conditions to be set and dropped, and the `requeue_state` from then on. `annotations` of the workload are written
+    before."""
 
     set: tuple[Condition, ...]
     requeue_state: Json | None

@@ -11,7 +11,7 @@ from core.resource import Resource
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")  # only read: RBAC needs get, list and watch, unless told not to reserve
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")  # only read: RBAC needs get, list and watch, unless reservation is off
 # Between pods and what was queued for them; only read, as these.
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
@@ -34,12 +34,12 @@ COHORTS = Resource(GROUP, VERSION, "cohorts", "Cohort", namespaced=False)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 POD_GROUPS = Resource(OWN_GROUP, OWN_VERSION, "podgroups", "PodGroup")
 NATIVE_POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")  # kube-scheduler's own, where they are served
-NATIVE_WORKLOADS = Resource("scheduling.k8s.io", "v1alpha2", "workloads", "Workload")  # from whose templates these are made
+NATIVE_WORKLOADS = Resource("scheduling.k8s.io", "v1alpha2", "workloads", "Workload")  # with the templates from which PodGroups are created
 NODE_TOPOLOGIES = Resource(OWN_GROUP, OWN_VERSION, "nodetopologies", "NodeTopology", namespaced=False)
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
 WORKLOAD_PRIORITY_CLASSES = Resource(GROUP, VERSION, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False)
 
-# Devices (DRA), which Kubernetes serves itself unless it is older, or told not to.
+# Devices (DRA), which Kubernetes serves unless it is too old or they are disabled.
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
@@ -57,12 +57,12 @@ def resource_of(kind: JobKind | PodParent | Pod) -> Resource:
 
 
 def key_of(kind: JobKind) -> str:
-    """What a kind is called where many are told apart: `Job.batch`."""
+    """Returns the name that distinguishes a kind from all others: `Job.batch`."""
     return f"{kind.kind}.{kind.group}"
 
 
 def show_kind(resource: Resource) -> str:
-    """The same of a resource."""
+    """Returns the same for a resource."""
     return f"{resource.kind}.{resource.group}"
 
 

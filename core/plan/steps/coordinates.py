@@ -14,7 +14,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """Labels and annotations of one pod; None takes away what stands there."""
+    """Labels and annotations of one pod; None removes one."""
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)

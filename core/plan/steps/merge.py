@@ -5,9 +5,9 @@ from typing import Any
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Patch that makes `old` into `new`: lists are replaced whole, what `new` lacks is taken away.
+    """Returns the patch that makes `old` into `new`: lists are replaced whole, what `new` lacks is removed.
 
-    What `new` has as null is taken away, too: a merge patch can say nothing else.
+    What `new` has as null is removed, too: a merge patch cannot express a null.
     """
     patch: dict[str, Any] = {key: None for key in old if key not in new and old[key] is not None}
     for key, value in new.items():

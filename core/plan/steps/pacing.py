@@ -1,7 +1,7 @@
-"""How often, how soon and how much at once the reconciler does what it does, in seconds where a name ends in `_S`.
+"""How often, how soon and how much at once the reconciler acts, in seconds where a name ends in `_S`.
 
-What limits requests as such is in `core.runtime`: `pace` (so many a second, where an administrator sets it), `throttle` (so many at once,
-fewer after a 429), and `client` (how long a request may take).
+Requests themselves are limited in `core.runtime.http`: by `rate_limiter` (requests a second, where an administrator
+sets it), by `throttle` (requests at once, fewer after a 429), and by `client` (how long a request may take).
 """
 
 # --- deciding -----------------------------------------------------------------------------------------------------
@@ -13,7 +13,7 @@ DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
 DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.04, 500, 0.03
 PIECE_S = 0.03  # of a decision that takes longer
 MOST_VERDICT_WRITES = 1024  # under way; then deciding waits for writing
-# Without an event, reasons from before are judged anew at this rate.
+# Without an event, earlier reasons are decided on again at this rate.
 REASONS_QUIET_S, REASONS_REFRESH_S, REASONS_REFRESHED = 5.0, 1.0, 20
 STUCK_LOOK_S = 10.0  # while pods are stuck: a decision that could not be written is made again
 
@@ -25,11 +25,12 @@ REASONS_FIRST_AT_ONCE, REASONS_FIRST_PER_S = 64, 10  # first refusals that are w
 REASONS_PER_S = 50  # all others at most
 # Of the time that such a write takes, nine times as much is left between two of them.
 REASONS_AFTER_S, REASONS_REST, REASONS_LONGEST_REST_S = 1.0, 9, 2.0
-REASONS_CATCH_UP_S = 0.1  # between two that are behind those of their kind in the queue, and say what was found of these
+REASONS_CATCH_UP_S = 0.1  # between two that are behind those of their kind in the queue, and report what was found of these
 
-# --- gathering events before something is looked at --------------------------------------------------------------------
+# --- gathering events before a key is reconciled
+# -----------------------------------------------------------------------
 UNGATING_BATCH_S = 1.0  # KEP-2724, Enforcing the assignment
-UNITS_BATCH_S, PODS_A_SECOND = 0.3, 4_000  # pods of one unit come one by one; one of so many pods is looked at once a second
+UNITS_BATCH_S, PODS_A_SECOND = 0.3, 4_000  # pods of one unit come one by one; one of so many pods is reconciled once a second
 PODS_READY_BATCH_S = 0.3  # pods of one workload become ready one by one
 RECLAIMABLE_BATCH_S = 0.5  # pods of one job end one by one
 NODES_BATCH_S = 0.5  # nodes of a rack fail one by one, and so do pods of a node
@@ -48,9 +49,9 @@ OTHERS_HELD_S = 30.0  # no event reports that the last pod of another has ended
 PODS_HELD_S = 10.0  # the node on which a pod ends may go down meanwhile
 EXCESS_S = 60.0  # the LimitRange or RuntimeClass that a pod has its requests from may be observed later than the pod
 NAMESPACE_ENDING_S = 5.0  # until all in a namespace that is being deleted are evicted
-STORM_LOOK_S = 10.0  # at a workload of which the nodes are not judged in a storm
+STORM_LOOK_S = 10.0  # at a workload with nodes that are not judged in a storm
 STORMS_LOOK_S = 5.0  # at the storms themselves
-NODE_GONE_S = 5.0  # a node may be deleted and made anew: its pods run on, and must not have another place by then
+NODE_GONE_S = 5.0  # a node may be deleted and created again: its pods run on, and must not have another place by then
 LOST_AGAIN_S = 30.0  # between two reports of the same lost nodes of a workload that has the same place
 SPARES_FILL_S, SPARES_LOOK_S = 5.0, 60.0  # while some are missing, and while none is: what is free changes without an event
 GROUPS_LOOK_S, GROUPS_AGAIN_S = 5.0, 1.0  # room may be given back without any event of a pod or a node
@@ -74,7 +75,8 @@ START_PATIENCE_S, START_FORGOTTEN_S = 300.0, 3600.0  # after the first refusal o
 SUSPENSION_LONGEST_S, SUSPENSION_REMEMBERED_S = 5.0, 300.0  # of a job that its user starts again and again
 PLUGIN_PAUSE_S, PLUGIN_LONGEST_PAUSE_S = 10.0, 600.0  # until a plugin that has failed is asked again; doubled each time
 
-# --- before an event says that something is missing ---------------------------------------------------------------------------
+# --- before an event reports that something is missing
+# ------------------------------------------------------------------------
 GROUP_PATIENCE_S = 10.0  # pods of a group
 STRANGER_PATIENCE_S = 10.0  # what would ungate a pod
 
@@ -88,8 +90,8 @@ DRIFT_AT_ONCE = 500  # pods
 RECOUNTED_AT_ONCE = 100  # nodes, pods and pod sets
 READ_AT_ONCE, OWNED_AT_ONCE = 25, 1_000  # workloads, pods
 REFERRING_AT_ONCE = 1_000  # jobs that refer to one object
-STRANGERS_AT_ONCE = 1_000  # pods of one Workload, of which a user chooses how many name it
-DEVICES_TURN_S = 0.02  # of a processor, for which nothing else is served
+STRANGERS_AT_ONCE = 1_000  # pods of one Workload: a user chooses how many name it
+DEVICES_TURN_S = 0.02  # of a processor, during which nothing else is served
 DEVICES_CPU_S = 0.25  # for one matcher and the devices of a slice, 128 at most; mostly it is some milliseconds
 DEVICES_CPU_OF_ALL_S, DEVICES_BUDGET_S = 30.0, 600.0  # for one matcher and all slices, in so many seconds; 15 s for 640,000 devices
 

@@ -1,6 +1,8 @@
-"""What a write to a Workload begins, and whether an administrator's pause lets it: the one gate of all admissions and evictions.
+"""What a write to a Workload begins, and whether an administrator's pause allows it: the one gate of all admissions and
+evictions.
 
-What a user says of his own job holds whatever is paused: that it is not to run (`spec.active`, `suspend`), or that it is another one.
+What a user sets for the own job takes effect whatever is paused: that it is not to run (`spec.active`, `suspend`), or
+that it is another one.
 """
 
 from collections import Counter
@@ -28,7 +30,7 @@ _BY_ITS_USER = (REASON_DEACTIVATED, REASON_SUSPENDED_BY_USER, REASON_JOB_CHANGED
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A write that a pause does not let pass; reason and message of the event that says so."""
+    """A write that a pause does not allow; reason and message of the event that reports it."""
 
     stop: Stop
     reason: str
@@ -64,8 +66,8 @@ def runs_or_holds(workload: Json) -> bool:
 
 
 def _admits(before: Json, after: Json) -> bool:
-    """Whether a status gives what the one before does not: quota, admission, or another place for pods whose nodes have failed, or do not
-    take them."""
+    """Whether a status grants what the previous one does not: quota, admission, or another place for pods on nodes that
+    have failed or reject them."""
     had, has = _true(before), _true(after)
     if any(kind in has and kind not in had for kind in (QUOTA_RESERVED, ADMITTED)):
         return True

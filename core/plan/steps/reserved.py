@@ -1,4 +1,5 @@
-"""What of a workload is fixed while quota is reserved for it, as the rules of its CRD say: to change it, it asks anew."""
+"""The fields of a workload that are fixed while quota is reserved for it, by the rules of its CRD: to change them, its
+quota is requested again."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""What plans are made of: writes, each with what is said of it once it has succeeded, one after the other.
+"""The parts of plans: writes, each with what is reported once it has succeeded, one after the other.
 
-A plan is computed from facts alone. Its executor (`reconciler.execute.executor`) stops at the first write that fails, but for what a step
-says.
+A plan is computed from facts alone. Its executor (`reconciler.execute.executor`) stops at the first write that fails,
+unless the step allows that failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,9 @@ _NAME_OF_KIND = {"Job": t.JOB_NAME, "StatefulSet": t.STATEFUL_SET_NAME, "Pod": t
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event on an object; with `on_job` on what the Workload `obj` was made for: users look at their job, and need not know that there
-    is a Workload. `is_minor`: another says the same, and this one is left out where there are many."""
+    """An event on an object; with `on_job` on the object for which the Workload `obj` was made: users look at their
+    job, and need not know that there is a Workload. `is_minor`: another event has the same content, and this one is
+    left out where there are many."""
 
     resource: Resource
     obj: Obj
@@ -47,9 +48,10 @@ class Log:
 class Span:
     """A span of the trace that `obj` names, around a write.
 
-    `follows_decision`: it is linked to the latest decision on `obj`; `decided_on`: to that on another object. `causes`: objects that came
-    by requests of their own; it is linked to their traces. `start` and `end`: when it began and ended, where that was before. `events`:
-    what has happened in it, with attributes and the time of the API. `explains`: the outcome of a decision, of which the span says all.
+    `follows_decision`: it is linked to the latest decision on `obj`; `decided_on`: to that on another object. `causes`:
+    objects that came by requests of their own; it is linked to their traces. `start` and `end`: when it began and
+    ended, where that was before. `events`: what has happened in it, with attributes and the time of the API.
+    `explains`: the outcome of a decision, which the span describes in full.
     """
 
     name: str
@@ -72,12 +74,12 @@ class Overtaken(Enum):
     PAUSED = "an administrator has paused what it would begin, and the end of the pause leads to another plan"
 
 
-PASSED_OVER = frozenset({Overtaken.GONE, Overtaken.CHANGED})  # where each pod that is there is looked at anew
+PASSED_OVER = frozenset({Overtaken.GONE, Overtaken.CHANGED})  # where each existing pod is reconciled again
 
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A write that says what it does by the object as the write before has left it."""
+    """A write that is built from the object as the previous write has left it."""
 
     resource: Resource
     seen: Obj
@@ -94,8 +96,10 @@ class Hold(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ParallelSteps:
-    """Steps of which none waits for another, as writes to the pods of a job; some together are done one after the other. All are
-    attempted. The error of them all is the first that is no refusal, or else the first."""
+    """Independent steps, such as writes to the pods of a job; those in a tuple are done one after the other.
+
+    All are attempted. The error of them all is the first that is no refusal, or else the first.
+    """
 
     steps: tuple["Step | tuple[Step, ...]", ...]
 
@@ -104,9 +108,10 @@ class ParallelSteps:
 class Step:
     """One write, if any, with its span; then a line of the log and events.
 
-    `name` says what the step does, in a word or two. `passes`: what is no failure, since the change of that object leads to another plan;
-    then nothing is said of the write. `if_refused`: the event where the write is taken for invalid, by the message. A write of an object
-    that a step before has written is guarded by what that has left.
+    `name` is a short name of what the step does. `passes`: what is no failure, since the change of that object leads to
+    another plan; then nothing is reported of the write. `if_refused`: the event where the API server refuses the write
+    as invalid, by the message. A write of an object that a step before has written is guarded by the version that this
+    left.
     """
 
     name: str
@@ -121,9 +126,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done with one object now. It is looked at again after `again_s`, if nothing has changed until then (None: not at all).
+    """What is to be done with one object now. It is reconciled again after `again_s` seconds, if nothing has changed
+    until then (None: not at all).
 
-    `problem`: why nothing can be done for it, and that this is to be tried again; empty where there is none.
+    `problem`: why nothing can be done for it; this is to be tried again. Empty where there is none.
     """
 
     steps: tuple[Step, ...] = ()
@@ -163,6 +169,6 @@ def report(event: Event) -> Step:
 
 
 def made_for(kind: str, name: str) -> dict[str, str]:
-    """Attributes of a span that say what a Workload stands for."""
+    """Returns the attributes of a span that identify the object for which a Workload was made."""
     known = _NAME_OF_KIND.get(kind)
     return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})

@@ -21,7 +21,7 @@ Locate = Callable[[PodSetAdmission, int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take the topology gate off a pod, pin it to a domain and tell it where it is, in one write."""
+    """Removes the topology gate of a pod, pins the pod to a domain and gives it its coordinates, in one write."""
 
     pod: PodFacts
     pod_set: str
@@ -32,10 +32,11 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class Ungatings:
-    """What to ungate now; `broken` says per pod set why the order of ranks could not be kept.
+    """What to ungate now; `broken` has, per pod set, the reason why the order of ranks could not be kept.
 
-    `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for those they follow.
-    `excessive` pods request more than was admitted of one, and stay gated; with each a message that says how much more.
+    `strays` were ungated into domains that the assignment does not give them, as by an older one. `held` pods wait for
+    those that they replace. `excessive` pods request more than was admitted for one, and stay gated; each has a message
+    with the excess.
     """
 
     actions: tuple[Ungate, ...]
@@ -73,13 +74,15 @@ def plan_ungating(
     *,
     is_elastic: bool = False,
 ) -> Ungatings:
-    """Plans for all pod sets with an assignment; `pods` are those that name the workload, in a stable order.
+    """Returns plans for all pod sets with an assignment. `pods` are those that name the workload, in a stable order.
 
-    Pods whose place is on a node known to be unhealthy stay gated until they have another one. Pods that were sent elsewhere stay gated
-    until those they follow are gone, if these end on a node that `is_up`: on one that is not nobody would ever tell that they are.
-    Pods are held, too, while no node of their domain `is_ready`. `others` are ungated pods that name the workload and have another
-    owner, if any. They use places of the workload, each in its domain, so that as many of the workload's own pods stay gated.
-    Pods of a job that `is_elastic` wait on flavors without a topology, too, until there is quota for them.
+    - Pods assigned to an unhealthy node stay gated until they have another place.
+    - Pods with a changed place stay gated until the pods that they replace are gone, if these end on a node that
+      `is_up`. On a node that is down no kubelet would report that they are gone.
+    - Pods stay gated while no node of their domain `is_ready`.
+    - `others` are ungated pods that name the workload and have another owner, or none. They use places of the workload,
+      each in its domain, so that as many of the workload's own pods stay gated.
+    - Pods of a job that `is_elastic` also wait on flavors without a topology until there is quota for them.
     """
     starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
@@ -165,8 +168,8 @@ def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str
 
 
 def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
-    """What a pod requests beyond the requests of its pod set, for which quota was reserved: a sentence without its subject; empty if
-    it requests no more."""
+    """Returns what a pod requests beyond its pod set, for which quota was reserved: a sentence without its subject;
+    empty if it requests no more."""
     for pod_set in pod_sets:
         for resource, amount in pod.requests.items() if pod.pod_set == pod_set.name else ():
             asked = pod_set.requests.get(resource, 0)
@@ -179,7 +182,8 @@ def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
 def _distribute(
     pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]], surplus: int
 ) -> Distribution:
-    """`ended` are pods that have succeeded, per domain: where they come no more their places are others' by now."""
+    """Assigns the live pods of a pod set. `ended` are pods that have succeeded, per domain: where they are not replaced
+    their places are given up."""
     assignment = given.assignment
     assert assignment is not None
     ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
@@ -228,7 +232,8 @@ def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> lis
 
 
 def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places: int) -> list[Ungate]:
-    """Less those that follow pods which have not gone yet: of the same index, where pods have one, and no more than there are places."""
+    """Returns the ungatings without those of pods that replace pods which are not gone yet: of the same index, where
+    pods have one, and no more than there are places."""
     if not leaving:
         return planned
     indexes = {index for pod in leaving if (index := _index_of(pod)) is not None}
@@ -273,7 +278,8 @@ def _find_leaving(assignment: TopologyAssignment, live: Sequence[PodFacts], is_u
 
 
 def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:
-    """Where the ranks of each pod set start: its index offset; in a group, whose indexes run through, after the smaller pod sets."""
+    """Returns where the ranks of each pod set start: its index offset; in a group with continuous indexes, after the
+    smaller pod sets."""
     starts: dict[str, int] = {}
     groups: dict[str, int] = {}
     whole = {pod_set.name: pod_set.count + pod_set.reclaimed for pod_set in pod_sets}
@@ -287,6 +293,6 @@ def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -
 
 
 def _domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:
-    """Where an ungated pod is pinned; a pod that someone bound by hand is in the domain of nobody."""
+    """Returns the domain to which an ungated pod is pinned; empty level values for a pod that was bound by hand."""
     selected = tuple(pod.node_selector.get(level, "") for level in levels)
     return selected if all(selected) else ("",) * len(levels)

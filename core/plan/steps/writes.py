@@ -1,8 +1,7 @@
-"""Writes to the API server, as values: what is to be written, and of which state of an object that is meant.
+"""Writes to the API server, as values: what is to be written, and for which state of an object.
 
-Plans are made of them, and `reconciler.execute.executor` carries them out. Nothing here waits or asks: a write that another program has
-overtaken
-fails when it is carried out, by its guard.
+Plans consist of them, and `reconciler.execute.executor` executes them. Nothing here waits or asks: a write to an object
+that another program has changed meanwhile fails when it is executed, by its guard.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +56,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change of an object that was seen. `body` says nothing of the metadata by which it is found and guarded.
+    """A change of an observed object. `body` has none of the metadata by which it is found and guarded.
 
     `evicts_for`: the reason for which it begins to evict a Workload that has quota; empty where it evicts nothing.
     """
@@ -138,7 +137,8 @@ def apply_workload_condition(workload: Obj, condition: Json, manager: str = MANA
 
 
 def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
-    """Pods per pod set that need their quota no more; guarded by all of the Workload, since no number may go down while it runs."""
+    """Applies the numbers of pods per pod set that release their quota; guarded by the whole Workload, since no number
+    may go down while it runs."""
     return Apply(r.WORKLOADS, workload, {"status": {"reclaimablePods": [dict(entry) for entry in entries]}}, MANAGER_RECLAIMABLE_PODS)
 
 
@@ -169,7 +169,8 @@ def _patch_pod(pod: Obj, body: Json, guard: Guard = Guard.SAME, subresource: str
 
 
 def ungate(action: Ungate) -> Patch:
-    """A pod loses the topology gate, gets its node selector, and labels and annotations that say where it is."""
+    """Removes the topology gate of a pod, and sets its node selector, and the labels and annotations that describe
+    where it is."""
     stamp, gates = action.coordinates, [{"$patch": "delete", "name": TOPOLOGY_GATE}]
     metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
     spec = {"schedulingGates": gates, "nodeSelector": action.node_selector}
@@ -239,13 +240,13 @@ def apply_pod_group(group: Obj, present: Obj | None) -> Apply:
 
 
 def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = False) -> Apply:
-    """The whole status of an object that only topogate reports on; of another of its name, where that has come instead: it is reported on
-    anew when it is seen."""
+    """Applies the whole status of an object that only topogate reports on. If another object of that name has come
+    instead, that one gets it: it is reported on again when it is observed."""
     return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY, yields=yields)
 
 
 def annotate(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
-    """Annotations of an object are these from now on; those that are None are taken away."""
+    """Sets annotations of an object; those that are None are removed."""
     return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
 

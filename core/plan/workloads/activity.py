@@ -1,6 +1,6 @@
-"""Who may run: `spec.active`, and the time for which a workload may be admitted (`spec.maximumExecutionTimeSeconds`, KEP-3125).
+"""Which workloads may run: `spec.active`, and the time for which one may be admitted (`spec.maximumExecutionTimeSeconds`, KEP-3125).
 
-All is told from what stands in the workload, so that a reconciler that has just started goes on where another stopped:
+The fields of the workload decide everything, so that a restarted reconciler continues where another stopped:
 
     workload                                        what is done
     admitted for longer than its maximum            to be stopped and deactivated, in one write
@@ -55,7 +55,8 @@ def plan_activity(workload: Json, now: datetime) -> Action | None:
     if target is not None and active:
         return Deactivate()
     if not active:
-        # What still runs, or has quota, is stopped by whoever knows its pods or checks, and says why in the same write.
+        # A workload that still runs, or has quota, is stopped by the code that knows its pods or checks, with the
+        # reason in the same write.
         holds = condition_is_true(workload, QUOTA_RESERVED) and not condition_is_true(workload, EVICTED)
         return None if runs or holds or (target is None and _is_marked(workload)) else _mark(workload, state)
     if _is_marked(workload):

@@ -58,7 +58,7 @@ MANAGED_FIELDS = (
     "preemptionGates",
 )
 PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
-PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # what the event of an admission says behind these
+PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # the parts of an admission event's message that follow these
 MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
@@ -80,8 +80,11 @@ def is_as_judged(now: Json, seen: Json) -> bool:
 
 
 def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = "") -> dict[str, Any]:
-    """Quota reserved, and admitted unless there are admission checks to be passed (None: those it has) or a place is still to be found.
-    One that was evicted keeps saying why, and where it was; `place` says where it is now."""
+    """Returns a status with quota reserved. It is admitted unless there are admission checks to pass (None: those it
+    has) or a place is still to be found.
+
+    The status of one that was evicted keeps the reason, and where it was; `place` is where it is now.
+    """
     status = managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)
@@ -106,7 +109,7 @@ def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequ
 
 
 def comes_back(workload: Json) -> bool:
-    """Whether a workload was evicted, and has not been told since where it is now."""
+    """Whether a workload was evicted, and its new place has not been recorded since."""
     evicted = find_condition(workload, EVICTED) or {}
     if evicted.get("status") == "True":
         return True
@@ -130,7 +133,7 @@ def _placed_again(before: str, place: str) -> str:
 def waiting_status(
     workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
 ) -> dict[str, Any]:
-    """Not admitted, and why. `rules` say how quota counts what it asks for."""
+    """Returns a status that is not admitted, with the reason. `rules` define how quota counts the requests."""
     status = managed_status(workload)
     status.pop("admission", None)
     status["resourceRequests"] = [
@@ -172,7 +175,7 @@ def amended_status(
 
 
 def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
-    """To be stopped for another's sake; `reason` says by which right."""
+    """Returns a status to be stopped for another workload; `reason` names the right by which it is preempted."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
     return _begin_eviction(workload, _with(workload, managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 
@@ -211,7 +214,8 @@ def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
 
 
 def released_status(workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION) -> dict[str, Any]:
-    """Quota and domains given back, after the job has stopped. `place` is where it was: it is told beside why it was evicted."""
+    """Returns a status without quota and domains, after the job has stopped. `place` is where the workload was: it is
+    added to the reason of the eviction."""
     status = managed_status(workload)
     for condition in status["conditions"]:
         if place and condition["type"] == EVICTED and condition["status"] == "True":
@@ -233,7 +237,8 @@ def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
 
 
 def _end_backoff(status: dict[str, Any], now: str) -> list[Condition]:
-    """Who is judged again is held back no more, and what is written of it says so; how often it was goes on counting."""
+    """Ends the backoff of a workload that is decided on again, and returns the condition that records it. The count of
+    evictions is kept."""
     state = dict(status.get("requeueState") or {})
     until = state.pop("requeueAt", None)
     if until is None or until > now:
@@ -253,7 +258,8 @@ def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], n
 
 
 def _accumulate(status: dict[str, Any], admitted: Json, evicted: Json, now: str) -> None:
-    """The time of an admission that ends is added to that of earlier ones; who has used up all it may begins anew if reactivated."""
+    """Adds the time (s) of an admission that ends to that of earlier ones. A workload that has used up its maximum
+    starts again from 0 once it is reactivated."""
     past = int(status.pop("accumulatedPastExecutionTimeSeconds", 0))
     if evicted.get("status") == "True" and evicted.get("reason") == REASON_DEACTIVATED_BY_TIME:
         return

@@ -95,9 +95,10 @@ def is_to_deactivate(workload: Obj) -> bool:
 
 
 def _stop(f: CheckedWorkload, refused: GiveBack | None) -> Plan:
-    """What runs by a check that holds no more is evicted; its job gives the quota back once it has stopped.
+    """Plans the eviction of a running workload with a check that holds no more; its job releases the quota once it has
+    stopped.
 
-    It is deactivated after that, not before: whatever stops what is deactivated would be reported to users, and not why it was.
+    It is deactivated after that, not before: otherwise the deactivation would be reported to users, and not its reason.
     """
     if refused is None:
         return NOTHING

@@ -3,14 +3,14 @@
     checks                                            what is done
     not those that queue and flavors ask for          made so; new ones are Pending
     one is Rejected                                   quota given back, the workload deactivated
-    one says Retry                                    quota given back, queued again after the time it asks for
+    one is Retry                                      quota given back, queued again after the time it asks for
     all are Ready, no place is to be found any more   admitted
     all are Ready, and no place found in time         those that brought the nodes fail: Retry, or Rejected where all attempts are spent
     the same, and no check has brought nodes          quota given back, queued again
 
-A workload that is admitted already loses its place in the same way, where a check says Retry or Rejected of it later.
+A workload that is admitted already loses its place in the same way, where a check becomes Retry or Rejected later.
 
-All times are those of the statuses, so that whoever starts anew goes on where another stopped.
+All times are those of the statuses, so that a restarted process continues where another stopped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Nothing is in the way any more."""
+    """Nothing prevents the admission any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,11 @@ def plan_checks(
     retries: Mapping[str, RetryStrategy] | None = None,
     looked_since: datetime | None = None,
 ) -> Action:
-    """For a workload that has quota, is not admitted and not evicted. `needed` are the checks that it must pass, `retries` says of
-    those that bring nodes how often they may try again; before `looked_since` no place was looked for."""
+    """Returns the next action for a workload that has quota, is not admitted and not evicted.
+
+    `needed` are the checks that it must pass. `retries` has, for those that bring nodes, how often they may try again.
+    Before `looked_since` no place was searched.
+    """
     written = from_time(now)
     if {check["name"] for check in checks} != set(needed):
         return Sync(sync_checks(checks, needed, written))
@@ -106,7 +109,7 @@ def plan_checks(
 
 
 def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
-    """What follows for a workload, admitted or not, of which a check says Retry or Rejected."""
+    """Returns what follows for a workload, admitted or not, with a check that is Retry or Rejected; None if it has none."""
     rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
     if rejected:
         return GiveBack(f"Admission check(s) rejected the workload: {_told(rejected)}", deactivates=True)
@@ -130,7 +133,7 @@ def changed_check(check: Json, state: str, message: str, now: str) -> dict[str, 
 
 
 def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
-    """A check whose attempt has failed: another one after a while, or none where all are spent."""
+    """Returns a check after a failed attempt: Retry after a delay, or Rejected where all attempts are spent."""
     attempt = attempt_of(check)
     if attempt <= retry.limit:
         again = changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
@@ -147,11 +150,11 @@ def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tupl
 
 
 def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
-    """The same checks for the next attempt: what they said holds no more."""
+    """Returns the same checks for the next attempt, without their results."""
     reset = []
     for check in checks:
         message = check.get("message") or ""
-        # Who is activated again after all attempts were spent has them all again.
+        # A workload that is reactivated after all attempts were spent has all of them again.
         counted = {name: check[name] for name in ("retryCount",) if name in check and check.get("state") != CHECK_REJECTED}
         before = f" Previously: {message}" if message and not message.startswith("Reset to Pending") else ""
         told = f"Reset to Pending after eviction.{before}"[:MAX_MESSAGE]

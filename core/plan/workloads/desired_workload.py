@@ -38,7 +38,7 @@ _LABEL_VALUE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class MissingFlavor(LookupError):
-    """A flavor that pods were admitted to does not exist, so that nobody knows which nodes it stands for."""
+    """A flavor that pods were admitted to does not exist, so that its nodes are unknown."""
 
 
 def workload_name(kind: JobKind, job: Json) -> str:
@@ -55,7 +55,7 @@ def hashed_name(kind: str, group: str, name: str, uid: str) -> str:
 
 
 def changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
-    """What a job asks for by now in annotations of its own where its Workload says something else; None takes one off."""
+    """Returns the annotations of a job that its Workload has otherwise, with the job's values; None removes one."""
     said = workload["metadata"].get("annotations") or {}
     of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
     return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}
@@ -125,8 +125,10 @@ def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dic
 
 
 def admitted_counts(workload: Json) -> dict[str, int]:
-    """Pods that a job is to have per pod set: as many as were admitted of one that can do with fewer, else as are asked for. Where
-    some have done their work and come no more fewer are admitted, too, but the job still asks for as many.
+    """Returns the pods that a job is to have per pod set: the admitted number for a pod set with a `minCount`, else the
+    requested number.
+
+    If some have finished and are not replaced, fewer are admitted, too, but the job still asks for as many.
     """
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     counts = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}

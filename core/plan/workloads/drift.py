@@ -1,8 +1,8 @@
-"""Where pods are against where their workload's assignment says: what has come apart since they were placed, and cannot be mended without
-ending pods that run.
+"""Where pods run compared with their workload's assignment: what has diverged since they were placed, and cannot be corrected
+without ending pods that run.
 
     kind           pods run                                        for instance since
-    Outside        where the assignment does not send them          somebody bound a pod by hand
+    Outside        where the assignment does not send them          a pod was bound by hand
     Relabelled     where they were sent, which is elsewhere now     a node was moved to another rack, or got another label, or lost one
     Split          in several domains though one is required        the same, of a level above
 """

@@ -1,10 +1,10 @@
-"""waitForPodsReady: what is to be done with a workload whose pods have, or have not, come to be ready (KEP-349).
+"""waitForPodsReady: what is to be done with a workload when its pods are ready, or are not (KEP-349).
 
-All is told from what stands in the statuses of workload and job, so that a reconciler that has just started goes on where
+The statuses of workload and job decide everything, so that a restarted reconciler continues where
 another stopped:
 
     workload                                          what is done
-    admitted, condition PodsReady not as it is        it is set; the time of its transition is what the timers go by
+    admitted, condition PodsReady not as it is        it is set; the timers start at the time of its transition
     not ready for `timeout_s` since its start         evicted, counted and held back, all in one write
     not ready for `recovery_timeout_s` since it was   the same
     evicted so more often than `backoff_limit`        to be deactivated (DeactivationTarget), in the write that evicts it
@@ -50,8 +50,8 @@ _LOST = "At least one pod has failed, waiting for recovery"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How far the job of a workload is. `started`: its own time of start, where it has one; `over`: it has ended, though its
-    workload does not say so yet."""
+    """The progress of the job of a workload. `started`: its own time of start, where it has one; `over`: it has ended,
+    though the status of its workload does not show it yet."""
 
     ready: bool
     started: str | None = None
@@ -107,7 +107,7 @@ NOT_STARTED = Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY)
 
 
 def _timer(workload: Json, condition: Condition, seen: Seen, rules: PodsReadyRules) -> tuple[datetime, str] | None:
-    """Until when pods may take to be ready, and what is said of them if they take longer; None if they may for ever."""
+    """Returns until when pods may take to be ready, and the message if they take longer; None if they may for ever."""
     admitted = str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")
     if condition.reason == REASON_WAIT_FOR_START:
         # A job may still have the time of an earlier start, from before this admission.

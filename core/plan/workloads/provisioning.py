@@ -5,14 +5,14 @@
                       Failed, or its capacity is gone            Retry, or Rejected where all attempts are spent
                       Provisioned                                Ready, with what pods get for it
                       neither yet                                its message is the check's
-                      asks for what is not wanted any more       dropped, and made anew
+                      asks for what is not wanted any more       deleted, and created again
     Ready             none of this attempt, not admitted         Pending
                       Failed or BookingExpired, not admitted     Retry or Rejected
                       CapacityRevoked                            the same, also while it runs
     Retry, Rejected   any                                        nothing: quota is given back by `core.plan.workloads.checks`
 
-The attempt is `retryCount` + 1, and so is told by the status alone. A request that ended in an earlier reservation of quota
-says nothing about this one: it is dropped and made anew, uncounted.
+The attempt is `retryCount` + 1, so that the status alone identifies it. A request that ended in an earlier reservation of
+quota does not count for this one: it is deleted and created again, without a count.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class SetState:
 
 @dataclass(frozen=True, slots=True)
 class WaitForProvider:
-    """For what the provider, or somebody else, does."""
+    """Waits for the provider, or another component, to act."""
 
 
 Action = Make | Drop | SetState | WaitForProvider
@@ -160,7 +160,8 @@ def is_owned(request: Json, workload: Json) -> bool:
 
 
 def ending(request: Json) -> tuple[str, str] | None:
-    """By which condition a request has ended without nodes, or lost them, and the provider's words for it."""
+    """Returns the condition by which a request has ended without nodes, or lost them, and the provider's message for
+    it; None if it has not."""
     kind = next((kind for kind in _ENDS if condition_is_true(request, kind)), None)
     return (kind, _message(request, kind)) if kind is not None else None
 

@@ -1,7 +1,7 @@
-"""What an autoscaler is asked with: a ProvisioningRequest, and a PodTemplate for each of its pod sets.
+"""The objects that request nodes from an autoscaler: a ProvisioningRequest, and a PodTemplate for each of its pod sets.
 
-Names tell workload, check and attempt, so that whoever makes them again makes the same. A hash of the content tells a request
-that asks for something else by now (another flavor, another configuration).
+Names are derived from workload, check and attempt, so that a second creation finds the first one. A hash of the content
+shows that a request is out of date (another flavor, another configuration).
 """
 
 import hashlib
@@ -58,7 +58,7 @@ def template_name(request: str, pod_set: str) -> str:
 
 
 def _cut(name: str) -> str:
-    """A name that is too long keeps its beginning, and tells itself from its like by a hash."""
+    """Returns a name cut to the longest length, with a hash that distinguishes it from others with the same beginning."""
     if len(name) <= _MAX_NAME:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:_HASH]
@@ -81,7 +81,7 @@ def _asks_for(pod_set: Json, resources: frozenset[str]) -> bool:
 
 
 def reservation_of(workload: Json) -> str:
-    """Which of its reservations of quota a workload has, told by its time."""
+    """Returns the time at which a workload got its present reservation of quota, which identifies the reservation."""
     return str((find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "")
 
 
@@ -178,9 +178,9 @@ def _merge_key(pod_set: str, template: Json, policy: str | None) -> str:
 
 
 def pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -> list[dict[str, Any]]:
-    """What pods get when the request has been met: whose nodes they may use, and where those are."""
+    """Returns what pods get when the request is met: the request that they consume, and a node selector for its nodes."""
     details = (request.get("status") or {}).get("provisioningClassDetails") or {}
-    # A detail that the provider does not tell is none to select by.
+    # A detail that the provider does not report is not selected by.
     selector = {key: details[detail] for key, detail in config.selectors if detail in details}
     annotations = {
         CONSUMES_PROVISIONING: request["metadata"]["name"],

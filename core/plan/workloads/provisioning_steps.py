@@ -54,8 +54,8 @@ class ProvisionedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningDecision:
-    """What each check needs, by name; requests that are wanted no more, and those that end once the checks are judged. `problem`: why what
-    some check needs cannot be said."""
+    """What each check needs, by name; requests that are not needed any more, and those that end once the checks are
+    decided. `problem`: why the needs of some check are unknown."""
 
     actions: Mapping[str, Action]
     ending: tuple[Obj, ...] = ()

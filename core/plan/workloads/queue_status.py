@@ -39,7 +39,7 @@ Problem = tuple[str, str]  # reason and message of what can admit nothing
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """The objects by which another is in use, by name. `is_reported`: it was said before that its deletion waits for them."""
+    """The objects by which another is in use, by name. `is_reported`: the delay of its deletion by them was reported before."""
 
     resource: Resource
     names: Sequence[str]
@@ -110,7 +110,7 @@ def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
     """Its finalizer and its status."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
-    # That no workload is evicted is said beside everything else: a queue is active all the same.
+    # Paused evictions are reported beside everything else: a queue is active all the same.
     paused = [Condition(EVICTIONS_PAUSED, True, "Paused", f.evictions_paused)] if f.evictions_paused is not None else []
     quota = f.queue.quota if f.queue.cohort else None
     status = {
@@ -174,16 +174,23 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
 
 
 def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
-    """Stop policy HoldAndDrain: what was admitted is stopped, too, and waits until the queue goes on. Likewise of a namespace that is being
-    deleted: its pods go first, none can come, and a pod that a finalizer keeps can keep the rest for ever. One that has changed is looked
-    at again by its event, and those that a pause keeps when it ends; one that is refused holds up no other."""
+    """Plans the evictions of stop policy HoldAndDrain: admitted workloads are stopped, too, and wait until the queue
+    goes on.
+
+    Likewise for a namespace that is being deleted: its pods go first, none can come, and a pod that a finalizer keeps
+    can keep the rest for ever. A workload that has changed is reconciled again by its event, and those that a pause
+    keeps when it ends; one that is refused does not stop the others.
+    """
     passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
     return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
 
 
 def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
-    """Keeps the finalizer on what is in use, so that it cannot vanish under its users. Once it is said what a deletion waits for, though
-    its users change: kubectl waits in silence, and its user looks when it has waited for too long."""
+    """Keeps the finalizer on an object in use, so that it cannot vanish under its users.
+
+    The reason for which a deletion waits is reported once, though its users change: kubectl waits in silence, and its
+    user looks when it has waited for too long.
+    """
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
     is_held, is_deleting = RESOURCE_IN_USE_FINALIZER in finalizers, bool(obj["metadata"].get("deletionTimestamp"))
     if users.names and not is_held and not is_deleting:
@@ -197,7 +204,7 @@ def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
 
 
 def _report_unknown_profile(resource: Resource, obj: Obj) -> Step | None:
-    """A profile that does not exist is passed over; whoever wrote it should know."""
+    """Reports a profile that does not exist to the author of the object: the profile is ignored."""
     profile = profile_of(obj)
     if profile is None or profile in PLACEMENT_PROFILES:
         return None
@@ -257,7 +264,7 @@ def _list_flavors(
 
 
 def _show_storm(f: TopologyState) -> list[Condition]:
-    """Nothing is said of storms where there has been none."""
+    """Returns no condition where there has been no storm."""
     if f.storm is not None:
         return [Condition(NODES_REACHABLE, False, "Storm", f.storm)]
     known = any(c.get("type") == NODES_REACHABLE for c in (f.obj.get("status") or {}).get("conditions") or ())

@@ -1,6 +1,8 @@
-"""Conditions of a Workload beside those of its life: each is reported by one part of topogate, under a field manager of its own.
+"""Conditions of a Workload beside those of its life: each is reported by one part of topogate, under a field manager of
+its own.
 
-Each is written when the Workload does not say it yet. Of most workloads there is nothing to report, and nothing is written.
+Each is written when the Workload does not have it yet. For most workloads there is nothing to report, and nothing is
+written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -81,7 +83,7 @@ def report_rank_order(workload: Obj, broken: Mapping[str, str], now: str, *, kep
 
 
 def _end(workload: Obj, condition: Condition, manager: str, now: str) -> Step | None:
-    """All is well again; of a workload of which nothing else was reported that is not said."""
+    """Reports that all is well again; nothing for a workload without an earlier report."""
     return _report(workload, condition, manager, now) if find_condition(workload, condition.type) is not None else None
 
 

@@ -1,10 +1,12 @@
 """Workloads that lose their nodes time after time: each time they wait longer before they are queued again.
 
-The first time there is no wait, since another domain may have room. A node that rejects pods, though it says that it has room, would
-else be chosen again at once, and again. How often it was in a row is what `status.schedulingStats` counts of them, which only goes up,
-but for those that came before it last ran well: how many these are stands in an annotation. That is written before the eviction which
-ends such a run, and is the same number if it is written again, so that a restart between the two changes nothing.
-`requeueState.count` is what waitForPodsReady deactivates by, and is left alone.
+The first time there is no wait, since another domain may have room. A node that rejects pods, although its status shows
+room, would otherwise be chosen at once again and again.
+
+The number in a row is that of `status.schedulingStats`, which only goes up, without the evictions before the workload
+last ran well: an annotation has their number. It is written before the eviction which ends such a run, and is the same
+number if it is written again, so that a restart between the two changes nothing. `requeueState.count` is the number by
+which waitForPodsReady deactivates, and is left alone.
 """
 
 from collections.abc import Mapping
@@ -46,7 +48,7 @@ def count_in_a_row(workload: Json) -> int:
 
 
 def forget(workload: Json) -> dict[str, str]:
-    """The annotation by which what there was until now counts no more; nothing where nothing counts."""
+    """Returns the annotation by which earlier evictions count no more; empty where none counts."""
     return {FORGOTTEN_FAILURES: str(count_evictions(workload, REASON_NODE_FAILURES))} if count_in_a_row(workload) else {}
 
 

@@ -81,8 +81,9 @@ class VerdictRules:
 class DecidedWorkload:
     """A workload as it is now, and what was decided on it.
 
-    `outcome`: that of the verdict, or why it cannot be written (`refuse_too_large`). `queue`: its ClusterQueue, empty where it has none.
-    `place`: where it will be, in words, if it was evicted before (`is_place_reported`). `moved`: pods that get another place by this.
+    `outcome`: that of the verdict, or why it cannot be written (`refuse_too_large`). `queue`: its ClusterQueue, empty
+    where it has none. `place`: where it will be, as text, if it was evicted before (`is_place_reported`). `moved`: pods
+    that get another place by this.
     """
 
     workload: Obj
@@ -112,9 +113,11 @@ class DecidedWorkload:
 
 
 def plan_verdict(f: DecidedWorkload) -> Plan:
-    """What is written and reported of a decision. It is looked at again after `again_s`, where a second pass has failed.
+    """Returns what is written and reported of a decision. It is reconciled again after `again_s` seconds, where a
+    second pass has failed.
 
-    All writes are guarded by the workload as it is now: if it was deactivated, changed or deleted since, the decision is void.
+    All writes are guarded by the workload as it is now: if it was deactivated, changed or deleted since, the decision
+    is void.
     """
     outcome = f.outcome
     if isinstance(outcome, Admissible):
@@ -127,7 +130,7 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
 
 
 def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
-    """Whether the status says where a workload is now: it was evicted before."""
+    """Whether the status reports where a workload is now: it was evicted before."""
     return isinstance(outcome, Admissible) and comes_back(workload) and not outcome.admission.awaits_topology
 
 
@@ -169,8 +172,11 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
-    """Pods that wait are deleted, so that others are made for another place. One that is bound by now runs on, and its workload needs no
-    other place: then the plan ends there, and those behind it wait on."""
+    """Deletes waiting pods, so that replacements are created for another place.
+
+    One that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others
+    keep waiting.
+    """
     gone = frozenset({Overtaken.GONE})
     return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
@@ -219,7 +225,7 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
 def _name_spares(f: DecidedWorkload, found: Admissible) -> dict[str, str | None]:
     said, notes = f.workload["metadata"].get("annotations") or {}, dict[str, str | None]()
     asked = {pod_set.name: pod_set.spares for pod_set in f.facts.pod_sets}
-    replaces = _pass_of(f.judged.verdict) == t.REPLACEMENT  # its assignment says of both which count no more
+    replaces = _pass_of(f.judged.verdict) == t.REPLACEMENT  # its assignment shows for both which of them count no more
     if must_be_named(found.admission, said.get(SPARES), asked, replaces=replaces):
         notes[SPARES] = show_held_spares(found.admission)
     borrowed = show_borrowed(found.admission)

@@ -22,8 +22,11 @@ def verdict_status(
     requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
     place: str = "",
 ) -> dict[str, Any] | None:
-    """The status to be applied; None where a workload keeps what it has, and its second pass is to be tried again. `place`: where one
-    is that was evicted before, in words."""
+    """Returns the status to be applied; None where a workload keeps what it has, and its second pass is to be tried
+    again.
+
+    `place`: as text, where a workload is that was evicted before.
+    """
     outcome = verdict.outcome
     if isinstance(outcome, Admissible):
         return admitted_status(workload, outcome.admission, now, outcome.checks, place)
@@ -36,10 +39,11 @@ def verdict_status(
 
 
 def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
-    """Seconds until a second pass that has failed is made again, counted from when the last check became Ready, so that a process
-    that starts anew keeps to it; None where an event only can help, or the workload is evicted before.
+    """Returns the seconds until a failed second pass is repeated; None where only an event can help, or the workload is
+    evicted before.
 
-    Who has lost nodes has no such time: it is tried again whenever something that could help has changed.
+    They count from when the last check became Ready, so that a restarted process keeps to it. A workload that has lost
+    nodes has no such time: it is tried again whenever something that could help has changed.
     """
     status = workload.get("status") or {}
     checks = status.get("admissionChecks") or ()

@@ -66,7 +66,8 @@ def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
 
 
 def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[Step, ...]:
-    """Deletes pods that no controller ends, and says on each why: by its workload's eviction, `otherwise` where there was none."""
+    """Deletes pods that no controller ends. The event on each has the reason of the workload's eviction, `otherwise`
+    where there was none."""
     evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
     why = (evicted or {}).get("message") or otherwise
     ended = (w.name_pod(pod) for pod in pods if not pod.terminating)

@@ -108,8 +108,8 @@ class ResourceSlice:
         return answer
 
     def judging(self, matcher: Matcher) -> Generator[None]:
-        """Judges device by device what has not been, with a pause after each: expressions are their authors', who may be anybody. Who
-        has had enough throws NotServed, and that is the answer."""
+        """Evaluates the matcher on each device that has no answer yet, with a pause after each: any user may write the
+        expression. A caller that gives up throws NotServed into it; then the reason is the answer."""
         if matcher in self.answers:
             return
         answers = []
@@ -123,7 +123,7 @@ class ResourceSlice:
             self._remember(matcher, tuple(answers))
 
     def find_missing(self, matchers: Iterable[Matcher]) -> list[Matcher]:
-        """Those among some matchers that have not been judged. Judging them makes the slice forget none of the others."""
+        """Returns the matchers without an answer. Evaluating them does not drop the answers of the others."""
         matchers = list(matchers)
         missing = [matcher for matcher in matchers if matcher not in self.answers]
         if missing and len(self.answers) + len(missing) > _KEPT:
@@ -165,7 +165,7 @@ def read_slice(obj: Json) -> ResourceSlice:
 
 
 def _read_selector(selector: Json | None) -> Json | None:
-    """A node selector with nothing in it but what it may have: whatever else it were would be met only when nodes are looked for."""
+    """Returns a node selector with its known fields only: any other field would raise errors only when nodes are searched."""
     if selector is None:
         return None
     return {
@@ -204,7 +204,8 @@ def _read_capacity(value: Json) -> Any:
 
 
 def _lenient(read: Any, text: str) -> Any:
-    """What the API server would not have taken stays the text that it is: expressions on it fail, and say so."""
+    """Returns what `read` makes of a text; the text itself where the API server would not have accepted it: expressions
+    on it fail, and report that."""
     try:
         return read(text)
     except (ValueError, InvalidQuantity):
@@ -297,7 +298,8 @@ class Claim:
 
 
 def read_claim(obj: Json) -> Claim:
-    """A ResourceClaim of resource.k8s.io/v1. Devices that are looked at by an administrator only are nobody's."""
+    """Returns a ResourceClaim of resource.k8s.io/v1. Devices that are allocated with admin access are left out: they
+    stay available."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     allocation = status.get("allocation")
     results = ((allocation or {}).get("devices") or {}).get("results") or ()

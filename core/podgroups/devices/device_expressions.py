@@ -27,14 +27,14 @@ Fields = dict[str, Any]
 
 
 class _Work(threading.local):
-    calls = 0  # in the evaluation that goes on
+    calls = 0  # in the present evaluation
 
 
 _work = _Work()
 
 
 class UnknownExpression(ValueError):
-    """An expression that cannot be evaluated; the message says why."""
+    """An expression that cannot be evaluated; the message has the reason."""
 
 
 def quantity(text: str) -> Fields:
@@ -55,9 +55,10 @@ def semver(text: str) -> Fields:
 
 
 def selects(expression: str, device: Mapping[str, Any]) -> bool:
-    """Whether an expression takes a device, as `devices.Device.fields` has it. Raises UnknownExpression.
+    """Whether an expression selects a device, as `devices.Device.fields` has it. Raises UnknownExpression.
 
-    A driver that says nothing of a device has no attributes of it, as for kube-scheduler: that is no error, a missing attribute is.
+    If a driver reports no attributes of a device, the device has none, as for kube-scheduler: that is no error, a
+    missing attribute is.
     """
     fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in device.items()}
     _work.calls = 0
@@ -77,7 +78,7 @@ def selects(expression: str, device: Mapping[str, Any]) -> bool:
 
 
 def _evaluate(expression: str, fields: Fields) -> bool | str:
-    """What it says, or the error."""
+    """Returns the value of an expression, or the error as text."""
     try:
         value = _compile(expression).eval(data={"device": fields})
     except RuntimeError as error:  # too much work, most of all
@@ -214,7 +215,7 @@ def _numbers(one: Fields) -> tuple[int, int, int]:
 
 
 def _precedence(one: Fields) -> tuple[Any, ...]:
-    """By the rules of semantic versions: a pre-release comes before its release, numbers before words."""
+    """Returns the sort key by the rules of semantic versions: a pre-release comes before its release, numbers before text."""
     match = _SEMVER.fullmatch(one[_SEMVER_KEY])
     assert match is not None
     words = match[4].split(".") if match[4] else []

@@ -212,7 +212,7 @@ def build_limits(
 
 @dataclass(slots=True)
 class _Supply:
-    """Cells of some pools, over the nodes of a placement and those others whose pods are promised devices."""
+    """Cells of some pools, over the nodes of a placement and the other nodes with pods that are promised devices."""
 
     tree: TopologyTree
     nodes: Indices

@@ -22,10 +22,12 @@ _SHOWN = 3  # of pools, and of what is left out, that a sentence names
 
 
 class DevicePlacement:
-    """Generator and state for one group, whose claim `templates` are of devices that must lie together; good for one decision.
+    """Generator and state for one group, where the claim `templates` ask for devices of one pool; valid for one
+    decision.
 
-    `placed`: what its pods name that have their places. Nothing is known of a pool but what is allocated: which devices of which pools pods
-    will have that are placed, and not bound yet, is kube-scheduler's to say. Until then they count wherever they could be.
+    `placed`: the claims that the placed pods of the group name. Of a pool only its allocated devices are known. Which
+    devices of which pool a pod gets that is placed and not bound yet is decided by kube-scheduler; until then it counts
+    in every pool that could serve it.
     """
 
     name = "DevicePlacement"
@@ -81,7 +83,7 @@ class DevicePlacement:
         return inside
 
     def _find_sources(self, cycle: PlacementCycle, wanted: DesiredDevices) -> list[Source]:
-        """Pools that have devices of each kind that is wanted. Says what it leaves out."""
+        """Returns pools that have devices of each wanted kind. Records what it leaves out."""
         allowed = self._allowed(cycle, wanted)
         if allowed is None:
             return []
@@ -115,7 +117,7 @@ class DevicePlacement:
         return None
 
     def _cut(self, parents: Placements, sources: Sequence[Source], made: dict[str, tuple[Source, ...]]) -> Placements:
-        """The parts of placements that each pool's devices are in reach of; `made` is told their sources."""
+        """Returns the parts of placements that can reach the devices of each pool, and adds their sources to `made`."""
         found = []
         for parent in parents:
             before = self._sources[parent.name]
@@ -154,7 +156,7 @@ def devices_of(inventory: Inventory, namespace: str, template: str, placed: Sequ
 
 
 def find_apart(inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> str:
-    """Of which template the devices of a group do not lie together; empty where they do."""
+    """Returns the message about the first template with devices of a group in several pools; empty where there is none."""
     for template in templates:
         pools, _ = devices_of(inventory, namespace, template, placed)
         if len(pools) > 1:

@@ -20,7 +20,7 @@ MOST_PROMISED = 64
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The slices of a pool's newest generation; `problem` says why kube-scheduler does not allocate from it."""
+    """The slices of a pool's newest generation; `problem` is the reason why kube-scheduler does not allocate from it."""
 
     id: PoolId
     slices: tuple[ResourceSlice, ...]
@@ -45,7 +45,7 @@ class Inventory:
         self._classes: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Claim] = {}
         self._taken: Counter[DeviceId] = Counter()
-        self._pools: dict[PoolId, Pool] | None = None  # made anew when a slice has changed
+        self._pools: dict[PoolId, Pool] | None = None  # computed again when a slice has changed
         self.kept: dict[str, PlacedClaims] = {}  # by uid of pods
 
     # --- what is seen -----------------------------------------------------------------------------------
@@ -116,12 +116,13 @@ class Inventory:
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
-        """What a decision will want to know of all devices, and nobody knows yet: whether they are what templates ask for, and what others
-        were promised. Slice by slice, also those of which all is known."""
+        """Yields the matchers that a decision will need for the devices of each slice, and that have no answer yet: the
+        selectors of templates, and of the devices that other pods are promised. Slices without any such matcher are
+        included."""
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         asked = set[Matcher]()
         for template in templates:
-            with contextlib.suppress(NotServed):  # the decision tells
+            with contextlib.suppress(NotServed):  # the decision reports it
                 asked |= self.need_of_template(namespace, template).keys()
         if len(asked) <= MOST_KINDS:  # else the decision refuses them all
             matchers |= asked

@@ -1,8 +1,9 @@
-"""How many pods a node may have by the devices that it reaches, alone and all nodes together.
+"""The number of pods that a node may have by the devices that it reaches, alone and all nodes together.
 
-Devices lie in cells: some that only one node reaches, others that several do. Each pod needs so many devices of some kinds from cells that
-its node reaches. By Hall's theorem pods on nodes can all have theirs exactly if no choice of nodes and kinds needs more than the cells in
-its reach have; of such choices only the worst for each set of shared cells has to be looked at, which goes node by node.
+Devices lie in cells: some that only one node reaches, others that several do. Each pod needs so many devices of some
+kinds from cells that its node reaches. By Hall's theorem pods on nodes can all have theirs exactly if no choice of
+nodes and kinds needs more than the cells in its reach have. Of such choices only the worst for each set of shared cells
+is checked, which goes node by node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ _MOST_SHARED = 5  # cells that several nodes reach; of more the smallest are lef
 
 @dataclass(frozen=True, slots=True)
 class SharedCell:
-    """Devices that several nodes reach: of which kinds they are (one bit each), how many, and which nodes."""
+    """Devices that several nodes reach: their kinds (one bit each), their number, and the nodes."""
 
     kinds: int
     count: int
@@ -163,7 +164,7 @@ class _Demand:
         return then - now
 
     def find_most_within(self, at: int, limits: Indices) -> int:
-        """How many pods on a node take no more than that, by choice of cells."""
+        """Returns the largest number of pods on a node that use no more than `limits`, by choice of cells."""
         asked = self._needs > 0
         room = (limits[:, None] + self._left[asked, at]) // self._needs[asked]
         return int(np.where(self._count_at(at)[:, asked], room, _MANY).min(initial=_MANY))

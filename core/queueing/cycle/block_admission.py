@@ -1,4 +1,5 @@
-"""blockAdmission: nobody starts while the pods of somebody else are not ready yet (KEP-349, Waiting for PodsReady condition)."""
+"""blockAdmission: no workload is admitted while the pods of another admitted workload are not ready (KEP-349, Waiting
+for PodsReady condition)."""
 
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import REASON_WAITING_FOR_PODS_READY
@@ -10,7 +11,8 @@ _AMONG = {Scope.CLUSTER: "in the cluster", Scope.COHORT: "in the cohort", Scope.
 
 
 def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsReadyRules | None) -> NotAdmissible | None:
-    """Whose pods a workload of a queue has to wait for, if for any."""
+    """Returns why a workload of `queue` has to wait: an admitted workload in the scope of `rules` has pods that are not
+    ready. None: it need not wait."""
     if rules is None or rules.blocks is None:
         return None
     among = None if rules.blocks is Scope.CLUSTER else {queue.name}

@@ -1,10 +1,10 @@
-"""One decision cycle: a batch of workloads, each seeing what those before it were given.
+"""One decision cycle over a batch of workloads; each is decided on with the usage of those before it.
 
 A decision counts as usage in the state at once (decision 7 of docs/decisions/0004), so two workloads cannot both get the same rack in
-one cycle. A refused workload is judged again only after something that could help has changed; a refusal stands for all that ask its
-queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its queue:
-else one of higher priority borrows what is reclaimed. The room that others leave for a workload is its own: those behind it in the queue
-see it as taken, those before it do not. So a preemption leads to the admission it was made for.
+one cycle. A refused workload is decided on again only after something that could help has changed; a refusal holds for all workloads that
+ask its queue for the same. A workload that would have to borrow has its turn after all that need not, and with it those behind it in its
+queue: otherwise one of higher priority would borrow what is reclaimed. What evicted workloads release for a preemptor is reserved for it:
+workloads behind it in the queue see it as used, those before it do not. So a preemption leads to the admission it was made for.
 """
 
 from collections import Counter
@@ -81,10 +81,10 @@ class Cycle:
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._ways: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
-        self._skipped: set[str] = set()  # of these queues those of which the head has had no decision in the round
+        self._skipped: set[str] = set()  # of these queues those with a head that has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
         self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
-        self._borrowing: set[str] = set()  # queues whose turn is over until all have been asked who need not borrow
+        self._borrowing: set[str] = set()  # queues that have to borrow: put off until all others had a turn
         self._precedence = Precedence(state, profiles, self._portions.measure)
         self.unwritable = Unwritable(state)
         self._current: WorkloadFacts | None = None  # the one that is decided on
@@ -96,15 +96,14 @@ class Cycle:
         is_held_back: Callable[[str], bool] = lambda uid: False,
         is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
-        """Verdicts in queue order until nothing is left to decide or the caller's budget is spent; then the next cycle goes on
-        with those who have not had their turn.
+        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next cycle then
+        continues with the workloads that have not had their turn.
 
-        Workloads with a uid that `is_held_back` are passed over. Of those that are busy, since a verdict on them is still to be
-        written, none is judged, and all keep their places: nobody overtakes a StrictFIFO head, or takes the room it waits for.
-        Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` goes on with it: the next cycle applies what
-        that comes to if it still holds then.
-        Each admission is assumed in the state before it is yielded; a caller whose write fails must
-        call `state.forget`. Who goes on waiting for the same reason in other words is not among the verdicts, see `catch_up`.
+        Workloads with a uid that `is_held_back` are passed over. Those with a uid that `is_busy` have a verdict that is still being
+        written: none is decided on, and all keep their places. So no workload overtakes the head of a StrictFIFO queue or takes what
+        it waits for. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues it: the next
+        cycle applies its result if that still holds. Each admission is assumed in the state before it is yielded; if the write fails,
+        the caller must call `state.forget`. `catch_up` has those with another message for the same reason.
         """
         self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
@@ -115,8 +114,8 @@ class Cycle:
             self._state.drop_claims()
 
     def set_aside(self) -> WorkloadFacts | None:
-        """After a run or a piece that raised: leaves out the workload on which it decided at that moment until that workload changes, and
-        the round goes on. Returns the workload; None where the run raised between two of them: another round begins."""
+        """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round
+        continues. Returns the workload; None where the run raised between two of them: another round begins."""
         if self._current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current
@@ -130,7 +129,7 @@ class Cycle:
         self._is_short = self._portions.end_round()
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
-        """Goes on with the decision for which the last cycle ended. Returns whether there is more to do."""
+        """Continues the decision for which the last cycle ended. Returns whether there is more to do."""
         if (unfinished := self._decisions.unfinished) is not None:
             self._current = unfinished
             with self._portions.measure():
@@ -138,7 +137,7 @@ class Cycle:
         return self.is_deciding
 
     def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
-        """Whether a workload, of which no refusal stands, gets a decision in this round."""
+        """Whether a workload without a standing refusal gets a decision in this round."""
         asked = self._asked_by(workload, queue, is_promised=is_promised)
         if may := self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked):
             self._portions.begin_decision(asked)
@@ -149,7 +148,7 @@ class Cycle:
         return DecisionRequest((queue.name, is_promised), order, number, queue.strict)
 
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Admissible | NotAdmissible | None:
-        """What becomes of a workload; None where that is not known before the end of this cycle."""
+        """Returns the decision on a workload; None where it is not made before the end of this cycle."""
         self.has_decided = True
         if (unwritable := self.unwritable.find(workload)) is not None:
             self._decisions.remove(workload.uid)
@@ -209,7 +208,7 @@ class Cycle:
         if turns is None or self.is_deciding or self._is_telling:  # the next cycle sorts more, or goes on with the turn
             self._is_cut = True
             return
-        # Whoever was refused early in a round of several cycles was not looked at again, whatever changed since.
+        # A workload that was refused early in a round of several cycles was not judged again, whatever changed since.
         self.wants_more = self._is_cut and self._moment() != self._round_began
         self._end_round()
 
@@ -219,10 +218,8 @@ class Cycle:
     # --- second passes ------------------------------------------------------------------------------
 
     def _second_passes(self, run: Run) -> Iterator[Verdict]:
-        """Workloads that have quota already, and their nodes, come before all that have nothing yet.
-
-        Where that takes longer than the cycle may, the next cycle is for the other turns, and the one after it goes on here.
-        """
+        """Yields the verdicts of second passes. Workloads that have quota already come before all that have none yet. Where that
+        takes longer than the cycle may, the next cycle is for the other turns, and the one after it continues here."""
         due, is_again = second_pass.due_for_second_pass(self._state, self._replacement), False
         self._passed.intersection_update(w.uid for w in due)
         self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
@@ -246,7 +243,7 @@ class Cycle:
             if isinstance(outcome, Admissible):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
                 self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
-                self._state.observe_stuck(workload.key, None)  # they have their place; whoever is still stuck is so by the new one
+                self._state.observe_stuck(workload.key, None)  # a pod that is stuck from now on is so on its new nodes
             else:
                 self._failed_at[workload.uid] = now
                 if outcome.preempting is not None or not (outcome.reason == REASON_ADMISSIONS_PAUSED or self._claims.is_awaiting(workload)):
@@ -259,8 +256,8 @@ class Cycle:
         self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
 
     def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Outcome:
-        """Who could have no place, and would be evicted for that, keeps what it has while evictions are paused, and while those leave who
-        were told to go for its sake: a node that it was to get beside may come back meanwhile."""
+        """Returns the outcome of a second pass. A workload without a place would be evicted. It keeps what it has while evictions are
+        paused, and while workloads that were evicted for it have not left: a node may become ready again meanwhile."""
         pause = self._state.pause
         if pause.admissions is not None:
             return NotAdmissible(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
@@ -290,9 +287,11 @@ class Cycle:
     # --- promises -----------------------------------------------------------------------------------
 
     def _keep_promises(self, run: Run) -> Iterator[Verdict]:
-        """Room that others were told to make for somebody is his from the first turn on. Else whoever is before him could take it, and
-        where each takes what another's victims have left, evictions never end: somebody who could send him away does so when he runs.
-        In a StrictFIFO queue that holds for the first alone: no other may be served before it.
+        """Decides first on the workloads for which other workloads were evicted.
+
+        Such a workload gets what its victims release before any other workload has a turn. Otherwise one earlier in the order could
+        take it, and evictions would never end: each would take what another's victims left, and be preempted by that one as soon as
+        it runs. In a StrictFIFO queue this holds for the head alone: no other workload may be served before it.
         """
         promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
         if not self._is_cut:
@@ -343,8 +342,8 @@ class Cycle:
     # --- turns --------------------------------------------------------------------------------------
 
     def _begin_turns(self) -> Turns | None:
-        """The turns of the round: over its cycles only what has changed is sorted anew, or all if queues have. None: the next cycle sorts
-        the rest."""
+        """Returns the turns of the round: over its cycles only what has changed is sorted again, or all if queues have
+        changed. None: the next cycle sorts the rest."""
         changed, config, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
         if self._turns is None or config != self._turns_by:
             changed = self._pending.groups()
@@ -358,7 +357,7 @@ class Cycle:
 
     def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)
-        assert workload is not None  # who waits no more has no claim
+        assert workload is not None  # only a workload that is pending has a reservation
         return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
 
     def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
@@ -453,9 +452,8 @@ class Cycle:
         self._state.assume(workload.key, found.admission, plan)
 
     def _note(self, group: EquivalenceClass, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotAdmissible) -> None:
-        """A refusal is the whole group's, but where others are to go for this one, or were evicted for it, so that those alike may need
-        other victims; or where it matters how its pods are labelled. In a StrictFIFO queue those behind it wait for another reason.
-        """
+        """Records a refusal for the whole group; for the workload alone where others are to be evicted for it, or were, since
+        workloads alike may need other victims, and where the labels of its pods matter. In a StrictFIFO queue others wait for it."""
         self._claims.note(workload, outcome.preempting)
         refusal = StandingRefusal.note(
             self._state, workload, queue, outcome, self._round, by_share=self._sharing is not None, at=self._decisions.noted_at
@@ -476,12 +474,12 @@ class Cycle:
             self._ways[local_queue] = find_way(self._state, local_queue)
         return self._ways[local_queue]
 
-    # --- telling ------------------------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------------------------
 
     def _tell(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
-        """A group that goes on waiting: its first, those to which nothing is reported yet, and all if the reason is one that does not
-        come and go with each workload that starts or ends. Where that takes too long the group has another turn in the next cycle.
-        """
+        """Yields verdicts for a group that keeps waiting: for its first workload, for those to which nothing is reported yet, and for
+        all if the reason does not change with each workload that starts or ends. Where that takes too long the group has another turn
+        in the next cycle."""
         group, before = turn.group, turn.group.word
         group.word = outcome
         if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= PASSING):
@@ -511,7 +509,7 @@ class Cycle:
         return before != now
 
     def catch_up(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
-        """The next of those who go on waiting for a reason that is not what they were told last; None: none among so many."""
+        """Returns a verdict for the next pending workload with a reason that is not reported yet; None: none among the next `steps`."""
         for _ in range(steps):
             group, workload = next(self._walk, (None, None))
             if group is None or workload is None:
@@ -537,8 +535,8 @@ class Cycle:
         return self._round
 
     def drop_refusals(self, before: int, most: int) -> int:
-        """Drops refusals of rounds before this one, no more than `most`: the next cycle judges anew, so that reasons hold that name
-        amounts. Refusals with a promise stay. Returns how many were dropped."""
+        """Drops refusals of rounds before this one, no more than `most`, so that reasons get current amounts. Refusals with a
+        reservation stay. Returns how many were dropped."""
         own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
         old = [uid for uid in own if self._claims.of(uid) is None][:most]
         for uid in old:
@@ -549,8 +547,8 @@ class Cycle:
         return len(old) + len(stale)
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
-        """Per LocalQueue how many were refused, or are held back, and are not looked at again until something has changed. In a
-        StrictFIFO queue all wait for their turn."""
+        """Returns, per LocalQueue, how many workloads were refused or held back, and are not decided on again until something has
+        changed. In a StrictFIFO queue all wait for their turn: none is counted unless its group is held up."""
         counts: Counter[str] = Counter()
         for group in self._pending.groups():
             _, first = group.members[0]
@@ -574,16 +572,17 @@ class Cycle:
 
     @property
     def is_stale(self) -> bool:
-        """Whether there may be somebody for `catch_up` to find."""
+        """Whether `catch_up` may find a workload with a reported reason that is out of date."""
         return self._is_stale
 
     @property
     def makes_room(self) -> bool:
-        """Whether somebody waits for room that others were told to make, or are making: nobody else may take it before he is judged."""
+        """Whether a workload waits until others, evicted for it, are gone. No other workload may take what they hold before it is
+        decided on."""
         return self._claims.any()
 
     def spare(self, key: str) -> None:
-        """A victim that could not be evicted: who wanted it to go is judged anew."""
+        """Records that the victim `key` could not be evicted. The workloads that wait for it are decided on again."""
         for uid in self._claims.spare(key):
             self._remove_verdict(uid)
 

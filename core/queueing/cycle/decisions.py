@@ -31,24 +31,24 @@ class _Decision:
     is_interrupted: bool = False
 
     def is_about(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
-        """Whether the workload and its queue are still what they were, whatever else was written on the workload."""
+        """Whether the workload and its queue are unchanged, apart from what else was written on the workload."""
         return replace(self.workload, resource_version=workload.resource_version) == workload and self.queue == queue
 
 
 class Decisions:
-    """Decides on workloads; those decisions that were interrupted go on in `run_piece`."""
+    """Decides on workloads; `run_piece` continues interrupted decisions."""
 
     def __init__(self, state: ClusterState, make_judge: Callable[[], Judge]) -> None:
         self._state = state
         self._make_judge = make_judge
         self._by_uid: dict[str, _Decision] = {}  # those that were interrupted and not applied yet
-        self._unfinished: _Decision | None = None  # the one of them that `run_piece` goes on with
+        self._unfinished: _Decision | None = None  # the one of them that `run_piece` continues
         self._thrown_away: dict[str, int] = {}  # by uid: how many decisions in pieces did not hold in the end
         self.noted_at: Marks | None = None  # when the last refusal began, if it was decided in pieces
 
     @property
     def unfinished(self) -> WorkloadFacts | None:
-        """The workload of the decision that `run_piece` goes on with."""
+        """The workload of the decision that `run_piece` continues."""
         return self._unfinished.workload if self._unfinished is not None else None
 
     def has_begun(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
@@ -69,12 +69,12 @@ class Decisions:
         self._unfinished, self.noted_at = None, None
 
     def run_piece(self, may_go_on: Callable[[], bool]) -> None:
-        """Goes on with the unfinished decision."""
+        """Continues the unfinished decision."""
         if self._unfinished is not None:
             self._run(self._unfinished, may_go_on)
 
     def decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, may_go_on: Callable[[], bool]) -> Admissible | NotAdmissible | None:
-        """Returns what becomes of a workload; None where the decision takes longer: it is `unfinished` then."""
+        """Returns the decision on a workload; None where it takes longer: it is `unfinished` then."""
         self.noted_at, uid, decision = None, workload.uid, self._by_uid.pop(workload.uid, None)
         if decision is not None and not decision.is_about(workload, queue):
             self._drop(uid)

@@ -1,8 +1,9 @@
-"""Whether domains of several nodes still hold the pods that were assigned to them (KEP-2724, Node failures, with another lowest level
-than the hostname).
+"""Whether domains of several nodes still hold the pods that were assigned to them (KEP-2724, Node failures, with
+another lowest level than the hostname).
 
-Which node of its domain a pod gets is kube-scheduler's to choose, and so is another one when it has lost that. What was assigned is lost
-only where the nodes that are left do not hold all of it. A pod that runs needs no room, whatever the labels of its node are by now.
+kube-scheduler chooses the node of a pod in its domain, and another one when that node is lost. What was assigned is
+lost only where the remaining nodes do not hold all of it. A running pod needs no room, whatever the present labels of
+its node are.
 """
 
 from collections import Counter
@@ -123,7 +124,7 @@ def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide
         expected = state.ledger.expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:
             short = _find_short(each, state.request_for(each.pod_set, each.view.flavor), counted[each.pod_set.name], expected)
-        except InvalidSelector:  # of a flavor that has changed: nobody knows what it means
+        except InvalidSelector:  # the flavor has changed, and its old selector cannot be evaluated
             continue
         if short is not None:
             return short

@@ -1,4 +1,4 @@
-"""Why a workload that has its place is there, as things are now: its pods are thought away, and its place is judged as if just chosen."""
+"""Why a workload has its present place: it is placed again in a view without its pods, as if its place had just been chosen."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""A workload of an elastic job that takes over the pods of another and asks for more (workload slices).
+"""A workload of an elastic job that replaces another workload, takes over its pods and requests more (workload slices).
 
-What the other one holds counts as its own: quota is needed for the difference, and the pods that run stay where they are. Those
-that are added come next to them, inside the domain that was asked for (core.placement.replace.resized_pod_sets), on the flavors that they
-have.
-Nobody is preempted for it: the job runs on with what it has.
+What the replaced workload holds counts as held by the new one: quota is needed for the difference only, and running
+pods stay on their nodes. Added pods are placed next to them, inside the required domain
+(core.placement.replace.resized_pod_sets), on the same flavors. No workload is preempted for it: the job continues with
+the pods that it has.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
         return find_admission(state, workload, queue, profiles)
     if not _is_alike(elder, workload):
         return NotAdmissible(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
-    # Where it stands on another's spares it may have more of these, but of no others.
+    # On the spare nodes of another workload it may have more of these nodes, but of no others.
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
     lent = {node for nodes in borrowed.values() for node in nodes}
     world = World(state, offers=renewed(offers_to(state, workload.priority), lent) if lent else (), loans=loans_of(state, elder))

@@ -1,4 +1,5 @@
-"""What becomes of one workload whose turn it is: admitted, let wait, or let wait until others are gone."""
+"""The decision on one workload when its turn has come: it is admitted, it waits, or it waits until preempted workloads
+are gone."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -40,9 +41,10 @@ _CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by ot
 
 @dataclass(frozen=True, slots=True)
 class PreemptionQuestion:
-    """By which question a decision came to a preemption: for which pods, with which flavors, and whether quota may be borrowed.
+    """The question by which a decision came to a preemption: for which pods, with which flavors, and whether quota may
+    be borrowed.
 
-    `is_rather`: the workload would fit without; `tried`: in words, why nothing else was chosen.
+    `is_rather`: the workload would fit without; `tried`: the message why nothing else was chosen.
     """
 
     workload: WorkloadFacts
@@ -53,8 +55,8 @@ class PreemptionQuestion:
 
 
 class Judge:
-    """Judges by the state as it is, with the room that others claim; `shrinks` those who can do with fewer pods (gate
-    PartialAdmission)."""
+    """Decides on workloads by the present state and the reservations of other workloads. `shrinks`: workloads may be
+    admitted with fewer pods (gate PartialAdmission)."""
 
     def __init__(
         self, state: ClusterState, profiles: Profiles, claims: Claims, sharing: FairSharing | None = None, *, shrinks: bool = True
@@ -160,8 +162,12 @@ class Judge:
         return outcome if isinstance(outcome, Admissible) else None
 
     def _with_borrowed_spares(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Admissible | None:
-        """A place for one that has no other, on spares of workloads of higher priority that lend them. Who has others go for its sake waits
-        for that; and nodes are kept free for nobody on nodes that are kept free for another."""
+        """Returns an admission on spare nodes that workloads of higher priority lend, for a workload that has no other
+        place. None: there is none.
+
+        A workload that waits for its victims to leave gets no lent nodes. A workload that asks for spare nodes gets
+        none either: a spare node is not reserved on the spare node of another workload.
+        """
         if self._claims.of(workload.uid) is not None or any(pod_set.spares for pod_set in workload.pod_sets):
             return None
         offers = offers_to(self._state, workload.priority)
@@ -180,7 +186,8 @@ class Judge:
     def _with_fewer_pods(
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotAdmissible
     ) -> Pieces[Admissible | NotAdmissible]:
-        """The most pods that can be admitted, by preemption, too, of one that cannot be whole even so (as the peer has it)."""
+        """Admits the largest number of pods that fits, with preemption if need be, where not even preemption makes the
+        whole workload fit (as Kueue does)."""
         attempts = list(refused.attempts)  # what would help the fewest pods is worth another look at all
 
         def judge(smaller: WorkloadFacts) -> Pieces[Admissible | NotAdmissible]:
@@ -205,7 +212,7 @@ class Judge:
             return refused
         asked = asked_of_quota(self._state, workload, queue)
         by_share, unseen = self._sharing is not None, self._claims.unseen()
-        has_claim = self._claims.of(workload.uid) is not None  # then it knows whom it waits for
+        has_claim = self._claims.of(workload.uid) is not None  # then the victims that it waits for are already chosen
         if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = yield from self._preempt(workload, queue)
@@ -216,7 +223,7 @@ class Judge:
             message = truncate("; ".join([refused.message, *notes]))
             return replace(refused, message=message, spares=bool(spared)) if notes or spared else refused
         stop = self._state.pause.evictions
-        if preempting.victims and stop is not None:  # as if nobody could be preempted, but for what it is told
+        if preempting.victims and stop is not None:  # decided as if preemption were impossible; only the message differs
             message = truncate(
                 f"it could preempt {show_count(len(preempting.victims), 'workload')}, but {stop.sentence}; {refused.message}"
             )
@@ -228,10 +235,10 @@ class Judge:
     def _rather_preempting(
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Admissible
     ) -> Pieces[Admissible | NotAdmissible]:
-        """A way to be admitted, or a preemption where the queue prefers one to the next flavor or to borrowing.
+        """Returns the admission, or a preemption where the queue prefers one to the next flavor or to borrowing.
 
-        A workload for which others were evicted evicts no more of them once it fits: what it made free in one flavor would be taken by
-        others while it makes room in the next.
+        A workload for which others were evicted evicts no more of them once it fits: other workloads would take what it
+        has freed in one flavor while it frees room in the next.
         """
         policy = queue.fungibility
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]

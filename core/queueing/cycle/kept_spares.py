@@ -1,7 +1,8 @@
-"""Which nodes are kept free for a workload that runs: those that are, as long as they serve, and others in the place of those that do not.
+"""The spare nodes of a running workload: nodes that still serve are kept, and the others are replaced.
 
-Level-triggered: what is asked for against what is held, whatever happened meanwhile. Where there is no other node one that does not serve
-now stays held, since it may serve again, and what lacks is told.
+Level-triggered: the number of spare nodes that the workload asks for is compared with those that it holds, whatever
+happened meanwhile. Where there is no other node, one that does not serve now stays reserved, since it may serve again;
+the missing number is reported.
 """
 
 from collections.abc import Collection
@@ -67,8 +68,11 @@ class KeptSpares:
 def keep_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
 ) -> tuple[KeptSpares, ...]:
-    """Per pod set that asks for spares and has its place; only where there are no others nodes with any of the `leaving_taints`, and those
-    whose kubelets have rejected pods of it. Unless it `fills` up none is taken that is not held already."""
+    """Returns the spare nodes for each pod set that asks for some and has an assignment.
+
+    Nodes with any of the `leaving_taints`, and nodes where the kubelet has rejected pods of the workload, are used only
+    where there are no others. Unless `fills` is set, no node is added that is not already reserved.
+    """
     if workload.admission is None:
         return ()
     kept: list[KeptSpares] = []

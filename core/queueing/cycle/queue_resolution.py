@@ -20,7 +20,7 @@ from core.state.queue_facts import ClusterQueueFacts
 from core.state.selectors import labels_match
 
 _SHOWN = 5  # queues that a message names
-_CANNOT = "Can't admit new workloads"  # how the peer begins what is wrong with a queue
+_CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queue that cannot admit
 
 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
@@ -45,7 +45,7 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         return None, NotAdmissible(
             REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ()
         )
-    if state.pause.admissions is not None:  # said last: what else is wrong can be mended meanwhile
+    if state.pause.admissions is not None:  # reported last: other problems can be removed meanwhile
         return None, NotAdmissible(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
     return queue, None
 

@@ -9,7 +9,8 @@ from core.state.facts import WorkloadFacts
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the caller of a cycle knows of workloads, by uid; and who was promised room and has had the first turns."""
+    """What the caller of a cycle knows about workloads, by uid. `served` has the workloads with evicted victims that
+    had their turns first."""
 
     is_held_back: Callable[[str], bool]
     is_busy: Callable[[str], bool]
@@ -20,7 +21,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a cycle decided on one workload: admitted or placed anew as found, or why it waits on or is evicted (`NotFound.evicts`)."""
+    """What a cycle decided on one workload: it is admitted or gets another place, or why it waits or is evicted
+    (`NotAdmissible.evicts`)."""
 
     workload: WorkloadFacts
     outcome: Admissible | NotAdmissible

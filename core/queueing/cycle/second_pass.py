@@ -1,9 +1,9 @@
-"""The second pass: a place for workloads that have quota, once their admission checks have brought the nodes, and a new place
-for the pods of those that run whose nodes have failed.
+"""The second pass: it places workloads that have quota once their admission checks have provided the nodes, and places
+pods of running workloads again when their nodes fail.
 
-The flavor is the one that was chosen with the quota; what the checks add to the pod sets (a node selector for the new nodes,
-tolerations) counts (KEP-2724, Support for ProvisioningRequests). Pods on healthy nodes stay where they are; any number of
-failed nodes is replaced at once (core.placement.replace.replacement).
+The flavor is the one that was chosen with the quota. What the checks add to the pod sets (a node selector for the new
+nodes, tolerations) is applied (KEP-2724, Support for ProvisioningRequests). Pods on healthy nodes stay where they are;
+any number of failed nodes is replaced at once (core.placement.replace.replacement).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -52,8 +52,11 @@ from core.state.queue_facts import ClusterQueueFacts
 
 @dataclass(frozen=True, slots=True)
 class NodeReplacement:
-    """What is done about pods whose nodes have failed: whether they are placed anew, and whether a workload for whose pods there
-    is no other place is evicted at once, or keeps what it has and is tried again."""
+    """The handling of pods on failed nodes.
+
+    `is_on`: such pods are placed again. `fails_fast`: a workload with pods that have no other place is evicted at once;
+    otherwise it keeps what it has, and is tried again.
+    """
 
     is_on: bool = True
     fails_fast: bool = True
@@ -93,7 +96,7 @@ def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether its assignment names a node that is said to have failed, or a domain that has one."""
+    """Whether its assignment names a node that is reported as failed, or a domain that has one."""
     is_known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
     if workload.admission is None or not is_known or _is_served_again(state, workload):
         return False
@@ -109,11 +112,12 @@ def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether its pods run on a node that is said to have failed, and is ready and evicts none now.
+    """Whether its pods run on a node that is reported as failed, and is ready and evicts none now.
 
-    The process that writes `status.unhealthyNodes` takes such a node out of it. One that has seen that field late must not move
-    assignments away from pods that run. A hostname that its assignment names means the node that has it, and no other that is named so.
-    Where several flavors have a node with such a hostname any of these nodes may have failed.
+    The process that writes `status.unhealthyNodes` removes such a node from it. A process that has seen that field late
+    must not move assignments away from running pods. A hostname in the assignment means the node that has it, and no
+    other node with that name. Where several flavors have a node with such a hostname any of these nodes may have
+    failed.
     """
     gone, served = set[str](), _find_served(state, workload)
     for given in workload.admission.pod_sets if workload.admission is not None else ():
@@ -128,7 +132,7 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 class _Served(Enum):
-    """What there is of a pod set at a node that is said to have failed, and that its assignment names by the hostname alone."""
+    """The state of a pod set on a node that is reported as failed, and that its assignment names by the hostname alone."""
 
     RUNS = "the node is well and has pods of the workload"
     IDLE = "the node is well"
@@ -190,8 +194,11 @@ def find_second_pass(
     replacement: NodeReplacement = REPLACES,
     leaving: Collection[str] = (),
 ) -> Admissible | NotAdmissible:
-    """A place for all that need one, or for none. Who both lost nodes and waits for a place gets the first now, the second next. Workloads
-    that are `leaving` (keys) are to go already, and need not be told again."""
+    """Returns a place for all pod sets that need one, or a refusal for all.
+
+    A workload that both lost nodes and waits for a place gets replacements in this pass and the place in the next. The
+    workloads `leaving` (keys) are being evicted already and are not evicted again.
+    """
 
     def profile_for(topology: TopologyFacts) -> Profile:
         return profiles.nearest(workload.profile, queue.profile, topology.profile)
@@ -287,7 +294,7 @@ def _replace_groups(
     state, checks = search.world.state, tuple(check.name for check in workload.checks)
     leaves: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     kept: dict[str, frozenset[str]] = {}
-    going: dict[str, WorkloadFacts] = {}  # who stands on spares that are needed
+    going: dict[str, WorkloadFacts] = {}  # by key: workloads on lent spare nodes that are needed
     taken_back: list[str] = []
     amounts: list[tuple[str, Resources]] = []
     pods: list[tuple[str, tuple[tuple[str, int], ...]]] = []
@@ -297,7 +304,8 @@ def _replace_groups(
         decide = partial(_replace_where_it_lasts, search, group, workload, replacement.leaving_taints)
         decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
-            # Who has pods on a node that is about to be named, too, is judged when it is: nothing is known to be lost for good yet.
+            # A workload can also have pods on a node that is about to be reported as failed. It is decided on then: no
+            # pod is known to be lost yet.
             hurried = _may_evict(workload, replacement) and decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
             sentence = refusal_sentence(view.topology.name, decision.refusal)
             return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
@@ -488,7 +496,7 @@ def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: 
         beyond = np.ones(len(tree), dtype=bool)
         beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
         decision = anywhere(beyond)
-    elif any(found.outside for found in located):  # in a domain of which no node is in the tree
+    elif any(found.outside for found in located):  # in a domain without any node in the tree
         decision = anywhere(np.ones(len(tree), dtype=bool))
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]

@@ -55,13 +55,14 @@ class _Served:
 
 @dataclass(slots=True)
 class FlavorSearch:
-    """What the pod sets placed so far of one workload take; `profile` says by which profile they are placed in a topology."""
+    """The amounts that the placed pod sets of one workload use; `profile` returns the profile with which they are
+    placed in a topology."""
 
     world: World
     profile: Callable[[TopologyFacts], Profile]
     together: OneDomain | None = None
     past: Past = Past()  # noqa: RUF009, a frozen value
-    grows: Admission | None = None  # what the workload has of which it is to have more, next to it
+    grows: Admission | None = None  # the present admission of a workload that grows; its new pods come next to it
     quota: dict[FlavorResource, int] = field(default_factory=dict)
     borrows: bool = False
     taken: list[tuple[PodSetRequest, PodSetPlacement]] = field(default_factory=list)
@@ -84,8 +85,8 @@ class FlavorSearch:
         return None
 
     def free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
-        """What these pod sets leave of a flavor's nodes, and what is left behind there, whichever flavor they have; None: all that the
-        ledger says is free."""
+        """Returns the free amounts on the nodes of a flavor, without what these pod sets use there, and with what
+        `leftovers` use; None: as in the ledger."""
         free, capacity = self.world.free(view), view.capacity
         if not self.taken and not leftovers:
             return free
@@ -141,7 +142,8 @@ def find_admission(
 
 
 def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, int]) -> bool:
-    """Whether a pod set may be refused only for what pod sets before it got: a place, or quota of a flavor of which they have some.
+    """Whether a pod set may be refused only because of what pod sets before it got: a place, or quota of a flavor that
+    they use.
 
     Otherwise a search for victims would find, with one of them gone, a choice of flavors under which none has to go.
     """
@@ -416,7 +418,7 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
 
 
 def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssignment) -> Mapping[tuple[str, ...], Mapping[str, str]]:
-    """Labels of nodes that are there and not where an assignment by hostnames says, by their domain in it."""
+    """Returns the labels of nodes that exist but are not in the tree where an assignment by hostnames has them, by domain."""
     if not view.capacity.tree.is_hostname:
         return {}
     missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]

@@ -1,11 +1,12 @@
-"""What the pods of a workload leave behind that bears on its next place.
+"""Earlier pods of a workload that affect its next place.
 
-Those that were deleted by force still count on their nodes as long as something keeps what is left of them, though nobody waits for their
-end. The Job controller keeps the last pod of an index until it has made another, and of a suspended job it makes none: where such a pod
-has the only place that the workload could have, each would wait for the other. So that room is the workload's, where it has no other.
+Pods that were deleted by force still use their nodes as long as a controller keeps the pod objects, although no
+component waits for them to end. The Job controller keeps the last pod of an index until it has created another one, and
+creates none for a suspended Job. Where such a pod has the only place that the workload could have, each would wait for
+the other. So the workload may use the room of such pods where it has no other place.
 
-Those that a kubelet rejected, though its node says that it has room, say as long as they are there that it might do so again: the workload
-gets such a node where it has no other place.
+Pods that a kubelet rejected although the node has room show, as long as they exist, that the kubelet may reject pods
+again. The workload gets such a node only where it has no other place.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ Leftovers = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What those take that were deleted by force, of pod sets that have no place now, and the nodes whose kubelets have rejected some."""
+    """The requests of pods that were deleted by force, of pod sets without a place, and the nodes where the kubelet has
+    rejected pods of the workload."""
 
     leftovers: Leftovers = ()
     rejecting: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What a search comes to: a way to admit a workload, or why there is none and who must go first."""
+"""The result of a search: an admission of a workload, or the reason why there is none and the workloads to preempt."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Attempt:
 
 
 def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
-    """What each attempt came to, each said once, behind words that have named the pod set already."""
+    """Joins the sentences of the attempts, each once, for a message that has named the pod set already."""
     return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
 
 
@@ -74,13 +74,13 @@ class Victim:
 
     @property
     def why(self) -> str:
-        """The right in words."""
+        """The right by which the workload is preempted, for a message."""
         return _WHY[self.reason]
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a workload that has its place takes of other nodes beside what it holds: of each so much, and pods of which pod set."""
+    """What a workload that has a place gets on other nodes in addition: amounts per node, and pods per pod set."""
 
     amounts: tuple[tuple[str, Resources], ...] = ()
     pods: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
@@ -88,8 +88,11 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Preempting:
-    """How a workload will be admitted once the victims, and those who are leaving already, are gone; `beside`: of one that has its place
-    and gets another. `is_cut`: the search stopped at its limit of steps, so that more workloads may be preempted than are needed."""
+    """The admission of a workload once its victims, and the workloads that are leaving already, are gone.
+
+    `beside`: what a workload that has a place gets in addition. `is_cut`: the search stopped at its limit of steps, so
+    that more workloads may be preempted than necessary.
+    """
 
     found: Admissible
     victims: tuple[Victim, ...]
@@ -115,8 +118,11 @@ class NotAdmissible:
     spares: bool = False
 
     def drop_victims(self) -> "NotAdmissible":
-        """The same outcome with no victims. They were evicted when it was decided: by now they may run again, and no decision says that
-        they are to be evicted once more."""
+        """Returns the same outcome without victims.
+
+        They were evicted when it was decided. By now they may run again, and no decision requires that they are evicted
+        once more.
+        """
         return replace(self, preempting=None) if self.preempting is not None else self
 
 

@@ -1,4 +1,4 @@
-"""What a workload takes from quota, and what is short of it, in words."""
+"""The quota that a workload uses, and messages about missing quota."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,11 +16,12 @@ from core.state.queue_facts import ClusterQueueFacts
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """A flavor that has too little quota left of a resource, canonical amounts.
+    """A flavor with too little quota left of a resource, in canonical amounts.
 
-    `available` is what is left for the queue, of `potential` if nothing were in use; `nominal` is its own, `used` of that and
-    beyond. Other pod sets of the workload count as in use, but not in `potential`. `limit` is the borrowing limit that leaves no more,
-    though others have it: of the queue, or of the cohort that is named.
+    `available` is what is left for the queue, `potential` what would be left if nothing were in use. `nominal` is its
+    own quota, `used` what is used of that and beyond. Other pod sets of the workload count as in use, but not in
+    `potential`. `limit` is the borrowing limit that allows no more, though others have quota left: that of the queue,
+    or of the cohort that is named.
     """
 
     flavor: str
@@ -35,7 +36,7 @@ class QuotaShortage:
 
     @property
     def never_fits(self) -> bool:
-        """Whether the queue could not give this much even if nobody used anything."""
+        """Whether the queue could not provide this much even if no workload used any quota."""
         return self.wanted > self.potential
 
     def __str__(self) -> str:
@@ -65,7 +66,8 @@ class QuotaShortage:
         return f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
 
     def _limit(self, show: Callable[[int], str]) -> str:
-        """Whose borrowing limit, and how much it is."""
+        """Formats the borrowing limit that applies, and names the cohort that has it; no name is given for the queue's
+        own limit."""
         assert self.limit is not None
         whose, limit = self.limit
         return f"its borrowingLimit of {show(limit)}" if whose is None else f'the borrowingLimit of {show(limit)} of cohort "{whose}"'
@@ -102,7 +104,8 @@ def usage_of_spares(
 def find_shortage(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> QuotaShortage | None:
-    """The first of some resources of which a queue may use too little more of a flavor, beside what its other pod sets have `taken`."""
+    """Returns the shortage of the first resource with too little quota left of a flavor, beside what other pod sets
+    have `taken`; None if there is enough of all."""
     for resource in resources:
         wanted, name = usage.get(resource, 0), (flavor, resource)
         available = tree.available(queue, name) - taken.get(name, 0)

@@ -1,12 +1,13 @@
-"""Spares that are lent: workloads of lower priority stand on them until their holder needs them.
+"""Lending of spare nodes: workloads of lower priority run on them until their holder needs them.
 
-The ledger takes what a spare must have room for as used, lent or not, and so it takes the pods of a borrower: on a lent node more is in
-use than there is, by just what is lent, and nobody else is placed there. Who may borrow sees what it is lent as free (`Offer`); the holder
-sees its own spares as free and what stands on them as gone (`Loan`). Real pods never take more than a node has.
+The ledger counts the room that a spare node must provide as used, lent or not, and counts the pods of a borrower as
+well. So a lent node is used beyond its capacity by just the lent amount, and no other pod is placed there. A workload
+that may borrow sees the lent amount as free (`Offer`). The holder sees its own spare nodes as free, and the pods on
+them as gone (`Loan`). Pods never use more than a node has.
 
-Which of its nodes a workload has borrowed stands on it (core.model.spare_nodes). A loan ends by itself where the node has room for both by
-now,
-the spare is kept elsewhere, or the borrower's priority was raised; what is here is judged from the present state alone.
+The borrowed nodes of a workload are recorded on the workload (core.model.spare_nodes). A loan ends without any action
+once the node has room for both, the spare is kept elsewhere, or the borrower's priority was raised. All functions here
+use the present state alone.
 """
 
 from collections import Counter
@@ -45,13 +46,16 @@ class Borrower:
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """A spare that others use, those first who go first; `amounts` is what of their use there is no room for beside the spare. There may be
-    no borrowers: pods of one that has gone still end."""
+    """A spare node that other workloads use. `borrowers` are in the order in which they are evicted.
+
+    `amounts` is the part of their use that does not fit on the node beside the spare. There may be no borrowers: pods
+    of a workload that is gone may still be ending.
+    """
 
     node: str
     borrowers: tuple[Borrower, ...]
     amounts: Resources
-    ending: Resources  # what pods take there that are ending, and whose workload holds nothing any more
+    ending: Resources  # used on the node by ending pods of workloads that hold nothing any more
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -59,11 +63,12 @@ class Loan:
         return tuple(borrower.workload.key for borrower in self.borrowers)
 
 
-# --- for those who borrow ---------------------------------------------------------------------------------
+# --- borrowers ---------------------------------------------------------------------------------------------
 
 
 def offers_to(state: ClusterState, priority: int) -> list[Offer]:
-    """What is lent to a workload of this priority: by those of higher priority who need none of their spares now."""
+    """Returns what is lent to a workload of this priority: the spare nodes of workloads of higher priority that need
+    none of them now."""
     workloads = state.workloads
     holders = (workloads.facts[key] for key in workloads.lenders() if workloads.lends(key) and key not in state.stuck)
     return [offer for holder in holders if holder.priority > priority for offer in _offers_of(state, holder)]
@@ -86,8 +91,10 @@ def _offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offer]:
 
 
 def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
-    """Adds what is lent to what is free, in place. Pods that are not sent to single nodes are lent nothing: who stands where must be known
-    for whoever is to go."""
+    """Adds what is lent to `free`, in place.
+
+    Nothing is lent to pods that are not assigned to single nodes: the pods to evict from a node must be known.
+    """
     for offer in offers if view.capacity.tree.is_hostname else ():
         for node, pods in offer.nodes:
             _give(view.capacity, free, node, offer.requests, pods)
@@ -119,16 +126,17 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, 
 
 
 def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """On whose spares a workload stands; empty where on nobody's."""
+    """Formats the spare nodes, and their holders, that a workload has borrowed; empty if there are none."""
     lent = "; ".join(f"{_listed(nodes)} of {key}" for key, nodes in loans)
     return f"on spare nodes lent to it, which it has to leave when they are needed: {lent}" if lent else ""
 
 
-# --- for those who lend -----------------------------------------------------------------------------------
+# --- lenders -----------------------------------------------------------------------------------------------
 
 
 def loans_of(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
-    """Which spares of a workload others stand on, by node; those who are `leaving` go first, then who came last."""
+    """Returns the lent spare nodes of a workload. In each, borrowers that are `leaving` come first, then those that
+    were admitted last."""
     found: dict[str, Loan] = {}
     taken: dict[str, Mapping[str, Resources]] = {}  # by borrower and node: one may have pods on all of them
     for offer in _offers_of(state, holder):
@@ -149,7 +157,7 @@ def borrowed_by(state: ClusterState, workload: WorkloadFacts) -> list[tuple[str,
 
 
 def enough_of(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[Borrower, ...]:
-    """As few of the first as take so much together; all who take any of it, if that is less."""
+    """Returns as few of the first borrowers as use `wanted` together; all that use any of it where that is less."""
     chosen, left = list[Borrower](), dict(wanted)
     for borrower in borrowers:
         if any(left.get(resource, 0) > 0 and amount > 0 for resource, amount in borrower.amounts.items()):
@@ -179,7 +187,7 @@ def counted_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
 
 
 def show_lent(loans: Sequence[Loan]) -> str:
-    """To whom spares are lent."""
+    """Formats the first lent spare nodes with their borrowers."""
     nodes = [f"{loan.node} to {_listed(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""
@@ -201,7 +209,7 @@ def _loan(
         if (facts := workloads.facts.get(key)) is not None and facts.priority < offer.holder.priority
     ]
     ending = state.ledger.ending_on(node)
-    # Nobody is asked to go for what others already leave.
+    # Other borrowers are not evicted for room that leaving borrowers already give back.
     borrowers.sort(key=lambda borrower: (borrower.workload.created, borrower.workload.key), reverse=True)
     borrowers.sort(key=lambda borrower: borrower.workload.reserved_at or "~", reverse=True)
     borrowers.sort(key=lambda borrower: not (borrower.workload.evicted or borrower.workload.key in leaving))

@@ -57,8 +57,11 @@ class Readings:
 
 
 class World:
-    """The state with some workloads thought away. Nodes are copied once per flavor. The tree of quota is changed in place unless the
-    world is frozen: then all must be thought back before the state is used again."""
+    """The state without some workloads. Nodes are copied once per flavor.
+
+    The quota tree is changed in place unless the view is frozen: then all workloads must be restored before the state
+    is used again.
+    """
 
     def __init__(
         self,
@@ -72,11 +75,11 @@ class World:
     ) -> None:
         self.state = state
         self.budget = StepBudget() if budget is None else budget  # of the search for a place
-        self._offers = offers  # what is lent to whoever looks for a place
-        self.loans = loans  # what who looks has lent, of its own spares
-        self.explains = explains  # whether its answers say why; a search that asks often does better without
+        self._offers = offers  # what is lent to the workload for which a place is searched
+        self.loans = loans  # what that workload has lent of its own spare nodes
+        self.explains = explains  # whether its answers have reasons; a search that asks often is faster without
         self._free: dict[str, tuple[Matrix, set[str], int]] = {}  # the workloads that are gone in it, and how many of `_turned` it has seen
-        self._turned: list[str] = []  # keys in the order in which they were thought away or back
+        self._turned: list[str] = []  # keys in the order in which they were removed or restored
         self._gone: dict[str, None] = {}
         self._held: dict[str, _Held] = {}
         self._usage: dict[str, _Usage] = {}
@@ -100,17 +103,19 @@ class World:
 
     @property
     def quota(self) -> QuotaTree:
-        """Who may still use how much."""
+        """The quota tree, without the usage of the workloads that are removed in this view."""
         return self.state.quota if self._quota is None else self._quota
 
     @property
     def gone(self) -> frozenset[str]:
-        """Keys of the workloads thought away."""
+        """Keys of the removed workloads."""
         return frozenset(self._gone)
 
     def free(self, view: FlavorView) -> Matrix | None:
-        """Free amounts on the nodes of a flavor; None: as the ledger has them. Most who are thought away are back before anybody
-        looks at nodes, so these are only reckoned here."""
+        """Returns the free amounts on the nodes of a flavor; None: they are those of the ledger.
+
+        Most removed workloads are back before a search needs the nodes, so the amounts are only computed here.
+        """
         if view.flavor.name not in self._free:
             if not self._gone and not self._offers:
                 return None
@@ -168,7 +173,7 @@ class World:
         return tuple(at), tuple(amounts), sum(map(abs, amounts))  # not lists, which the garbage collector would visit
 
     def free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
-        """What is free for the spares of who looks, which may be lent; `free` is what is so for its pods."""
+        """Returns the free amounts for the spare nodes of the workload, which may be lent; `free` has those for its pods."""
         if not self.loans:
             return free
         free = (view.capacity.free if free is None else free).copy()
@@ -195,7 +200,7 @@ class World:
                 pass
 
     def usage(self, key: str) -> tuple[str, Amounts]:
-        """What a workload holds of quota, and of which queue's; nothing of one that holds none any more."""
+        """Returns the queue of which a workload holds quota, and the amounts; empty for one that holds none any more."""
         found = self._usage.get(key)
         if found is None:
             admission = self.state.workloads.holding(key)
@@ -209,17 +214,17 @@ class World:
         return found
 
     def remove(self, key: str) -> None:
-        """Thinks a workload that holds something away."""
+        """Removes the usage of a workload that holds quota."""
         self._apply_turn(key, -1)
         self.quota.add(*self.usage(key), -1)
 
     def restore(self, key: str) -> None:
-        """Thinks a workload back."""
+        """Restores the usage of a removed workload."""
         self._apply_turn(key, 1)
         self.quota.add(*self.usage(key))
 
     def let_go(self, keys: AbstractSet[str]) -> None:
-        """Thinks exactly these away."""
+        """Removes exactly these workloads, and restores all others."""
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):
@@ -232,7 +237,7 @@ class World:
             self.quota.add(queue, amounts)
 
     def restore_all(self) -> None:
-        """Thinks everybody back."""
+        """Adds all removed workloads back."""
         self.let_go(frozenset())
 
     def _apply_turn(self, key: str, times: int) -> None:
@@ -244,7 +249,7 @@ class World:
 
     @staticmethod
     def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
-        """Takes so many times from free amounts what somebody holds on nodes; what is on others takes nothing."""
+        """Subtracts what a workload holds on nodes from `free`, `times` times; nodes that `free` does not have are left out."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:
             rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]

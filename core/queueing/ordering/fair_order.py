@@ -1,15 +1,18 @@
-"""Whose turn it is by fair share: of the heads of all queues the one that leaves its cohort's members most alike (KEP-1714).
+"""The order of workloads with fair sharing: of the heads of all queues, the next is the one that leaves the shares of
+its cohort's members most alike (KEP-1714).
 
-At every cohort, from the lowest to the root, its members compete: that one wins whose share (dominant, by weight) is the lowest
-with its head counted as admitted; of equals the head of higher priority, then the one that waits longer. Whoever need not borrow
-comes before all who must (the peer's gate FairSharingPrioritizeNonBorrowing, which is on). Trees of cohorts have nothing to do
-with each other: of their winners the one is next who need not borrow, then by priority and time.
+The members of each cohort compete, from the lowest cohort to the root. The member with the lowest dominant, weighted
+share wins, with its head counted as admitted. Among equals the head of higher priority wins, then the one that has
+waited longer. A head that need not borrow comes before all heads that must (Kueue's gate
+FairSharingPrioritizeNonBorrowing, which is on). Trees of cohorts are independent: of their winners, one that need not
+borrow comes first, then priority and time decide.
 
-Within a queue the order is as ever. A queue whose workload was promised room comes before all others until that one had its turn:
-else whoever gained by the victims' going could take the room that was made for another.
+Within a queue the order is that of the queue. A queue with a workload for which others were evicted comes before all
+other queues until that workload had its turn. Otherwise a workload that gains by the evictions could take what was
+released for another one.
 
-Which flavors a head would have is not known before it is judged; it is taken to have the first that have the quota for it.
-A turn costs as many comparisons as a cohort has members; shares are reckoned anew only where usage has changed.
+The flavors of a head are not known before it is decided on; it is assumed to get the first ones with enough quota. A
+turn needs as many comparisons as a cohort has members; shares are computed again only where usage has changed.
 """
 
 import heapq
@@ -39,13 +42,13 @@ _Reckoned = tuple[bool, tuple[_Comparable, ...]]  # whether a head must borrow, 
 
 
 class _Line:
-    """A queue and those who wait in it, the first of whom competes."""
+    """A queue and its pending workloads; the first of them competes."""
 
     def __init__(self, queue: ClusterQueueFacts, cohorts: Sequence[str]) -> None:
         self.queue = queue
         self.cohorts = cohorts  # nearest first
         self.waiting: list[Turn] = []  # a heap
-        self.promised: Order | None = None  # up to whom the line is served first
+        self.promised: Order | None = None  # the line is served first up to this place
         self.put_off: set[EquivalenceClass] = set()  # groups; all others of the line wait for what those wait for
         self.reckoned: dict[_Amounts, _Reckoned] = {}
         self.may_borrow = False  # whether its head does
@@ -55,7 +58,7 @@ class _Line:
 
 
 class _Bout:
-    """A cohort, among whose members one wins; `level` counts from the root."""
+    """A cohort; one of its members wins. `level` counts from the root."""
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -78,8 +81,8 @@ class FairTurns:
         self._lines: dict[str, _Line] = {}
         self._bouts: dict[str, _Bout] = {}
         self._asked: dict[EquivalenceClass, _Amounts] = {}
-        self._homeless: list[Turn] = []  # who have no queue, whom only a message awaits
-        self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # whose turn it was, and its usage before
+        self._homeless: list[Turn] = []  # of workloads without a queue, for which only a message is due
+        self._last: tuple[_Line, Mapping[FlavorResource, int]] | None = None  # the queue of the last turn, and its usage before that turn
         self._roots: list[_Line | _Bout] = []
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
@@ -127,7 +130,7 @@ class FairTurns:
         heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """See `Turns`; those behind it in its queue are put off, too."""
+        """See `Turns`; turns behind it in its queue are put off, too."""
         line = self._line_of(turn)
         assert line is not None
         note_put_off(turn, self._round)
@@ -178,13 +181,14 @@ class FairTurns:
         self._roots += [line] if not line.cohorts else []
 
     def _advance(self, line: _Line) -> None:
-        """The next of a queue competes; nobody else's standing has changed by that."""
+        """Lets the next workload of a queue compete. The standing of no other queue has changed."""
         self._stand(line)
         for cohort in line.cohorts:
             self._bouts[cohort].decide()
 
     def _reckon_anew(self, line: _Line) -> None:
-        """Usage of a queue has changed, and with it what is left in its whole tree."""
+        """Drops the shares of all queues in the tree: the usage of one queue has changed, and with it the quota left in
+        its tree."""
         for other in self._bouts[line.cohorts[-1]].lines if line.cohorts else [line]:
             other.reckoned.clear()
             self._stand(other)

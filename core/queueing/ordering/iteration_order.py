@@ -19,7 +19,7 @@ class Turn(NamedTuple):
 
     @property
     def workload(self) -> WorkloadFacts:
-        """Whose turn it is."""
+        """The workload that has this turn."""
         return self.group.members[self.at][1]
 
     @property
@@ -30,9 +30,10 @@ class Turn(NamedTuple):
 
 
 class Turns(Protocol):
-    """The turns of one round of cycles. Of a group the next has its turn only if the turn is passed on.
+    """The turns of one round of cycles. The next workload of a group has its turn only if the turn is passed on.
 
-    A group notes its turns. A workload keeps its turn until that is noted: where a cycle is cut off, the next one goes on there.
+    A group records its turns. A workload keeps its turn until that is recorded: where a cycle is cut off, the next one
+    continues there.
     """
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
@@ -41,7 +42,7 @@ class Turns(Protocol):
         ...
 
     def next(self) -> tuple[Turn, bool] | None:
-        """Whose turn it is, and whether it may borrow; None: all had theirs."""
+        """Returns the next turn, and whether its workload may borrow; None: all workloads had their turns."""
         ...
 
     def pass_on(self, turn: Turn) -> None:
@@ -49,7 +50,7 @@ class Turns(Protocol):
         ...
 
     def put_off(self, turn: Turn) -> None:
-        """Whose turn it was would have to borrow: it is asked again after all who need not."""
+        """Repeats a turn after those of all workloads that need not borrow: the workload of this one would have to."""
         ...
 
     def may_put_off_again(self, turn: Turn) -> bool:
@@ -123,7 +124,7 @@ def count_put_off(group: EquivalenceClass, in_round: int) -> int:
 
 
 class PriorityTurns:
-    """By priority and time, and who would have to borrow after all who need not."""
+    """Turns by priority and time; a workload that would have to borrow comes after all that need not."""
 
     def __init__(self, in_round: int) -> None:
         self._round = in_round

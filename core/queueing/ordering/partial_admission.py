@@ -1,7 +1,8 @@
-"""Partial admission: the most pods with which a workload can be admitted that can do with fewer (KEP-420; PodSet, minCount).
+"""Partial admission: the most pods with which a workload with a `minCount` can be admitted (KEP-420; PodSet, minCount).
 
-All pod sets that have a `minCount` shrink together, each by the same part of what it could give up; slices stay whole
-(rule d of docs/decisions/0004). With fewer pods less is taken of every quota and node, so that the most that will do is found by halving.
+All pod sets that have a `minCount` shrink together, each by the same part of its surplus; slices stay whole (rule d of
+docs/decisions/0004). With fewer pods less of every quota and node is used, so that the largest number that fits is
+found by bisection.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,16 +49,17 @@ def describe_shortfalls(workload: WorkloadFacts, found: Admissible) -> str:
 
 
 def can_shrink(workload: WorkloadFacts) -> bool:
-    """Whether a workload can do with fewer pods than it asks for."""
+    """Whether a workload may run with fewer pods than it asks for."""
     return _surplus(workload) > 0
 
 
 def find_largest(
     workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Admissible | NotAdmissible]]
 ) -> Pieces[Admissible | NotAdmissible | None]:
-    """What becomes of a workload with fewer pods: as `judge` has it for the most that are admitted, or will be once others are gone.
+    """Returns the outcome of a workload with fewer pods: that of `judge` for the most pods that are admitted, or will
+    be once victims are gone.
 
-    None if there is no such number; how many pods it asks for is taken for judged already.
+    None if there is no such number. The requested number of pods itself counts as judged already.
     """
     most = tuple(pod_set.count for pod_set in workload.pod_sets)
     judged: dict[tuple[int, ...], Admissible | NotAdmissible | None] = {most: None}
@@ -80,12 +82,12 @@ def find_largest(
 
 
 def smallest(workload: WorkloadFacts) -> WorkloadFacts:
-    """The workload with as few pods as it can do with."""
+    """Returns the workload with the fewest pods with which it may run."""
     return _shrunk(workload, _surplus(workload)) if can_shrink(workload) else workload
 
 
 def show_minimum(workload: WorkloadFacts) -> str:
-    """How few pods a workload can do with, in words."""
+    """Formats the smallest number of pods that is enough for a workload."""
     return ", ".join(_show_pod_sets(workload))
 
 

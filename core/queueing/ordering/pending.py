@@ -24,7 +24,7 @@ class EquivalenceClass:
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
     refusal: StandingRefusal | None = None  # of all that have none of their own
     word: NotAdmissible | None = None  # the reason of all that have no refusal of their own
-    is_held_up: bool = False  # nobody of it is judged now, whoever has a refusal of its own
+    is_held_up: bool = False  # no member is decided on now, with or without a refusal of its own
     unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
     round: int = -1  # of cycles, for which the next two hold
     passed: Order | None = None  # members up to this place have had their turn
@@ -72,7 +72,7 @@ class Pending:
         self._keys: dict[str, str] = {}  # by uid
         self._uids: defaultdict[str, set[str]] = defaultdict(set)  # by party
         self._misplaced: set[str] = set()  # uids of workloads that may have another trait
-        self._regrouped: dict[EquivalenceClass, None] = {}  # groups of which members have come or gone
+        self._regrouped: dict[EquivalenceClass, None] = {}  # groups with members that have come or gone
         self.last_number = 0  # of the workload that came last, or asked for something else
         self.is_behind = False  # whether another call is to come before all are decided on
 
@@ -160,7 +160,7 @@ class Pending:
         return list(self._groups.values())
 
     def collect_changed(self) -> list[EquivalenceClass]:
-        """Groups of which members have come or gone since the last time; empty ones need no turn and do no harm."""
+        """Returns the groups with members that have come or gone since the last call; empty ones need no turn and do no harm."""
         changed, self._regrouped = list(self._regrouped), {}
         return changed
 
@@ -208,7 +208,7 @@ def find_heads(
 
 
 def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
-    """Whether what was said of a workload is still said of it."""
+    """Whether two facts of a workload are equal in all that decides its class and its order."""
     was, is_now = ((w.uid, w.queue, w.priority, w.pod_sets, w.together, w.profile, w.replaces, w.refused) for w in (before, now))
     return was == is_now
 

@@ -1,10 +1,13 @@
-"""How much of a round each queue may have, so that the workloads of one do not keep those of all others waiting.
+"""The portion of a round that each queue may use, so that the workloads of one queue do not delay those of all others.
 
-Decisions on the workloads of a queue are made in laps. A lap is over the workloads that wait when it begins, by their order; each gets one
-decision. Once its decisions have taken the queue's portion of a round the next round goes on behind the last of them. A workload that has
-come since, or was changed, does not make the lap longer: it waits for the next one, but for half a portion beside the lap that such ones
-have in each round, so that one of high priority need not wait. From that half a workload gets another decision that had one in the lap and
-may fare otherwise now: those behind it, with turns in the lap that are still to come, must not take room that it has waited for.
+Decisions on the workloads of a queue are made in laps. A lap covers the workloads that wait when it begins, by their
+order; each gets one decision. Once its decisions have used the queue's portion of a round, the next round continues
+behind the last of them.
+
+A workload that has come since, or was changed, does not make the lap longer: it waits for the next lap. Such workloads
+also have half a portion of each round beside the lap, so that one of high priority need not wait. From that half a
+workload also gets another decision if it had one in the lap and another outcome is possible now: the workloads behind
+it, with turns in the lap that are still to come, must not take room that it has waited for.
 """
 
 from collections import defaultdict
@@ -26,7 +29,7 @@ class DecisionRequest:
     key: Key
     order: Order
     number: int
-    is_strict: bool = False  # in a StrictFIFO queue, of which each round begins with the first
+    is_strict: bool = False  # in a StrictFIFO queue, where each round begins with the first
 
 
 class Portions:

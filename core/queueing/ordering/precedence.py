@@ -1,9 +1,10 @@
 """A workload that would have to borrow comes after those of other queues that would reclaim that quota at once.
 
-It has its turn after all that need not, and those behind it in its queue have theirs with it. One of another queue, which has a higher
-priority and borrows, would be before those, and they would reclaim what it got as soon as they are asked: each time that a place becomes
-free it would be admitted, and evicted again. It has its turn after them instead. Of those behind it in its own queue only those that need
-not borrow come before it, and in a StrictFIFO queue none.
+Such a workload has its turn after all that need not borrow, and those behind it in its queue have theirs with it. A
+workload of another queue that has a higher priority and borrows would come before those. They would reclaim what it got
+as soon as they have their turn: each time that a place becomes free it would be admitted, and evicted again. So it has
+its turn after them. Of the workloads behind it in its own queue only those that need not borrow come before it, and in
+a StrictFIFO queue none.
 """
 
 from collections import defaultdict

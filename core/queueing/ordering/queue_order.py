@@ -1,8 +1,8 @@
-"""Who goes first: priority, then time, then who came first.
+"""The order in a queue: priority, then time, then order of creation.
 
-Times have whole seconds. Within one, the order in which workloads were first seen is the order in which the API server
-made them, but for those that were there before this process: these go by what the first list says (KEP-2724 leaves ties
-open; a blocked head of a StrictFIFO queue must not be overtaken by chance).
+Times have whole seconds. Within one second, workloads are ordered as they were first observed, which is the order in
+which the API server created them. Workloads that existed before this process are ordered as in the first list. KEP-2724
+leaves ties open; no workload may overtake the blocked head of a StrictFIFO queue by chance.
 """
 
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime
@@ -11,10 +11,10 @@ from core.state.facts import WorkloadFacts
 
 
 def queue_order(workload: WorkloadFacts, rules: PodsReadyRules | None = None) -> tuple[int, str, str]:
-    """Sort key: higher priority, longer in the queue, created earlier.
+    """Returns the sort key: higher priority first, then longer in the queue, then created earlier.
 
-    Who was evicted queues up from then on, unless it was because its pods were not ready, and the rules say that this
-    costs nobody its place (KEP-349, requeuingStrategy.timestamp).
+    An evicted workload is queued again as of its eviction. It keeps its place if it was evicted because its pods were
+    not ready and `rules` have requeuingStrategy.timestamp Creation (KEP-349).
     """
     keeps_its_place = rules is not None and rules.requeue_time is RequeueTime.CREATION and workload.evicted_for == REASON_PODS_READY_TIMEOUT
     return (-workload.priority, workload.created if keeps_its_place else workload.queued_since, workload.created)

@@ -29,13 +29,13 @@ class StandingRefusal:
     """What was refused, and at which state of the cluster."""
 
     outcome: NotAdmissible
-    round: int  # in a round of cycles nobody is judged twice
+    round: int  # a workload is decided on at most once in a round of cycles
     changes: int
     config_changes: int
     quota_changes: int
-    is_of_quota: bool  # whether no node has a say in it
+    is_of_quota: bool  # whether nodes play no part in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
-    by_share: bool = False  # whether shares say who may be preempted
+    by_share: bool = False  # whether preemption is decided by shares
 
     @classmethod
     def note(
@@ -50,11 +50,11 @@ class StandingRefusal:
         at: Marks | None = None,
     ) -> "StandingRefusal":
         """A refusal at the present state, or where its search was interrupted at the state in which that began."""
-        # What grows has some of what it asks for: how much of it is free says nothing.
+        # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
         asked = asked_of_quota(state, smallest(workload), queue) if of_quota else ()
-        # Where the quota could be had by preemption it was for want of a place that nobody has to go.
+        # Preemption could free the quota: so the refusal is for lack of a place, which preempts no workload.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
             of_quota = not could_be_given(state, workload, queue, asked, by_share=by_share)
         return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share)
@@ -65,7 +65,7 @@ class StandingRefusal:
             return True
         now = state.quota.changes(queue.name)
         if not self.is_of_quota:
-            # An admission that is seen for the first time makes one more who could be preempted.
+            # An admission that is observed for the first time adds a workload that could be preempted.
             return self.changes == state.changes and (self.quota_changes == now or not queue.preemption.is_possible)
         if self.config_changes != state.config_changes:
             return False
@@ -81,7 +81,7 @@ class StandingRefusal:
 
 
 def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempting) -> bool:
-    """Whether the quota that was promised is not all there yet, and those are still to leave who have the rest."""
+    """Whether part of the reserved quota is not available yet, and workloads that hold the rest are still to leave."""
     workloads, coming = state.workloads, dict[FlavorResource, int]()
     for other in (queue.name, *state.quota.relatives(queue.name)):
         for name, amount in workloads.leaving_usage(other).items():
@@ -89,7 +89,7 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
     for victim in promised.victims:
         held, facts = workloads.holding(victim.workload.key), workloads.facts.get(victim.workload.key)
         is_it = facts is not None and facts.uid == victim.workload.uid
-        if held is not None and facts is not None and is_it and not facts.evicted:  # it was told to go, and that is not seen yet
+        if held is not None and facts is not None and is_it and not facts.evicted:  # its eviction was requested, and is not observed yet
             add_usage(coming, held)
     wanted = admission_usage(promised.found.admission)
     available = {name: state.quota.available(queue.name, name) for name in wanted}
@@ -117,9 +117,10 @@ def could_be_given(
     by_share: bool,
     unseen: Collection[str] = (),
 ) -> bool:
-    """Whether there would be quota if all were gone who are leaving, or could be made to; a bound that is quickly known.
+    """Whether the quota would be available if all workloads were gone that are leaving or could be preempted. It is an
+    upper bound that is cheap to compute.
 
-    `unseen` are leaving, but not seen to be evicted yet.
+    `asked` are canonical amounts. `unseen` are keys of workloads with evictions that are not observed yet.
     """
     most = partial(_most, state, workload, queue, by_share, unseen)
     flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}
@@ -136,7 +137,11 @@ def could_be_given(
 def _most(
     state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, by_share: bool, unseen: Collection[str], name: FlavorResource
 ) -> int:
-    """Who can make nobody go gets what others give back when they have given it: that is a change by itself."""
+    """Returns an upper bound of the canonical amount of one resource of a flavor that the queue could provide.
+
+    For a workload that can preempt none, quota that others release counts when it is released: that is a change of its
+    own.
+    """
     tree, policy, workloads = state.quota, queue.preemption, state.workloads
     most = tree.available(queue.name, name)
     if not policy.is_possible:
@@ -152,7 +157,7 @@ def _most(
     if own or victims:
         most += own + victims + sum(workloads.leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
         most += sum(admission_usage(held).get(name, 0) for key in unseen if (held := workloads.holding(key)) is not None)
-    if policy.reclaim != NEVER:  # what is the queue's own it gets back from those who borrow it
+    if policy.reclaim != NEVER:  # the queue reclaims its own quota from the queues that borrow it
         used = tree.usage(queue.name).get(name, 0) - own - workloads.leaving_usage(queue.name).get(name, 0)
         most = max(most, tree.nominal(queue.name, name) - used)
     return most

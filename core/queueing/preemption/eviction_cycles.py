@@ -1,17 +1,18 @@
-"""Remembers evictions, so that they do not go in a circle.
+"""Records evictions, so that workloads do not evict each other in a cycle.
 
-Each eviction follows the policies of its queue, and a circle of them need not end: one workload preempts by priority within its queue,
-a second one reclaims what the first borrows, and a third one preempts the second and borrows. That makes room for the first again.
-So a workload does not preempt a workload for which it was evicted, directly or through others. That holds until one of them ends or has
-another queue or priority, or a Topology, ResourceFlavor, ClusterQueue or Cohort changes. It still gets back quota that is its queue's own:
-the rule holds if it would have to borrow, or needs only nodes.
+Each eviction follows the policies of its queue, and a cycle of them need not end: one workload preempts by priority
+within its queue, a second one reclaims what the first borrows, and a third one preempts the second and borrows. That
+makes room for the first again. So a workload does not preempt a workload for which it was evicted, directly or through
+others. That holds until one of them ends or has another queue or priority, or a Topology, ResourceFlavor, ClusterQueue
+or Cohort changes. It still reclaims its queue's own quota: the rule holds if it would have to borrow, or needs only
+nodes.
 
-A workload may also evict another one for nothing: a third one, which is ahead of it, takes the room, and the victim is admitted elsewhere.
-That may go on for ever with others that evict the third one. So it evicts one victim `MOST_FUTILE` times without being admitted itself,
-and spares it from then on.
+A workload may also evict another one without effect: a third one, which is ahead of it, takes the room, and the victim
+is admitted elsewhere. That may go on for ever with others that evict the third one. So it evicts one victim
+`MOST_FUTILE` times without being admitted itself, and spares it from then on.
 
-Pods that a controller makes anew, as a ReplicaSet does, have a new workload each time: they count as one (`WorkloadFacts.party`), which
-never ends here.
+Pods that a controller recreates, as a ReplicaSet does, have a new workload each time: they count as one
+(`WorkloadFacts.party`), which never ends here.
 """
 
 from collections import defaultdict
@@ -49,13 +50,14 @@ class Circles:
         self._evicted: dict[tuple[str, str], _Eviction] = {}  # by the parties of victim and preemptor; the oldest first
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: defaultdict[str, set[str]] = defaultdict(set)
-        self._changed: set[str] = set()  # parties of which `find_trait` has changed since the last `collect_changed`
+        self._changed: set[str] = set()  # parties with a `find_trait` that has changed since the last `collect_changed`
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
-        """A cycle begins: forgets evictions of workloads that have ended or have another queue or priority; all after a change of rules.
+        """Begins a cycle: drops evictions of workloads that have ended or have another queue or priority; all after a
+        change of rules.
 
-        `facts` are the workloads as they are, by key. Returns whether it forgot any.
+        `facts` are the workloads as they are, by key. Returns whether it dropped any.
         """
 
         def is_same(party: str, rank: Rank) -> bool:

@@ -1,14 +1,16 @@
-"""What shares say about who may go: preemption by fair share (KEP-1714; Configuration, fairSharing.preemptionStrategies).
+"""Preemption with fair sharing: which workloads may be preempted by share (KEP-1714; Configuration,
+fairSharing.preemptionStrategies).
 
-Two queues are compared where they meet: by the shares of the two children of their lowest common cohort, each of which has
-one of the queues below it. The workload counts as in use on its side.
+Two queues are compared at their lowest common cohort: by the shares of its two children that have one of the queues
+each. The workload counts as in use on its side.
 
-- LessThanOrEqualToFinalShare: once all have gone, the side that gave is at its share or above that of the side that took.
-- LessThanInitialShare: the side that took stays below what the other one had.
-- By either no victim could take its place back by the same right: with any one of them back, its side would be beyond the
-  other. So nobody is preempted in turn, for ever.
+- LessThanOrEqualToFinalShare: once all victims are gone, the share of the side that gave is equal to or above that of
+  the side that took.
+- LessThanInitialShare: the share of the side that took stays below the one that the other side had.
+- By either strategy no victim could be preempting in turn: with any victim back, its side would be beyond the other
+  one. So preemption does not go on for ever.
 
-A side that takes nothing beyond what is its own is compared with nobody: that is reclaiming (the peer's gate
+A side that takes nothing beyond its own quota is not compared: that is reclaiming (Kueue's gate
 FairSharingPreemptWithinNominal, which is on).
 """
 
@@ -30,7 +32,8 @@ class ShareRule:
     strategy: PreemptionStrategy
 
     def allows(self, tree: QuotaTree, wanted: Amounts, gone: Iterable[tuple[str, Amounts]]) -> bool:
-        """Whether a workload that takes `wanted` may have made these go: victims in other queues, which the tree counts no more."""
+        """Whether a workload that uses `wanted` may have preempted the workloads `gone`, in other queues, which the
+        tree counts no more."""
         ours = tree.shares(self.queue, wanted)
         for queue, amounts in {(queue, tuple(sorted(amounts.items()))): (queue, amounts) for queue, amounts in gone}.values():
             level = tree.meeting_level(self.queue, queue)
@@ -50,10 +53,10 @@ class ShareRule:
 
 
 class OneByOne:
-    """Candidates who go one after the other, each if shares allow it; the tree is as before at the `end`.
+    """Removes candidates one after the other, each if shares allow it. `end` restores the tree.
 
-    Of those who went from one queue only the one whose return would change least is looked at again, so that many can be tried:
-    `ShareRule.allows` has the last word.
+    Of the workloads removed from one queue only the one with the least effect on return is checked again, so that many
+    can be tried. `ShareRule.allows` decides in the end.
     """
 
     def __init__(self, rule: ShareRule, tree: QuotaTree, wanted: Amounts) -> None:
@@ -88,6 +91,6 @@ class OneByOne:
         return self._levels[queue]
 
     def end(self) -> None:
-        """Counts everybody again."""
+        """Adds the usage of all removed workloads back."""
         for queue, amounts in self._gone:
             self._tree.add(queue, amounts)

@@ -1,14 +1,16 @@
-"""Whose workloads may go for one that does not fit: rights by the ClusterQueue's `spec.preemption`, and by fair sharing.
+"""Which workloads may be preempted for one that does not fit, by the ClusterQueue's `spec.preemption` and by fair
+sharing.
 
-- In its own queue a workload preempts as `withinClusterQueue` says.
-- In other queues of its cohort only as long as they use what they could only borrow from where both can reach, in quota that the victim
-  holds, so that none is brought below what is its own: `reclaimWithinCohort` if the workload then needs not borrow, `borrowWithinCohort`
-  if it does. A workload that borrows preempts none that would then fit into the quota of its own queue: that one could reclaim it at
-  once, and the two would evict each other for ever.
-- With fair sharing it is the shares that say what a workload may take by borrowing, of those whom `reclaimWithinCohort` names
-  (`core.queueing.preemption.fair_preemption`); `borrowWithinCohort` says nothing then.
+- In its own queue a workload preempts as `withinClusterQueue` states.
+- In other queues of its cohort it preempts workloads only while their queue uses borrowed quota, where both queues can
+  reach that quota, and within the quota that the victim holds. So no queue is brought below its own quota.
+  `reclaimWithinCohort` applies if the workload then need not borrow, `borrowWithinCohort` if it must. A workload that
+  borrows preempts none that would then fit into the quota of its own queue: that workload could reclaim it at once, and
+  the two would evict each other for ever.
+- With fair sharing, shares decide what a workload may take by borrowing, from the workloads that `reclaimWithinCohort`
+  selects (`core.queueing.preemption.fair_preemption`). `borrowWithinCohort` has no effect then.
 
-Which of the workloads that may be evicted are looked at is in `core.queueing.preemption.victim_search`.
+Which of the workloads that may be preempted are tried is decided in `core.queueing.preemption.victim_search`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -31,7 +33,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ANY, LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
 
-MOST_CANDIDATES = 6_000  # that are looked at; of more those of the lowest priority, the last admitted first
+MOST_CANDIDATES = 6_000  # that are tried; of more, those of the lowest priority, the last admitted first
 _LISTED_AT_ONCE = 1_000
 _CANDIDATE_STEPS = 15  # what it costs to find out what one holds
 _TRIED_AT_ONCE = 500
@@ -67,12 +69,12 @@ class Candidate:
 
     @cached_property
     def rank(self) -> Rank:
-        """What is looked at first: lower goes before higher."""
+        """Sort key: a candidate with a lower rank is tried first."""
         return self.excess, self.priority
 
     @cached_property
     def order(self) -> tuple[Rank, int, bool, str]:
-        """Sort key: whose loss is the smallest first."""
+        """Sort key: the candidate with the smallest loss comes first."""
         return self.rank, self.lost, self.is_own, self.key
 
 
@@ -93,7 +95,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Candidates, whether the workload may borrow if they go, and what shares must say, if they have a say."""
+    """Candidates, whether the workload may borrow if they are preempted, and the rule of shares, if shares decide."""
 
     candidates: list[Candidate]
     may_borrow: bool
@@ -101,7 +103,7 @@ class Right:
 
 
 class Rights:
-    """What one workload may do to others, in a world in which those who are `leaving` are gone anyway."""
+    """The rights of one workload to preempt others, in a view without the workloads that are `leaving`."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class Rights:
         if memory.names != self.names:
             memory.names, memory.candidates = self.names, {}
 
-    # --- who may go ---------------------------------------------------------------------------------
+    # --- candidates ---------------------------------------------------------------------------------
 
     def stages(self) -> Iterator[list[Right] | None]:
         """Rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece of
@@ -186,7 +188,8 @@ class Rights:
         return all(is_left(resource, amount) for resource, amount in self.wanted.items() if amount)
 
     def _holders(self, queue: str) -> list[WorkloadFacts]:
-        """Those who hold quota, as far as it is seen: a decision that is still on its way is not undone."""
+        """Returns the workloads that hold quota as far as it is observed: an admission that is still being written is
+        not undone."""
         holders = self._state.workloads.holders(queue)
         if self._among is not None:
             holders = [w for w in holders if w.key in self._among]
@@ -258,14 +261,15 @@ class Rights:
         return known if known is not None and known.victim.workload is workload else None
 
     def _excess_of(self, queue: str) -> Excess:
-        """How far a queue, and the cohorts above it, are beyond their own before anybody goes."""
+        """Returns how far the queue, and each cohort above it, use more than their own before any workload is
+        preempted; empty without fair sharing."""
         if self._sharing is None:
             return ()
         if queue not in self._excess:
             self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._world.quota.shares(queue))
         return self._excess[queue]
 
-    # --- who may go together ----------------------------------------------------------------------------
+    # --- sets of candidates -----------------------------------------------------------------------------
 
     def is_legal(self, chosen: Sequence[Candidate]) -> bool:
         """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes; for a
@@ -277,10 +281,11 @@ class Rights:
         return all(self._may_all_go(queue, members) for queue, members in by_queue.items())
 
     def _may_all_go(self, queue: str, members: Sequence[Candidate]) -> bool:
-        """Tries the order backwards, from the last to go: all that could be it come back, then all that could go before these, and so on.
+        """Tries the order backwards, from the last one to be preempted: all that could be the last are restored, then
+        all that could be before these, and so on.
 
-        One round lets in all that hold quota of which the queue uses more than its own by then, so that there are at most as many rounds
-        as there is quota in question.
+        One round restores all that hold quota of which the queue then uses more than its own, so that there are at most
+        as many rounds as there is quota in question.
         """
         unused = dict(self._unused(queue))
         for member in members:
@@ -320,7 +325,8 @@ class Rights:
     def in_order(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
     ) -> Pieces[list[Candidate]]:
-        """Those that may go one after the other, the first `most` of them; where shares have a say, for a workload that takes `wanted`.
+        """Returns those that may be preempted one after the other, the first `most` of them; where shares decide, for a
+        workload that takes `wanted`.
 
         Those beyond the budget are left out.
         """

@@ -1,8 +1,10 @@
-"""What a workload that has lost nodes takes back of the spares that it lent: as little as gives its pods as good a place as all of it.
+"""The lent spare nodes that a workload takes back when it has lost nodes: the fewest with which its pods get as good a
+place as with all of them.
 
-Another node that serves as well is taken at once, and nobody goes. Else those go who stand where its pods are to be, and it waits for them
-in its old place: what is lent stays reserved for it, and is lent to nobody while it has lost nodes. What it is to get beside is claimed for
-it meanwhile (core.queueing.preemption.reservations): without that those would have gone for nothing.
+Another node that serves as well is used at once, and no workload is evicted. Otherwise the borrowers on the chosen
+nodes are evicted, and the workload waits for them in its old place. What is lent stays reserved for it, and is not lent
+again while it has lost nodes. What it gets in addition is reserved meanwhile (core.queueing.preemption.reservations);
+otherwise the evictions could be without effect.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,16 +27,18 @@ from core.state.facts import WorkloadFacts
 
 
 def fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[Loan]:
-    """Those first for which fewest have to go who do not leave already: who was told to go is not told for nothing, and who stands on
-    several nodes alone goes before two who share one."""
+    """Returns the loans, those first for which the fewest borrowers have to be evicted that are not leaving already.
+
+    So an eviction that was requested is used, and one borrower on several nodes comes before two that share a node.
+    """
     return sorted(loans, key=lambda loan: sum(not (one.workload.evicted or one.workload.key in leaving) for one in loan.borrowers))
 
 
 def choose_loans(
     tree: TopologyTree, requests: Sequence[PodSetRequest], loans: Sequence[Loan], decide: Callable[[Sequence[Loan]], Decision]
 ) -> Decision:
-    """The decision on lost pods with as few of the loans ended as will do; `decide` says what it is with some of them ended. More of them
-    never make it worse."""
+    """Returns the decision on lost pods with as few of the loans ended as are enough. `decide` returns the decision
+    with some of them ended; with more of them it never gets worse."""
     without = decide(())
     if not loans:
         return without
@@ -52,7 +56,8 @@ def choose_loans(
 
 
 def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], loans: Sequence[Loan]) -> tuple[list[Borrower], list[str]]:
-    """Who has to go from which of the nodes where pods are to be, and the nodes; `left` is what these leave free if nobody goes."""
+    """Returns the borrowers to evict from the nodes where pods are to be, and these nodes. `left` has what is left of
+    these nodes if no borrower is evicted."""
     going: dict[str, Borrower] = {}
     short = []
     for loan in loans:
@@ -82,7 +87,7 @@ def wait_for_borrowers(
     leaving: Collection[str],
     beside: Beside,
 ) -> NotAdmissible:
-    """What is found once those are gone who stand on the spares that it takes."""
+    """Returns the outcome of a workload that waits until the borrowers are gone from the spare nodes that it takes back."""
     victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
     told = {victim.workload.key for victim in victims}
     preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)), beside)

@@ -1,4 +1,4 @@
-"""Room that is being made: who was told to go, and who gets it."""
+"""Quota and nodes that are being released: which workloads are being evicted, and for which workload."""
 
 from collections.abc import Collection, Container
 from typing import NamedTuple
@@ -26,11 +26,11 @@ class _Notice(NamedTuple):
 
 
 class Claims:
-    """Those who wait for others to be gone, and those others.
+    """The workloads that wait until others are gone, and those others.
 
-    During a cycle a claim counts as taken from the moment at which its workload's turn has come: those behind it see no room,
-    those before it do. Of those who have lost nodes, and wait for what they lent, it counts from the start: what they hold already would
-    be worth nothing without the rest.
+    During a cycle a reservation counts as used as soon as its workload had its turn: workloads later in the order see
+    no room there, earlier ones do. The reservation of a workload that has lost nodes and takes lent spare nodes back
+    counts from the start: without it, what the workload already holds would be useless.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -38,17 +38,19 @@ class Claims:
         self.circles = Circles()
         self._by_uid: dict[str, Preempting] = {}
         self._evicting: dict[str, _Notice] = {}  # by key: workloads that are to be evicted and are not seen to be yet
-        self._preemptors: set[str] = set()  # uids of those for whose sake others were told to go
+        self._preemptors: set[str] = set()  # uids of workloads for which others were evicted
         self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
     def preemptors(self) -> list[str]:
-        """Uids of those for whose sake others were told to go, and who wait for that room since."""
+        """Returns the uids of the workloads for which others were evicted, and that have waited since for what these release."""
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
     def begin(self, pending: Container[str]) -> bool:
-        """A cycle begins: forgets preemptors that are not pending any more, and victims that are seen evicted or gone.
+        """Begins a cycle: drops preemptors that are not pending any more, and victims that are observed as evicted or
+        gone.
 
-        Returns whether evictions were forgotten that would have been part of a circle (`core.queueing.preemption.eviction_cycles`).
+        Returns whether evictions were dropped that would have been part of a cycle
+        (`core.queueing.preemption.eviction_cycles`).
         """
         self.withdraw([uid for uid in self._by_uid if uid not in pending])
         facts = self._state.workloads.facts
@@ -64,19 +66,19 @@ class Claims:
         return is_freed
 
     def leaving(self) -> set[str]:
-        """Those who are to go and still hold something."""
+        """Returns the keys of the workloads that are being evicted and still hold quota."""
         return self._state.workloads.leaving() | {key for key in self._evicting if self._state.workloads.holding(key) is not None}
 
     def unseen(self) -> Collection[str]:
-        """Keys of those who are to go and are not seen to be evicted yet."""
+        """Returns the keys of the workloads with evictions that are requested and not observed yet."""
         return self._evicting.keys()
 
     def uids(self) -> list[str]:
-        """Of those who wait for others to go, and have no place yet."""
+        """Returns the uids of the workloads that wait until others are gone, and have no place yet."""
         return list(self._by_uid)
 
     def any(self) -> bool:
-        """Whether anybody waits for others to go."""
+        """Whether any workload waits until others are gone."""
         return bool(self._by_uid or self._taking_back)
 
     def of(self, uid: str) -> Preempting | None:
@@ -101,7 +103,7 @@ class Claims:
         if before is not None:
             self._state.note_unclaimed(before.found.admission.cluster_queue)
 
-    # --- those who have lost nodes ------------------------------------------------------------------
+    # --- workloads that have lost nodes -------------------------------------------------------------
 
     def take_back(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
         """What one that has its place, and has lost nodes, waits for from now on: that others leave what it lent them."""
@@ -120,7 +122,7 @@ class Claims:
             self._state.claim_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
 
     def is_awaiting(self, workload: WorkloadFacts) -> bool:
-        """Whether those who were told to leave what it lent them are still there, on nodes where that comes to an end."""
+        """Whether borrowers that were evicted from its lent spare nodes are still on one that is ready."""
         _, preempting = self._taking_back.get(workload.uid, ("", None))
         if preempting is None:
             return False
@@ -141,14 +143,18 @@ class Claims:
     # --- the end of waiting -------------------------------------------------------------------------
 
     def fulfil(self, workload: WorkloadFacts) -> None:
-        """A workload is admitted, and waits no more."""
+        """Records that a workload is admitted, and waits no more."""
         self._by_uid.pop(workload.uid, None)
         self._preemptors.discard(workload.uid)
         self.circles.note_admitted(workload)
 
     def withdraw(self, uids: Collection[str]) -> None:
-        """Who waited wants something else now, or nothing, or nobody may have been told to go for it: whom it wanted to go need not,
-        for all that is known here, and what it claimed is others' to have."""
+        """Removes the reservations of workloads that need others, or nothing, or for which no eviction may have been
+        requested.
+
+        The victims need not leave as far as these workloads are concerned, and other workloads may use what was
+        reserved.
+        """
         claims = [claim for claim in (self._by_uid.pop(uid, None) for uid in uids) if claim is not None]
         self._preemptors.difference_update(uids)
         of = set(uids)
@@ -167,7 +173,7 @@ class Claims:
             self._state.claim(workload.key, claim.found.admission, plan)
 
     def spare(self, key: str) -> list[str]:
-        """A victim could not be evicted. Uids of those who wait for it."""
+        """Records that a victim could not be evicted. Returns the uids of the workloads that wait for it."""
         entry = self._evicting.pop(key, None)
         self.circles.withdraw([entry.pair] if entry is not None else [])
         waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
@@ -175,7 +181,7 @@ class Claims:
 
 
 def show(preempting: Preempting) -> str:
-    """What a workload waits for, and whom it has preempted."""
+    """Formats what a workload waits for, and the workloads that it preempts."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     leaving = len(preempting.leaving)

@@ -1,21 +1,24 @@
-"""Who has to go so that a workload fits: as few as can be, and as cheap (ClusterQueue, spec.preemption; KEP-2724, Stable).
+"""The search for victims: the fewest and cheapest workloads to preempt so that one fits (ClusterQueue, spec.preemption;
+KEP-2724, Stable).
 
-A set of victims is better than another if the highest priority in it is lower; then if it is smaller; then if the sum of
-priorities is lower; then if less work is lost (pods times the time since they were admitted); then by names. With fair
-sharing the set is better, before all of that, whose queues are further beyond their own, so that they give first. Nobody goes
-for nothing: with the victims gone the workload has its quota and its place, and without any one of them it has not.
+A set of victims is better than another if the highest priority in it is lower; then if it is smaller; then if the sum
+of priorities is lower; then if less work is lost (pods times the time since they were admitted); then by names. With
+fair sharing, a set is better before all of that if its queues are further beyond their own quota, so that these give
+first. No workload is preempted without effect: with all victims gone the workload has its quota and its place, and
+without any one of them it has not.
 
-Which workloads may be evicted at all is in `core.queueing.preemption.preemption_policy`. Workloads that are being evicted already are
-waited for before others are.
+Which workloads may be preempted at all is decided in `core.queueing.preemption.preemption_policy`. The search waits for
+workloads that are being evicted already before it preempts others.
 
-The search is exact where there are few candidates. Else it looks for the lowest priority that will do, and then, domain by
-domain of the level asked for, at those who hold most of what is missing there; the most promising domains are tried.
+The search is exact where there are few candidates. Otherwise it finds the lowest priority that is sufficient. Then it
+tries, domain by domain of the requested level, the workloads that hold most of what is missing there; only the most
+promising domains are tried.
 
-What it tries beyond the first set that helps is limited by the steps of the decision: with these spent, the best set so far is the
-answer, in which more workloads may go than are needed.
+What it tries beyond the first sufficient set is limited by the steps of the decision. Once these are spent, the best
+set so far is the answer, which may have more workloads than necessary.
 
-A search may be interrupted (`core.model.pieces`). It goes on with quota and nodes as they were when it began; whether its answer
-holds in the end is found out by the same search among the victims alone (`among`).
+A search may be interrupted (`core.model.pieces`). It continues with quota and nodes as they were when it began. Whether
+its answer still holds is confirmed by the same search among the victims alone (`among`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -124,7 +127,7 @@ def cost(chosen: Sequence[Candidate]) -> Cost:
 
 
 class _Search:
-    """Sets of victims for one workload, tried in a world in which those who are leaving are gone."""
+    """Sets of victims for one workload, tried in a view without the workloads that are leaving."""
 
     def __init__(
         self,
@@ -222,8 +225,8 @@ class _Search:
 
     @cached_property
     def _shortages(self) -> dict[FlavorResource, tuple[int, int, int]]:
-        """Where there is one flavor to be had: what is needed, is available, and is left of what is the queue's own, with nobody
-        gone but those who are leaving."""
+        """Returns, for resources with a single flavor, the amounts that are needed, available, and left of the queue's
+        own quota, with only the leaving workloads gone."""
         self.world.let_go(self._leaving)
         tree, queue, shortages = self.world.quota, self._queue.name, dict[FlavorResource, tuple[int, int, int]]()
         for group in self._queue.groups:
@@ -245,7 +248,7 @@ class _Search:
             yield
         with_all = self.found_without(candidates, may_borrow=right.may_borrow)
         if with_all is None:
-            return None  # not even if all of them were gone, whoever may
+            return None  # not sufficient even if all of them were gone
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
             return (yield from self._find_first_that_helps(right, sorted(sets, key=cost)))
@@ -384,7 +387,7 @@ class _Search:
                 yield from self._orders_by_domain(view, allowed, sizes)
 
     def _size(self, candidate: Candidate) -> float:
-        """How much of the quota in question somebody holds, as a share of what the workload asks for."""
+        """Returns the largest share of the requested quota that a candidate holds."""
         held = candidate.holds
         wanted = self.rights.wanted
         return max((held.get((flavor, r), 0) / wanted[r] for flavor, r in self.rights.names if wanted.get(r)), default=0.0)
@@ -401,7 +404,7 @@ class _Search:
         starts = tree.levels[shape.start].starts
         missing = pod_set.count - np.add.reduceat(room, starts)
         if (missing <= 0).any():
-            return  # there is room without anybody going: whoever goes gives quota
+            return  # there is room without any preemption: a preempted workload releases quota only
         by_size = sorted(range(len(allowed)), key=lambda i: (-sizes[allowed[i].key], allowed[i].order))
         held: dict[int, dict[int, float]] = {}
         for at in range(0, len(allowed), _READ_AT_ONCE):

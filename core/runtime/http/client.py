@@ -28,7 +28,8 @@ from core.runtime.http.transport import Endpoint, Fence, Nowhere, Transport
 __all__ = ["Client", "Obj", "OnRequest", "Page", "PatchKind", "Resource"]
 
 OnRequest = Callable[[str, Resource, str | None], None]
-"""Told the RBAC verb, the resource and the subresource of every request, so that tests can compare the chart's rights with what is used."""
+"""Called with the RBAC verb, the resource and the subresource of every request, so that tests can compare the rights of
+the chart with those used."""
 
 OnReply = Callable[[Resource, Obj], None]
 _TELLING = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
@@ -69,7 +70,7 @@ class Client:
             async def authorize() -> str | None:
                 try:
                     token = await configuration.get_api_key_with_prefix("BearerToken")
-                except Exception as error:  # the service account's token file, read anew every minute
+                except Exception as error:  # the service account's token file, which is read again every minute
                     raise Unreachable(f"the credentials cannot be read: {error}") from error
                 return token.strip() if token else None
 
@@ -227,7 +228,8 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Patch. An apply is the one kind that may be repeated blindly, since it says what shall be and not what to change."""
+        """Patches an object. An apply is the one kind that may be repeated blindly, since it describes the result and
+        not the change."""
         params = _write_params(field_manager, field_validation, dry_run)
         if force:
             params["force"] = "true"
@@ -305,9 +307,11 @@ class Client:
         field_selector: str | None = None,
         timeout_seconds: int,
     ) -> AsyncGenerator[Obj, None]:
-        """Raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes the stream.
+        """Yields raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes
+        the stream.
 
-        To be closed with `contextlib.aclosing`. Bounds only the opening in time: who reads must give up on silence.
+        To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on
+        silence.
         """
         params = _params(
             watch="true",
@@ -328,7 +332,7 @@ class Client:
     async def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes:
-        """Any path, for discovery, probes and versions; answers of 300 and above raise as ever."""
+        """Requests any path, for discovery, probes and versions; answers of 300 and above raise errors as in other methods."""
         return await self._transport.request(method, path, params=params, body=body, timeout_s=timeout_s)
 
     async def _send(
@@ -380,7 +384,7 @@ def _write_params(field_manager: str | None, field_validation: str | None, dry_r
 
 
 def _endpoint_of(configuration: Any) -> Endpoint:
-    """The parts of kubernetes-asyncio's configuration that say where to and whom to trust. Reads files, hence on a thread."""
+    """Returns the address and the trust settings of kubernetes-asyncio's configuration. Reads files, and so runs on a thread."""
     url = str(configuration.host).rstrip("/")
     tls: ssl.SSLContext | None = None
     if url.startswith("https"):

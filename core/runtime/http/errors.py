@@ -7,7 +7,7 @@
       Unauthorized              401
       Forbidden                 403
       NotFound                  404
-      Conflict                  409   somebody else wrote first, or owns the field
+      Conflict                  409   another writer was first, or owns the field
         AlreadyExists           409   reason AlreadyExists
       Gone                      410   the resource version or continue token is too old: list again
       Invalid                   422
@@ -16,7 +16,7 @@
       Unreachable               no (whole) answer: refused, reset, timed out, cut off; status 0
       NotLeading                never sent: the lease is not ours; status 0
 
-Ours, not aiohttp's: callers must not know the transport, and an aiohttp error says nothing about the Status that the server sent along.
+Ours, not aiohttp's: callers must not know the transport, and an aiohttp error does not have the Status that the server sent along.
 Texts are truncated: an error ends up in logs, conditions and events, and a server may quote a whole object back.
 """
 
@@ -39,15 +39,15 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
 
 
 def without_credentials(text: str) -> str:
-    """The text, with no user and password in the URLs in it: a proxy's are told by whoever cannot reach it."""
+    """Returns the text without user and password in its URLs: errors of an unreachable proxy contain them."""
     return _CREDENTIALS.sub("", text)
 
 
 class KubeError(Exception):
     """An operation on the API server failed.
 
-    `reason` is the machine-readable CamelCase word of the server's Status (empty when it sent none), `message` its sentence, `body` the
-    whole Status when the server sent one.
+    `reason` is the machine-readable CamelCase reason of the server's Status (empty when it sent none), `message` its
+    sentence, `body` the whole Status when the server sent one.
     """
 
     def __init__(self, status: int, reason: str = "", message: str = "", body: Mapping[str, Any] | None = None) -> None:
@@ -73,7 +73,7 @@ class Unauthorized(KubeError):
 
 
 class Forbidden(KubeError):
-    """403: the rights are missing, or an admission plugin said no."""
+    """403: the rights are missing, or an admission plugin refused."""
 
 
 class NotFound(KubeError):
@@ -93,11 +93,13 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """422: the object breaks the schema or a rule. Also one that is too large to be stored, which etcd says in a 500 of the API server."""
+    """422: the object breaks the schema or a rule. Also one that is too large to be stored, which etcd reports in a 500
+    of the API server."""
 
 
 class TooManyRequests(KubeError):
-    """429: the server sheds load, or a disruption budget forbids an eviction now. `retry_after` in seconds, None when not told."""
+    """429: the server sheds load, or a disruption budget forbids an eviction now. `retry_after` is in seconds, None
+    when not given."""
 
     def __init__(
         self, status: int, reason: str = "", message: str = "", body: Mapping[str, Any] | None = None, *, retry_after: float | None = None
@@ -165,8 +167,8 @@ def _parse_status(body: bytes) -> Mapping[str, Any] | None:
 
 
 def _retry_after(status: Mapping[str, Any] | None, headers: Mapping[str, str]) -> float | None:
-    """The header wins over the Status: proxies in between set only the header. An HTTP date (which no API server sends) counts as not
-    told."""
+    """Returns the seconds to wait; None if none are given. The header takes precedence over the Status: proxies in
+    between set only the header. An HTTP date (which no API server sends) counts as not given."""
     told: Any = headers.get("Retry-After")
     if told is None and status is not None:
         details = status.get("details")

@@ -1,7 +1,7 @@
-"""Which kubeconfig is meant, and what is wrong with one that cannot be used, in one line.
+"""Which kubeconfig is used, and what is wrong with one that cannot be used, in one line.
 
-The library that reads them raises whatever comes of it (its own errors, YAML's, `TypeError` for an empty file) and passes over
-a file that is not there, which ends as a complaint about keys of a file that nobody wrote.
+The library that reads them raises any error (its own errors, YAML's, `TypeError` for an empty file). It ignores a file
+that does not exist, and then reports missing keys of a file that does not exist.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class UnusableKubeconfig(Exception):
 
 
 def find_kubeconfig(told: str | None) -> str | None:
-    """The file that is told, else what kubectl would read; None when there is none, which is how a pod looks from inside.
+    """Returns the file that the caller names, else the one that kubectl would read. None when there is none, as inside a pod.
 
-    Raises UnusableKubeconfig where none of the files that are named is there; of several some may be missing, as for kubectl.
+    Raises UnusableKubeconfig where none of the named files exists; of several some may be missing, as for kubectl.
     """
     named = told or os.environ.get("KUBECONFIG")
     if not named:
@@ -50,7 +50,7 @@ def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
             f"there is no kubeconfig (neither --kubeconfig nor $KUBECONFIG names one, and ~/.kube/config is not there), "
             f"and this is no pod with a service account: {why}"
         )
-    if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's way to say that it has another shape
+    if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's errors for a file of another shape
         why = "it is not a kubeconfig: clusters, contexts, users and current-context are expected, each as kubectl writes it"
     return UnusableKubeconfig(truncated(f"kubeconfig {path}: {why}"))
 
@@ -62,9 +62,9 @@ def strip_record(record: logging.LogRecord) -> bool:
 
 
 def find_namespace(told: str | None, context: str | None = None) -> str | None:
-    """The namespace of a context of the kubeconfig that is meant, None where it names none.
+    """Returns the namespace of a context of the kubeconfig in use, None where it names none.
 
-    Of several files the first counts that has something to say, as for kubectl; what is wrong with one is told on connecting.
+    Of several files the first with a value counts, as for kubectl; an error in a file is reported on connecting.
     """
     try:
         parts = list(_parts(find_kubeconfig(told)))
@@ -172,7 +172,8 @@ def _find_files(named: str) -> list[str]:
 
 
 def _read(file: str) -> Any:
-    """Raises ValueError that says where the YAML is broken, and nothing of it: what PyYAML says may quote a token or a password."""
+    """Reads a file. Raises ValueError with the place where the YAML is broken, and none of its text: PyYAML's message
+    may quote a token or a password."""
     try:
         with open(file) as opened:
             return yaml.safe_load(opened)

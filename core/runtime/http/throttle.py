@@ -16,10 +16,11 @@ MOST_SHED = 20  # times in a row that one request may be refused with 429
 
 
 class Throttle:
-    """Used as `async with throttle:` around one request; its outcome is told by `succeeded` or `shed`.
+    """Used as `async with throttle:` around one request; `succeeded` or `shed` records its outcome.
 
-    The limit grows by one for each round of requests that all succeed, up to `most`; after a 429 it is halved, and nothing begins before
-    the server's Retry-After has passed. Of the requests that were under way together only the first 429 halves it.
+    The limit grows by one for each round of requests that all succeed, up to `most`. After a 429 it is halved, and no
+    request begins before the server's Retry-After has passed. Of the requests that were under way together only the
+    first 429 halves it.
     """
 
     def __init__(self, clock: Clock, *, start: int = 8, most: int = 64) -> None:
@@ -56,8 +57,11 @@ class Throttle:
         self._leave()
 
     async def run(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A request at the pace that the server can take; what it sheds is asked again when it says so, up to `MOST_SHED` times in a row.
-        Raises what `request` raises."""
+        """Runs a request at the pace that the server can take. A request that it sheds is sent again when the server
+        allows it, up to `MOST_SHED` times in a row.
+
+        Raises what `request` raises.
+        """
         for _ in range(MOST_SHED):
             async with self:
                 try:

@@ -32,7 +32,7 @@ MAX_CONNECTIONS = 256
 MAX_ERROR_BYTES = 2**20
 
 RELOAD_INTERVAL_S = 10.0
-"""Credentials are read anew at most this often, so that a revoked token does not become a storm of exec plugins."""
+"""Credentials are read again at most this often, so that a revoked token does not start many exec plugins."""
 
 
 Authorize = Callable[[], Awaitable[str | None]]
@@ -59,7 +59,8 @@ Fence = Callable[[], float]
 
 
 class LineSplitter:
-    """Chunks of any size in, whole lines out; only the new chunk is searched, so that a long line costs no more than its length."""
+    """Splits chunks of any size into whole lines. Only the new chunk is searched, so that a long line costs no more
+    than its length."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
@@ -115,7 +116,7 @@ class Transport:
 
     @property
     def address(self) -> str:
-        """Where requests go, to be told."""
+        """The address to which requests go, without credentials, for messages."""
         return without_credentials(self._endpoint.url)
 
     async def aclose(self) -> None:
@@ -132,10 +133,11 @@ class Transport:
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        """The body of a good answer.
+        """Returns the body of a good answer.
 
-        `fence` returns the seconds for which the request may still be made: it is looked at just before the request is sent on a
-        connection, and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent.
+        `fence` returns the seconds for which the request may still be made: it is called just before the request is
+        sent on a connection, and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was
+        sent.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         if fence is not None:
@@ -151,7 +153,8 @@ class Transport:
             raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
 
     async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The lines of an endless answer. Only its beginning is bounded in time; how long silence is bearable is the reader's to say."""
+        """Yields the lines of an endless answer. Only its beginning is bounded in time; the reader decides how long a
+        silence may last."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._open("GET", path, params, None, "", None)
@@ -173,7 +176,8 @@ class Transport:
     async def _open(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
-        """The beginning of a good answer. A 401 is tried once more with credentials read anew: such a request was not carried out."""
+        """Returns the beginning of a good answer. A 401 is tried once more with credentials that are read again: such a
+        request was not carried out."""
         generation = self._generation
         try:
             return await self._once(method, path, params, body, content_type, fence)
@@ -216,7 +220,8 @@ class Transport:
             raise error_for(response.status, text, response.headers)
 
     async def _reload_credentials(self, generation: int) -> bool:
-        """Whether another try makes sense: credentials have been read anew since `generation`, by us or by another request meanwhile."""
+        """Returns whether another try makes sense: credentials have been read again since `generation`, by this or by
+        another request meanwhile."""
         if self._reload is None:
             return False
         async with self._reloading:
@@ -240,7 +245,7 @@ class Nowhere(Transport):
 
     def __init__(self) -> None:
         self._endpoint = Endpoint("nowhere")
-        self._timeout_s = 1.0  # nobody waits
+        self._timeout_s = 1.0  # no request waits
         self._generation, self._reload = 0, None
 
     async def aclose(self) -> None:
@@ -279,7 +284,8 @@ def _told(error: BaseException) -> str:
 
 
 def _keepalive_socket(info: tuple[Any, ...]) -> socket.socket:
-    """A socket whose kernel notices a peer that vanished without a word in about 45 s, far earlier than any watch's own limit."""
+    """Returns a socket with keepalive: the kernel detects a lost connection in about 45 s, far earlier than the limit
+    of any watch."""
     family, kind, protocol, _name, _address = info
     sock = socket.socket(family=family, type=kind, proto=protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

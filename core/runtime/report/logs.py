@@ -79,14 +79,15 @@ def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
 
 class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A line that could not be written is lost; told where it could not be either, it would be what fails at the end."""
+        """Drops a line that could not be written (OSError): a report of that could not be written either, and would
+        make the process fail at its end."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
 
 def _stderr() -> TextIO:
     """Unbuffered, as with PYTHONUNBUFFERED: where a disk is full a line is lost, and does not spoil the next or the process' exit code."""
-    if sys.stderr is not sys.__stderr__:  # somebody gathers what is told
+    if sys.stderr is not sys.__stderr__:  # stderr was replaced, and its lines are collected
         return sys.stderr
     raw = cast("BinaryIO", io.FileIO(_STDERR, "w", closefd=False))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)

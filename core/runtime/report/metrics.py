@@ -1,8 +1,9 @@
-"""Counts and measures, told to whoever scrapes them and sent by OTLP where there is somewhere to send to.
+"""Counters and measurements, served to scrapers and sent by OTLP where an endpoint is configured.
 
-The only module that knows the metrics SDK. What happens is counted at once (`add`, `record`); what is so at a moment is read
-when somebody asks (`read_by`), on the event loop whose state it is, never on the exporter's thread. An exporter that fails loses
-a reading and holds nobody up. Nothing here is global: each `Metrics` has a provider and a registry of its own.
+The only module that uses the metrics SDK. Events are counted at once (`add`, `record`). Present values are read when
+they are requested (`read_by`), on the event loop that owns the state, never on the thread of the exporter. An exporter
+that fails loses a reading and blocks nothing. Nothing here is global: each `Metrics` has a provider and a registry of
+its own.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP
 GRPC = "grpc"
 
 OTHER = "other"
-"""The value of a label whose own is not known, or one too many."""
+"""The value of a label with an unknown value, or with one value too many."""
 
 MOST_SERIES = 1900
-"""Of one instrument; what comes beyond is told together. The SDK itself goes on to 2,000 and marks what is above in a way of its own."""
+"""Per instrument; further series are reported as one. The SDK itself goes on to 2,000 and marks further ones in its own way."""
 
 READ_EVERY_S = 15.0
-"""How old what is sent by OTLP may be; it is sent once a minute unless the standard variables say otherwise."""
+"""The greatest age (s) of what is sent by OTLP; it is sent once a minute unless the standard variables set another interval."""
 
 
 class Kind(Enum):
-    """`TOTAL` is a counter that somebody else keeps: it is read when asked for, as a gauge is."""
+    """`TOTAL` is a counter that another component maintains: it is read when requested, as a gauge is."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -52,7 +53,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """`values` are all that there are, every other becomes `other`; None: they are names that others give."""
+    """`values` are all known values, every other becomes `other`; None: they are names that other objects have."""
 
     name: str
     values: frozenset[str] | None = None
@@ -62,7 +63,8 @@ class Label:
 class Instrument:
     """One metric by the name under which it is scraped. `buckets` are upper bounds in the unit of the name.
 
-    `together` makes one value of several, where there are more series than are told: a sum, or for what does not add up the largest.
+    `together` makes one value of several, where there are more series than are reported: a sum, or the largest of
+    values that do not add up.
     """
 
     name: str
@@ -97,8 +99,11 @@ class Unmeasured:
 
 
 class Metrics:
-    """All instruments of a process. `endpoint` is the base address of an OTLP collector; None: as the standard variables say, else
-    nowhere. `protocol` is `grpc` or `http/protobuf`, by default what the standard variables say, else the latter."""
+    """All instruments of a process.
+
+    `endpoint` is the base address of an OTLP collector; None: by the standard variables, else nothing is sent.
+    `protocol` is `grpc` or `http/protobuf`, by default that of the standard variables, else the latter.
+    """
 
     def __init__(
         self, service: str, instruments: Iterable[Instrument], *, endpoint: str | None = None, protocol: str | None = None
@@ -157,7 +162,7 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Gauges and totals are what this says from now on, beside what others say."""
+        """Adds a function that returns values of gauges and totals from now on, beside other such functions."""
         self._readers.append(read)
 
     def refresh(self) -> None:
@@ -167,7 +172,7 @@ class Metrics:
             try:
                 for instrument, rows in read().items():
                     now.setdefault(instrument.name, []).extend(_observations(instrument, rows))
-            except Exception:  # of all that is told one part is missing
+            except Exception:  # one part of the metrics is missing
                 logger.exception("metrics cannot be read")
         self._read = now
 
@@ -215,7 +220,8 @@ class Metrics:
 
 
 def _attributes(instrument: Instrument, values: Values, *, is_full: bool) -> dict[str, str]:
-    """What the values of labels are told as; where there is no room for more series all but what is one of few is `other`."""
+    """Returns the reported values of labels. Where there is no room for more series, each value that is not one of few
+    is `other`."""
     told = {}
     for label, value in zip(instrument.labels, values, strict=True):
         is_known = not is_full if label.values is None else value in label.values
@@ -305,7 +311,7 @@ def _prometheus_reader(exemplars: _Exemplars) -> Any:
 
 
 def _exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
-    # What goes wrong there is told by `_telling`, once.
+    # Errors of the exporter are logged by `_telling`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     protocol = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None)
     if protocol == GRPC:

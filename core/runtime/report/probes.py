@@ -1,6 +1,6 @@
-"""Plain HTTP for those who look after a process: probes of the kubelet, and whoever scrapes metrics.
+"""HTTP without TLS for the probes of the kubelet, and for scrapers of metrics.
 
-A probe is answered by the event loop whose health it asks about: one that is blocked does not answer at all.
+A probe is answered by the event loop that it checks: a blocked one does not answer at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.runtime.report.metrics import Metrics
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 WhyNot = Callable[[], str]
-"""Says what is wrong; nothing where all is well."""
+"""Returns what is wrong; empty where all is well."""
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 

@@ -1,8 +1,9 @@
-"""Which traces are worth sending, decided by what turns out to be on them.
+"""Which traces are sent, decided by the contents of their spans.
 
-A share of all traces is sent whatever is on it; which ones is told by their ids, so that all processes agree. The spans of the others
-are held until one of them is worth its trace: then those that were held are sent, and all that follow. A trace of which nobody learns
-anything in time is forgotten, as are the oldest where too many are held: what is kept back has a bound, and costs no thread.
+A share of all traces is sent whatever their contents. The trace id decides which, so that all processes agree. The
+spans of other traces are held until one of them makes its trace worth sending; then the held spans are sent, and all
+that follow. A trace without such a span in time is dropped, as are the oldest where too many are held: what is held is
+bounded, and needs no thread.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ own no-op tracer stays, which costs next to nothing. An exporter that fails drop
 a bounded queue to a thread of their own, and it is logged when it begins to fail and when it is well again, not once per batch.
 
 Spans outside of the share that is always sent are recorded, too, so that it can be seen whether they are worth it:
-`core.runtime.report.sampling`
-decides. Their flag says that they are not sampled, here and in what is carried to others.
+`core.runtime.report.sampling` decides. Their flag marks them as not sampled, here and in what is carried to others.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 
 @dataclass
 class Telemetry:
-    """What `setup` made; `enabled` says whether spans go anywhere."""
+    """The result of `setup`; `enabled`: whether spans are sent."""
 
     _provider: TracerProvider | None = None
 
@@ -86,10 +85,11 @@ def setup(
     sampling: Sampling = Sampling(),  # noqa: B008, a frozen value
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Telemetry:
-    """Send spans to `endpoint`, the base address of an OTLP collector; None: as the standard environment variables say, else nowhere.
+    """Sends spans to `endpoint`, the base address of an OTLP collector; None: by the standard environment variables,
+    else nothing is sent.
 
-    `protocol` is `grpc` or `http/protobuf`, and `ratio` the share of traces that is sent whatever is on them: by default what the standard
-    variables say, else the latter, and all.
+    `protocol` is `grpc` or `http/protobuf`, and `ratio` the share of traces that is sent whatever their contents: by
+    default those of the standard variables, else the latter, and all.
     """
     has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
     share = ratio if ratio is not None else ratio_of(os.environ)
@@ -203,7 +203,7 @@ def _parse(traceparent: str | None) -> SpanContext | None:
 
 
 def _sampler(ratio: float) -> Sampler:
-    """Records every span; the flag says whether its trace is of the share that is sent. A function, since its base class is the SDK's."""
+    """Records every span; the flag marks traces of the share that is sent. A function, since its base class is the SDK's."""
     from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult, TraceIdRatioBased
 
     bound = TraceIdRatioBased.get_bound_for_rate(ratio)
@@ -249,7 +249,7 @@ def _processor(exporter: SpanExporter, sampling: Sampling, monotonic: Callable[[
 
 
 def _sampled(span: ReadableSpan) -> ReadableSpan:
-    """The same span with the flag that says it is sent."""
+    """Returns the same span with the flag that marks it as sent."""
     from opentelemetry.sdk.trace import ReadableSpan
 
     assert span.context is not None
@@ -276,7 +276,7 @@ def _sampled(span: ReadableSpan) -> ReadableSpan:
 
 def _exporter(endpoint: str | None, protocol: str | None) -> tuple[SpanExporter, str, str]:
     """The exporter, by which protocol it sends and whither."""
-    # What goes wrong there is told by `_telling`, once.
+    # Errors of the exporter are logged by `_telling`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     asked = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None) or HTTP
     if asked not in (GRPC, HTTP):

@@ -1,4 +1,4 @@
-"""A watcher, a store and those who want to know of changes, put together."""
+"""A watcher and a store, with the handlers of changes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ AT_ONCE = 25
 
 
 class Informer:
-    """Keeps `store` equal to the server's objects and tells handlers each change after it is folded in.
+    """Keeps `store` equal to the objects of the API server, and calls handlers with each change after it is in the
+    store.
 
-    Handlers are synchronous and do nothing but fold and enqueue. What a handler, an index or `transform` raises is the fault of one
-    object: it is set aside (`set_aside`), the other handlers are called all the same, and its next change is tried like any other.
-    `transform` slims objects before they are stored; it must keep namespace, name, uid and resourceVersion. An object that it raises for
-    is stored whole. What the server answers to a write is folded in like an event (`observe_reply`). `settle` is called while a first list
-    is read, after each piece of it.
+    Handlers are synchronous and do nothing but update state and enqueue. An error that a handler, an index or
+    `transform` raises is the fault of one object: the object is set aside (`set_aside`), the other handlers are called
+    all the same, and its next change is tried like any other.
+
+    `transform` slims objects before they are stored; it must keep namespace, name, uid and resourceVersion. An object
+    for which it raises an error is stored whole. The answer of the server to a write is applied like an event
+    (`observe_reply`). `settle` is called after each piece of a first list.
     """
 
     def __init__(
@@ -76,11 +79,12 @@ class Informer:
 
     @property
     def synced(self) -> bool:
-        """Whether a first list is in the store and has been told to the handlers."""
+        """Whether a first list is in the store and the handlers have been called with it."""
         return self._synced.is_set()
 
     def add_handler(self, handler: Handler) -> None:
-        """A handler that comes late is first told everything there is, marked `initial`: at once, or within `telling_later` later."""
+        """Adds a handler. One that is added late is first called with every object, marked `initial`: at once, or after
+        the end of `telling_later`."""
         handler = self._guard(handler)
         late = who_gathers()
         if late is not None:
@@ -123,7 +127,7 @@ class Informer:
         await self._synced.wait()
 
     async def list_once(self) -> None:
-        """One list and no watch: for who looks once, and wants to hear of it if that cannot be. Raises a `KubeError`."""
+        """Lists once, without a watch, for callers that read once and handle a failure themselves. Raises a `KubeError`."""
         labels, fields = self._selectors
         page = await self._client.list(self.resource, self._namespace, label_selector=labels, field_selector=fields)
         self.fill(page.items)
@@ -136,7 +140,7 @@ class Informer:
         self._fold(InitDone())
 
     def put(self, obj: Obj) -> None:
-        """As if the server had told of one object, new or changed."""
+        """Applies one object, new or changed, as if the server had sent an event."""
         self._fold(Applied(obj))
 
     def observe_reply(self, obj: Obj) -> None:
@@ -144,7 +148,8 @@ class Informer:
         self._tell(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
 
     def forget_all(self) -> None:
-        """Tells handlers that everything is gone, and starts anew: for a resource that is not served any more, once `run` is cancelled."""
+        """Calls handlers with the deletion of every object, and drops all state: for a resource that is not served any
+        more, once `run` is cancelled."""
         self._fold(Init())
         self._fold(InitDone())
         self._synced.clear()

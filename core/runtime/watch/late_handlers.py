@@ -1,7 +1,9 @@
-"""Handlers that come when there is a lot already, and are told of it piece by piece, so that others have their turn in between.
+"""Handlers that are added when many objects exist, and are called with them piece by piece, so that other tasks run in
+between.
 
-They hear the same as if they had been told of everything in the moment in which they came, in the same order: first how things were
-then, and then what has changed meanwhile. Stores and state may be ahead of what they hear, as they are of every handler's news.
+They get the same calls in the same order as if they had been called with everything when they were added: first the
+objects as they were then, and then the changes since. Stores and state may be ahead of these calls, as they are for
+every handler.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ AT_ONCE = 200
 
 
 class Latecomers:
-    """Those of one informer. `on_end` is called with them when they have heard all, and hear of changes by themselves from then on."""
+    """The late handlers of one informer. `on_end` is called with them when they have got all calls, and are called with
+    changes directly from then on."""
 
     def __init__(self, late: Late, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> None:
         self._late, self._on_end = late, on_end
@@ -34,11 +37,11 @@ class Latecomers:
         self._late.to_tell.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
 
     def hear(self, change: Change) -> None:
-        """Something changes now: they are told in their turn."""
+        """Queues a change for these handlers, after the calls that are pending."""
         self._late.to_tell.append((self._handlers, [change]))
 
     def end(self) -> None:
-        """They have heard all."""
+        """Ends the lateness of these handlers: all calls are made."""
         self._on_end(self._handlers)
 
 
@@ -56,7 +59,7 @@ class Late:
         return latecomers
 
     async def catch_up(self, clock: Clock, at_once: int = AT_ONCE) -> None:
-        """Returns when all of them have heard of everything, also of what changes until then."""
+        """Returns when all of them have been called with every object, and with all changes until then."""
         for call, _ in enumerate(self._tell(), 1):
             if call % at_once == 0:
                 await clock.sleep(0)
@@ -77,7 +80,8 @@ _late: ContextVar[Late | None] = ContextVar("late", default=None)
 
 @contextmanager
 def telling_later() -> Iterator[Late]:
-    """Handlers that are added within hear nothing before `Late.catch_up`. Nothing may change, so nothing be awaited, within."""
+    """Delays the calls of handlers that are added inside the context until `Late.catch_up`. Nothing may change inside
+    it, and nothing may be awaited."""
     late = Late()
     token = _late.set(late)
     try:

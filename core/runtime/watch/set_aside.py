@@ -63,7 +63,7 @@ class SetAside:
         self._logged.move_to_end(at)
         while len(self._logged) > _LOGGED:
             self._logged.popitem(last=False)
-        # What a value is not accepted for is said by the error; of anything else it matters where it was raised.
+        # The error has the value that is not accepted; for any other error the place where it was raised matters.
         trace = None if isinstance(error, ValueError) else error
         logger.warning("object set aside", extra={"resource": str(resource), "object": key, "error": why}, exc_info=trace)
         for report in self.on_add:

@@ -64,7 +64,7 @@ class Store:
         self._on_error = on_error
         self._objects: dict[str, Obj] = {}
         self._relisted: dict[str, Obj] | None = None
-        self._unfolded: dict[str, Obj] = {}  # of a list that is being taken: what is still to come
+        self._unfolded: dict[str, Obj] = {}  # of a list that is being applied: the objects that are not applied yet
         self._indexes: dict[str, _Index] = {}
         self._version = 0  # up to which the watch has brought everything
         self._ahead: dict[str, int] = {}  # by key of objects from replies: their versions, which the watch has not reached
@@ -92,14 +92,15 @@ class Store:
 
     @property
     def objects(self) -> Mapping[str, Obj]:
-        """All of them by key, as they are whenever they are looked at."""
+        """All objects by key; the mapping shows their present state."""
         return MappingProxyType(self._objects)
 
     def keys(self) -> Iterable[str]:
         return self._objects.keys()
 
     def add_index(self, name: str, fn: IndexFn) -> None:
-        """Find objects by what `fn` says of them; it must depend on the object alone. May be added at any time, once by name."""
+        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added
+        at any time, once by name."""
         if name in self._indexes:
             raise ValueError(f"the index {name} exists")
         index = _Index(fn)
@@ -117,7 +118,7 @@ class Store:
             self._on_error(obj, error)
 
     def by_index(self, name: str, value: str) -> Objs:
-        """The objects of which the index says `value`, by key."""
+        """Returns the objects with the value `value` in the index, by key."""
         return [self._objects[key] for key in sorted(self._indexes[name].keys_of(value))]
 
     def count_by_index(self, name: str, value: str) -> int:
@@ -125,7 +126,8 @@ class Store:
         return len(self._indexes[name].keys_of(value))
 
     def apply(self, event: Event) -> Changes:
-        """Fold one event in and say what changed. The same name with another uid is another object: deleted and created, two changes."""
+        """Applies one event and returns the changes. The same name with another uid is another object: deleted and
+        created, two changes."""
         match event:
             case Init():
                 self._relisted = {}
@@ -168,7 +170,7 @@ class Store:
         return changes
 
     def _fold_listed(self, key: str, *, initial: bool) -> Changes:
-        """Folds in one object of the list that is being taken, if it is still to come."""
+        """Applies one object of the list that is being applied, if it is not applied yet."""
         listed = self._unfolded.pop(key, None)
         return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 

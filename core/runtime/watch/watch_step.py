@@ -23,12 +23,12 @@ from typing import NamedTuple
 from core.resource import PAGE_LIMIT, Obj, Page
 from core.runtime.http.errors import BadRequest, Gone, KubeError, Unreachable, error_for
 
-# -- events: what the watcher tells
+# -- events: what the watcher emits
 
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """A list begins; whatever a list that was broken off has said is void."""
+    """A list begins; the objects of an earlier list that was broken off are void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """`obj` is the last state as the server tells it."""
+    """`obj` is the last state that the server sent."""
 
     obj: Obj
 
@@ -74,7 +74,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Nothing was heard for longer than the server may keep a stream open."""
+    """Nothing was received for longer than the server may keep a stream open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,16 @@ class Woke:
 
 @dataclass(frozen=True, slots=True)
 class ReopenRequested:
-    """The stream is to be opened anew, so that what it has to say is known within seconds."""
+    """The stream is to be opened again, so that its events arrive within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unproven:
-    """The stream that was opened anew has ended in good order before it reached the version that was asked for: it may have lagged behind,
-    and only a list is certain.
+    """The stream that was opened again has ended in good order before it reached the requested version: it may have
+    lagged behind, and only a list is certain.
 
-    An API server sends no bookmarks for a resource of which nothing has changed since it started, and others with the version of its cache.
+    An API server sends no bookmarks for a resource of which nothing has changed since it started, and others with the
+    version of its cache.
     """
 
 
@@ -139,7 +140,8 @@ Action = ListPage | OpenWatch | Read | Sleep
 
 @dataclass(frozen=True, slots=True)
 class BackoffState:
-    """What backoff remembers: failures in a row, since when all is well, and how often a server that did answer gave nothing but errors."""
+    """What backoff stores: failures in a row, the time since when requests succeed, and how often a reachable server
+    answered with errors only."""
 
     failures: int = 0
     healthy_since: float | None = None
@@ -174,7 +176,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """The stream speaks."""
+    """The stream delivers events."""
 
     pace: BackoffState
     resource_version: str
@@ -196,7 +198,7 @@ CAUSES = ("closed", "early_close", "error", "gone", "idle", "refused", "unexpect
 
 
 class WatchStep(NamedTuple):
-    """`cause` names the restart this step begins (one of CAUSES), `oddity` what was skipped because nobody knows what it means."""
+    """`cause` names the restart that this step begins (one of CAUSES), `oddity` what was skipped because it is unknown."""
 
     state: State
     events: Sequence[Event]
@@ -226,8 +228,8 @@ class WatchPolicy:
     reconnect_s: float = 1.0
     """At most one stream in this time, also when each was closed in good order."""
     barren_limit: int = 3
-    """So many errors in a row that a reachable server answers to a watch make us list anew: it may not know the version any more (a
-    restored backup) without saying 410."""
+    """After so many errors in a row that a reachable server answers to a watch, everything is listed again: the server
+    may not know the version any more (a restored backup) without a 410."""
 
 
 def begin(policy: WatchPolicy) -> tuple[State, Action]:
@@ -310,7 +312,7 @@ def _closed(state: Opening | Watching, now: float, chance: float, policy: WatchP
     lasted = now - state.opened_at
     if lasted < state.timeout_s - 1:
         return _pause(again, state.pace, "early_close", now, chance, policy)
-    # Open to the end, be it without a word: that is health too.
+    # Open to the end, even without an event: that counts as healthy, too.
     again = replace(again, pace=replace(_well(state.pace, state.opened_at), barren=0))
     if lasted < policy.reconnect_s:
         return WatchStep(Waiting(again), [], Sleep(policy.reconnect_s - lasted), "closed")
@@ -346,7 +348,7 @@ def _pause(
     """Wait before `then`, longer with every failure that comes without health in between."""
     rested = healthy and pace.healthy_since is not None and now - pace.healthy_since >= policy.healthy_s
     failures = 0 if rested else pace.failures
-    # The exponent is bounded for the sake of years of failures: floats overflow at 2**1024.
+    # The exponent is bounded because of years of failures: floats overflow at 2**1024.
     seconds = min(policy.backoff_max_s, policy.backoff_s * 2.0 ** min(failures, 64)) * (1 + policy.backoff_jitter * chance)
     again = replace(then, pace=replace(pace, failures=failures + 1, healthy_since=None))
     return WatchStep(Waiting(again), [], Sleep(seconds), cause)

@@ -66,7 +66,7 @@ class Watcher:
         self.restarts = dict.fromkeys(CAUSES, 0)
         """How often a request had to be made again, by cause; all causes are there from the start."""
         self.trouble: KubeError | None = None
-        """Why nothing is heard of: how the last request failed, until the server tells something again."""
+        """Why nothing is received: how the last request failed, until the server answers again."""
         self.version = ""
         """The resource version up to which everything has been handed on; empty before the first list."""
         self.opened = self.delivered = 0
@@ -89,7 +89,7 @@ class Watcher:
         return not is_behind(self.version, version) or self.delivered > opened
 
     def refresh(self, version: str) -> None:
-        """Opens the stream anew, if there is one: within some seconds the watcher `has_reached` the version.
+        """Opens the stream again, if there is one: within some seconds the watcher `has_reached` the version.
 
         Where that stream ends before it has reached the version all is listed.
         """
@@ -193,7 +193,8 @@ class Watcher:
     def _report(self, following: WatchStep, given: Input) -> None:
         if following.cause is not None:
             self.restarts[following.cause] += 1
-            # What fails again and again is told once: there are dozens of watchers, and an API server may be away for long.
+            # A repeated failure is logged once: there are dozens of watchers, and an API server may be unavailable for
+            # long.
             known = isinstance(given, Failed) and self.trouble is not None and str(given.error) == str(self.trouble)
             level = logging.DEBUG if known or following.cause == "closed" else logging.INFO
             told: dict[str, Any] = {"resource": str(self.resource), "cause": following.cause}
