@@ -1,7 +1,7 @@
 """The next step for one group, from the group, its pods and the nodes.
 
 Gate and pin: a place is kept for every pod that gets one before the first of them is ungated, so that no other pod
-takes the place of a later one (KEP-5732; reference, Option G).
+takes the place of a later one (KEP-5732).
 """
 
 from collections.abc import Mapping, Sequence

@@ -59,9 +59,9 @@ def distribute(
     expected any more. `ended` is the number of pods that have succeeded, per domain.
 
     The whole pod set is assigned in the order of the list if the rank of one pod is missing, malformed, out of range or
-    a duplicate, or if one pod runs outside of the assignment (BEHAVIOUR.md, Ranks and ungating). The same applies to a
+    a duplicate, or if one pod runs outside of the assignment. The same applies to a
     place by rank that was given up. Pods that run in other domains than their ranks require, as after a node was
-    replaced, stay, and the missing ranks are placed around them. Kueue drops all ranks then (peer-weaknesses D21).
+    replaced, stay, and the missing ranks are placed around them. Kueue drops all ranks then.
     """
     if request is None or request.pod_index_label is None:
         return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)

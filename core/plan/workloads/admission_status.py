@@ -1,7 +1,7 @@
 """The status that a decision writes: the whole set of fields owned by the field manager `kueue-admission`.
 
 What one apply leaves out, the API server deletes, so every apply carries everything this manager
-owns (wire contract B.5).
+owns (KEP-2724; field manager of Kueue).
 """
 
 from collections.abc import Collection, Mapping, Sequence

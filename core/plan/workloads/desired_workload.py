@@ -42,7 +42,7 @@ class MissingFlavor(LookupError):
 
 
 def workload_name(kind: JobKind, job: Json) -> str:
-    """The name that belongs to one job and no other: kind and name, and a hash that its uid is in (wire contract B.3)."""
+    """The name that belongs to one job and no other: kind and name, and a hash that its uid is in, as Kueue names Workloads."""
     metadata = job["metadata"]
     return hashed_name(kind.kind, kind.group, metadata["name"], metadata.get("uid", ""))
 
@@ -146,7 +146,7 @@ def _comparable(pod_set: Json) -> dict[str, Any]:
 
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
-    """What each pod template gets when the job starts (wire contract B.7). Raises MissingFlavor."""
+    """What each pod template gets when the job starts (KEP-2724). Raises MissingFlavor."""
     metadata = workload["metadata"]
     traceparent = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     infos = []

@@ -64,7 +64,7 @@ def _queues_of(state: ClusterState, namespace: str) -> str:
 
 
 def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
-    """Reason and message if a ClusterQueue can admit nothing, else None (wire contract A.1, and ours for a pause, which stops all)."""
+    """Reason and message if a ClusterQueue can admit nothing, else None (Kueue API, ClusterQueue condition Active; a pause stops all)."""
     problem, stop = _problem_of(state, queue), state.pause.admissions
     if problem is not None or stop is None:
         return problem
