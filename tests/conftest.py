@@ -87,7 +87,7 @@ def _announced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     programs that are built where they are not there, carries the marker."""
     if not any(map(request.node.get_closest_marker, ("cluster", "docker"))):
         monkeypatch.setattr(Cluster, "start", _refuse_to_start)
-        for name in ("ensure_binaries", "cache_dir"):  # the first steps towards kubectl, and towards kind and Helm
+        for name in ("ensure_binaries", "get_cache_dir"):  # the first steps towards kubectl, and towards kind and Helm
             monkeypatch.setattr(tools, name, _refuse_to_build)
 
 
