@@ -132,6 +132,8 @@ class WritesProxy:
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
+        if request.transport is not None:  # a client that does not read keeps it open when the proxy stops
+            self._watched.add(request.transport)
         cut = self._count(request)
         if cut is not None and not cut.after:
             return self._end(cut, request)
