@@ -1,4 +1,4 @@
 """Certificates of the webhook: issued, rotated and published.
 
-Imported by `webhook`, `reconciler` and `cli`.
+Imported by `webhook`.
 """

@@ -1,4 +1,4 @@
 """The command `topogate`.
 
-Imported by nothing.
+Imported by `cli.planning`, `cli.reporting`.
 """

@@ -159,3 +159,34 @@ def test_module_of_the_product_has_a_base_name_of_its_own():
 
 def test_public_class_of_the_product_has_a_name_of_its_own():
     assert measure.find_same_classes(measure.list_files()) == {}
+
+
+def shorten(package: str, beside: str) -> str:
+    """The package that names the area of one: whole within the area of `beside`, else its first name, of core the first two."""
+    area = ".".join(package.split(".")[: 2 if package.startswith("core.") else 1])
+    return package if beside == area or beside.startswith(f"{area}.") else area
+
+
+def list_importers() -> dict[str, set[str]]:
+    """For each package of the product the areas whose modules import it."""
+    found = dict(list_modules(*PRODUCT))
+    packages = {module.removesuffix(".__init__") for module, path in found.items() if path.name == "__init__.py"}
+    importers: dict[str, set[str]] = {package: set() for package in packages - {"core"}}
+    for module, path in found.items():
+        own = module.rpartition(".")[0]
+        for name in list_imports(path):
+            used = name if name in packages else name.rpartition(".")[0]
+            if used in importers and used != own:
+                importers[used].add(shorten(own, used))
+    return importers
+
+
+def describe_importers(package: str, importers: set[str]) -> str:
+    names = [f"`{name}`" for name in sorted(importers - {package})]
+    return f"Imported by {', '.join(names)}." if names else "Imported by no other package."
+
+
+@pytest.mark.parametrize(("package", "importers"), sorted(list_importers().items()))
+def test_package_says_truly_which_packages_import_it(package: str, importers: set[str]):
+    text = " ".join((ROOT / package.replace(".", "/") / "__init__.py").read_text().split())
+    assert describe_importers(package, importers) in text

@@ -1,4 +1,4 @@
 """`topogate plan`: what would happen to objects of files.
 
-Imported by `cli.commands`.
+Imported by `cli`.
 """

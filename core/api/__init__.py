@@ -1,4 +1,4 @@
 """Wire formats: our kinds, admission and conversion reviews, files.
 
-Imported by `webhook`, `cli` and the settings of the reconciler.
+Imported by `cli`, `webhook`.
 """

@@ -1,4 +1,4 @@
 """What all kinds of job share: pod sets, defaults, rules, start and stop.
 
-Imported by `webhook`, `core.plan` and the processes.
+Imported by `cli`, `core.jobs.kinds`, `core.plan`, `reconciler`, `webhook`.
 """

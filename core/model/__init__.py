@@ -1,4 +1,5 @@
 """Values that the algorithms use: quantities, pod sets, quota, configuration.
 
-Imported by everything but `core.runtime`.
+Imported by `cli`, `core`, `core.api`, `core.jobs`, `core.placement`, `core.plan`, `core.podgroups`, `core.queueing`,
+`core.state`, `reconciler`, `webhook`.
 """

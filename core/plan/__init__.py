@@ -1,4 +1,4 @@
 """Plans: from a decision and what is observed to the list of writes that follow.
 
-Pure. Imported by `reconciler`, `webhook` and `cli`.
+Pure. Imported by no other package.
 """

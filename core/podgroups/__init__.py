@@ -1,4 +1,4 @@
 """PodGroups placed on one placement (KEP-5732): generated, checked and scored by plugins.
 
-Imported by `reconciler.podgroups`, `webhook` and `cli`.
+Imported by `cli`, `core.plan`, `core.podgroups.devices`, `reconciler`.
 """

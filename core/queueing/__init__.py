@@ -1,4 +1,4 @@
 """Decisions: which workload is admitted, with which flavors and nodes, and which are evicted for it.
 
-Pure. Imported by `reconciler` and `cli`.
+Pure. Imported by no other package.
 """

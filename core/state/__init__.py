@@ -1,4 +1,4 @@
 """The cluster folded from events, with the one ledger of usage.
 
-Imported by queueing, PodGroups, plans and the processes.
+Imported by `cli`, `core.plan`, `core.queueing`, `reconciler`.
 """

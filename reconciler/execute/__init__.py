@@ -1,4 +1,5 @@
 """The one executor of plans, and the one recorder of events, spans and counts.
 
-Imported by all controllers.
+Imported by `reconciler`, `reconciler.jobs`, `reconciler.measure`, `reconciler.nodes`, `reconciler.podgroups`,
+`reconciler.pods`, `reconciler.schedule`, `reconciler.workloads`.
 """

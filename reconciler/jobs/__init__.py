@@ -1,4 +1,4 @@
 """Controllers of jobs and of the Workloads that are made for them.
 
-Imported by `reconciler.app` and `reconciler.pods`.
+Imported by `cli`, `reconciler`, `reconciler.pods`.
 """

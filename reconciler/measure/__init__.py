@@ -1,4 +1,4 @@
 """What the process reports about itself: gauges, latencies, and what it would decide now.
 
-Imported by `reconciler.app` and `cli`.
+Imported by `cli`, `reconciler`.
 """

@@ -1,4 +1,4 @@
 """Controllers of nodes: lost nodes, domains short of room, spare nodes.
 
-Imported by `reconciler.app`, `reconciler.podgroups` and `reconciler.measure`.
+Imported by `reconciler`, `reconciler.measure`, `reconciler.podgroups`, `reconciler.schedule`, `reconciler.workloads`.
 """

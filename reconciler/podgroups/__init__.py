@@ -1,4 +1,4 @@
 """The controller of PodGroups, and the plugins that place them.
 
-Imported by `reconciler.app` and `cli`.
+Imported by `cli`, `reconciler`, `reconciler.measure`.
 """

@@ -1,4 +1,4 @@
 """The decision loop, and how its verdicts are written.
 
-Imported by `reconciler.app` and `reconciler.nodes`.
+Imported by `reconciler`, `reconciler.measure`.
 """

@@ -1,4 +1,4 @@
 """Controllers of Workloads and queues: activity, checks, readiness, statuses.
 
-Imported by `reconciler.app`.
+Imported by `reconciler`.
 """

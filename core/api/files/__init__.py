@@ -1,4 +1,4 @@
 """Files that people write: the configuration, and what is wrong with one.
 
-Imported by the processes and `cli`.
+Imported by `cli`, `reconciler`, `webhook`.
 """

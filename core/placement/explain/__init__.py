@@ -1,4 +1,5 @@
 """Why a pod set got its domain or got none, and which changes would make it fit.
 
-Imported by the engine, by `core.placement.replace` and by queueing.
+Imported by `cli`, `core.placement`, `core.placement.replace`, `core.plan`, `core.podgroups`, `core.queueing`,
+`reconciler`.
 """

@@ -1,4 +1,4 @@
 """Places of workloads that have pods which stay: replacement of lost nodes, growth, shrinking.
 
-Imported by queueing.
+Imported by `core.queueing`.
 """

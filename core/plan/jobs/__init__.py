@@ -1,4 +1,4 @@
 """Plans for jobs and the Workloads that are made for them.
 
-Imported by `core.plan.pods` and `reconciler.jobs`.
+Imported by `cli`, `core.plan.pods`, `reconciler`.
 """

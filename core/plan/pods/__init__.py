@@ -1,4 +1,4 @@
 """Plans for pods: those that are queued themselves, those that lose their gate, those on lost nodes.
 
-Imported by `reconciler`.
+Imported by `cli`, `reconciler`.
 """

@@ -1,4 +1,4 @@
 """Plans for Workloads and queues: admission, checks, readiness, requeueing and their statuses.
 
-Imported by the plans for jobs and pods and by `reconciler`.
+Imported by `cli`, `core.plan.jobs`, `core.plan.pods`, `reconciler`.
 """

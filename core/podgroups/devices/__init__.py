@@ -1,4 +1,4 @@
 """Devices and claims (DRA) as far as places depend on them.
 
-Imported by the rest of `core.podgroups`.
+Imported by `cli`, `core.podgroups`, `reconciler`.
 """

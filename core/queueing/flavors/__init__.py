@@ -1,4 +1,5 @@
 """The search for a way to admit one workload: flavors, quota and place.
 
-Imported by the rest of `core.queueing`.
+Imported by `cli`, `core.plan`, `core.queueing.cycle`, `core.queueing.ordering`, `core.queueing.preemption`,
+`reconciler`.
 """

@@ -1,4 +1,4 @@
 """In which order workloads are decided on, and how long a refusal stands.
 
-Imported by `core.queueing.preemption` and `core.queueing.cycle`.
+Imported by `cli`, `core.plan`, `core.queueing.cycle`, `core.queueing.preemption`.
 """

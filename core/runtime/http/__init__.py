@@ -1,4 +1,4 @@
 """HTTP to one API server: client, credentials, errors and rate limits.
 
-Imported by the rest of `core.runtime` and by the processes.
+Imported by `certs`, `cli`, `core.runtime`, `core.runtime.report`, `core.runtime.watch`, `reconciler`, `webhook`.
 """

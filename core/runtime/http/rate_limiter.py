@@ -38,8 +38,7 @@ class RateLimiter:
 
     def take(self, leaves: float = 0) -> bool:
         """Takes a turn if there is one now, and that `leaves` so large a share of a full burst, from 0 to 1. False if it does not."""
-        now = self._clock.monotonic()
-        mine = max(self._next, now - self._ahead_s)
+        now, mine = self._find_turn()
         if (now - mine) / self._apart_s + 1 < max(1.0, leaves * self._burst):
             return False
         self._next = mine + self._apart_s
@@ -57,8 +56,12 @@ class RateLimiter:
             await self._wait()
 
     async def _wait(self) -> None:
-        now = self._clock.monotonic()
-        mine = max(self._next, now - self._ahead_s)
+        now, mine = self._find_turn()
         self._next = mine + self._apart_s
         if mine > now:
             await self._clock.sleep(mine - now)
+
+    def _find_turn(self) -> tuple[float, float]:
+        """The time now and that of the next turn, which is earlier where part of a burst is left."""
+        now = self._clock.monotonic()
+        return now, max(self._next, now - self._ahead_s)

@@ -1,4 +1,4 @@
 """Logs, metrics, probes and traces.
 
-Imported by the rest of `core.runtime` and by the processes.
+Imported by `cli`, `core`, `core.runtime`, `reconciler`, `webhook`.
 """
